@@ -386,6 +386,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 	@for page in $(DOC_PAGES); do \
 		go run ./hack/docs $$page > $(CACHE)/crds/page.md && mv $(CACHE)/crds/page.md docs/$$page.md || exit 1; \
 	done
+	@go run ./hack/docs catalog > $(CACHE)/crds/catalog.json && mv $(CACHE)/crds/catalog.json $(PLUGIN)/internal/offline/catalog.json
 	@$(run-everything) page docs/contribute/testing.md
 	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart schema && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command docs writes the pages of docs/ that are made from the code: docs <page> prints one of them.
+// Command docs writes what is made from the code: docs <page> prints one page of docs/, docs catalog the catalog of the kubectl plugin.
 package main
 
 import (
@@ -34,6 +34,10 @@ func main() {
 }
 
 func page(args []string) (string, error) {
+	if len(args) == 1 && args[0] == "catalog" {
+		text, err := embeddedCatalog()
+		return text + "\n", err
+	}
 	if len(args) == 1 {
 		if write, ok := pages[args[0]]; ok {
 			text, err := write()

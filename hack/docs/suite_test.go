@@ -4,6 +4,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -17,6 +18,11 @@ func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 var _ = Describe("docs", func() {
 	It("should print a page", func() {
 		Expect(page([]string{"reference/tuning"})).To(ContainSubstring("# Tuning"))
+	})
+	It("should print the catalog that the kubectl plugin embeds", func() {
+		embedded, err := os.ReadFile("../../cmd/kubectl-bizfly/internal/offline/catalog.json")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page([]string{"catalog"})).To(MatchJSON(embedded), "make generate writes it")
 	})
 	It("should list the pages", func() {
 		for _, args := range [][]string{nil, {"other"}, {"reference/tuning", "other"}} {

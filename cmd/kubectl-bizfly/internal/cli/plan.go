@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
@@ -16,11 +17,11 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 func (a *App) plan() *cobra.Command {
-	var options plan.Options
-	var failUnplaced bool
+	var options planFlags
 	cmd := &cobra.Command{
 		Use: "plan",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -34,24 +35,37 @@ func (a *App) plan() *cobra.Command {
 
 Without -f it plans the workloads of the cluster from empty, with its NodePools, and compares the result with the nodes that
 run today. With -f it plans manifests (a file, a folder, "-" for the output of helm template) or a table of pods (.csv with the
-columns name, cpu, memory and optionally namespace, count, gpu, zone, category).`,
+columns name, cpu, memory and optionally namespace, count, gpu, zone, category).
+
+With -f it needs neither a cluster nor credentials: without them it uses a catalog and prices that are built in, and says so.`,
 		Example: `  # What the workloads of this cluster would cost on Karpenter
   kubectl bizfly plan
   # What a chart would cost, with the NodePools of the cluster
   helm template shop ./shop | kubectl bizfly plan -f -
+  # What manifests would cost, with the catalog that is built in; exit status 1 above 20 million VND per month
+  kubectl bizfly plan -f app.yaml --offline --fail-above 20000000
+  # The NodePool with which these pods cost least, and what each of their constraints costs
+  kubectl bizfly plan -f app.yaml --suggest --write nodepool.yaml
+  kubectl bizfly plan -f app.yaml --explain
   # Two alternatives of NodePools and NodeClasses side by side
   kubectl bizfly plan --compare basic.yaml premium.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Alternatives = append(options.Alternatives, args...)
-			ctx, s, printer, err := a.connect(cmd.Context())
+			ctx, s, printer, err := a.connect(cmd.Context(), session.AllowOffline(options.offline))
 			if err != nil {
 				return err
 			}
 			options.Stdin = a.In
 			defer func() { printer.Notes(s.Notes) }()
+			switch {
+			case options.suggest:
+				return a.suggest(ctx, s, printer, options)
+			case options.explain:
+				return a.explain(ctx, s, printer, options)
+			}
 			plans, err := withProgress(ctx, printer, func(ctx context.Context, start func(pods int)) ([]*plan.Plan, error) {
 				options.OnStart = start
-				return plan.Compute(ctx, s, options)
+				return plan.Compute(ctx, s, options.Options)
 			})
 			if err != nil {
 				return err
@@ -59,17 +73,50 @@ columns name, cpu, memory and optionally namespace, count, gpu, zone, category).
 			if err := printPlans(printer, plans); err != nil {
 				return err
 			}
-			if failUnplaced && lo.ContainsBy(plans, func(p *plan.Plan) bool { return len(p.Unplaced) > 0 }) {
-				return errFindings
-			}
-			return nil
+			return options.failed(printer, lo.Map(plans, func(p *plan.Plan, _ int) bill { return bill{p.VNDPerMonth, len(p.Unplaced)} })...)
 		},
 	}
 	cmd.Flags().StringSliceVarP(&options.Files, "filename", "f", nil, `manifests, folders, tables of pods (.csv), or "-" for the standard input`)
 	cmd.Flags().StringSliceVar(&options.Alternatives, "compare", nil, "files of NodePools and NodeClasses, each planned in place of those of the cluster")
 	cmd.Flags().BoolVar(&options.Pending, "pending", false, "keep the nodes of the cluster and plan only the pods that are pending")
-	cmd.Flags().BoolVar(&failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
+	cmd.Flags().BoolVar(&options.failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
+	cmd.Flags().Float64Var(&options.failAbove, "fail-above", 0, "exit with status 1 if a plan costs more VND per month; 0 is no limit")
+	cmd.Flags().BoolVar(&options.offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
+	cmd.Flags().BoolVar(&options.suggest, "suggest", false, "search the NodePool with which the pods cost least, and print it")
+	cmd.Flags().StringVar(&options.write, "write", "", "with --suggest: the file for the NodePool, in place of the standard output")
+	cmd.Flags().BoolVar(&options.explain, "explain", false, "price each constraint of the pods and NodePools: drop one at a time and plan again")
+	cmd.Flags().DurationVar(&options.limit, "time-limit", 40*time.Second, "after how long --suggest and --explain try nothing more")
+	cmd.MarkFlagsMutuallyExclusive("suggest", "explain", "compare", "pending")
 	return cmd
+}
+
+// planFlags are the flags of plan.
+type planFlags struct {
+	plan.Options
+	offline, suggest, explain, failUnplaced bool
+	// failAbove is VND per month.
+	failAbove float64
+	write     string
+	limit     time.Duration
+}
+
+// bill is what decides about the exit status.
+type bill struct {
+	vndPerMonth float64
+	unplaced    int
+}
+
+// failed returns the error of the exit status that the user asks for.
+func (f *planFlags) failed(printer *output.Printer, bills ...bill) error {
+	highest := lo.Max(lo.Map(bills, func(b bill, _ int) float64 { return b.vndPerMonth }))
+	above := f.failAbove > 0 && highest > f.failAbove
+	if above {
+		printer.Notes([]string{fmt.Sprintf("%s VND per month are above %s (--fail-above)", output.VND(highest), output.VND(f.failAbove))})
+	}
+	if above || f.failUnplaced && lo.ContainsBy(bills, func(b bill) bool { return b.unplaced > 0 }) {
+		return errFindings
+	}
+	return nil
 }
 
 func printPlans(printer *output.Printer, plans []*plan.Plan) error {
@@ -80,7 +127,10 @@ func printPlans(printer *output.Printer, plans []*plan.Plan) error {
 	if done, err := printer.Value(value); done {
 		return err
 	}
-	for _, p := range plans {
+	for i, p := range plans {
+		if i == 0 {
+			printAssumed(printer, p.Catalog, p.Assumed)
+		}
 		if p.Name != "" {
 			printer.Printf("== %s ==\n", p.Name)
 		}

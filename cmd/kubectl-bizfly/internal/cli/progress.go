@@ -81,3 +81,27 @@ func queued() (depth int, known bool) {
 	}
 	return 0, false
 }
+
+// withCount does work that consists of many steps, and shows on a terminal how many are done. How many there are may be 0: it is not known.
+func withCount[T any](printer *output.Printer, what string, work func(step func(done, of int, text string)) (T, error)) (T, error) {
+	file := output.File(printer.Err)
+	if file == nil || !term.IsTerminal(int(file.Fd())) {
+		return work(func(int, int, string) {})
+	}
+	writer := progress.NewWriter()
+	writer.SetOutputWriter(file)
+	writer.SetUpdateFrequency(100 * time.Millisecond)
+	writer.SetAutoStop(true)
+	tracker := &progress.Tracker{Message: what}
+	writer.AppendTracker(tracker)
+	var running sync.WaitGroup
+	running.Go(writer.Render)
+	defer running.Wait()
+	defer tracker.MarkAsDone()
+	return work(func(done, of int, text string) {
+		tracker.UpdateTotal(int64(of))
+		if tracker.SetValue(int64(done)); text != "" {
+			tracker.UpdateMessage(what + ", " + text)
+		}
+	})
+}

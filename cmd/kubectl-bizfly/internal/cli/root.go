@@ -30,7 +30,7 @@ import (
 // Exit statuses.
 const (
 	ExitOK = 0
-	// ExitFindings says that doctor found an error, or that plan found pods that fit nowhere and was asked to fail.
+	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price.
 	ExitFindings = 1
 	// ExitFailure says that there is no answer.
 	ExitFailure = 2
@@ -116,7 +116,7 @@ controller), and what is not set there from the controller's Secret, if your kub
 }
 
 // connect makes session and printer.
-func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *output.Printer, error) {
+func (a *App) connect(ctx context.Context, opts ...session.Option) (context.Context, *session.Session, *output.Printer, error) {
 	printer, err := output.New(a.Out, a.Err, a.format)
 	if err != nil {
 		return ctx, nil, nil, err
@@ -127,7 +127,7 @@ func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *
 			return session.New(ctx, a.flags.ToRESTConfig, opts...)
 		}
 	}
-	s, err := connect(ctx, session.ControllerNamespace(a.controllerNamespace))
+	s, err := connect(ctx, append(opts, session.ControllerNamespace(a.controllerNamespace))...)
 	if err != nil {
 		return ctx, nil, nil, err
 	}

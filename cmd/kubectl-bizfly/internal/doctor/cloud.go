@@ -197,7 +197,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		nodeClasses.Items[i].Status.Conditions = nil
 		objects = append(objects, &nodeClasses.Items[i])
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}

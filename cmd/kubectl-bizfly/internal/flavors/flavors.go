@@ -132,7 +132,7 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 			return nil, err
 		}
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,6 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -69,80 +66,6 @@ func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error
 	return plans, nil
 }
 
-// input is the copy of the cluster, with the manifests in place of its pods where there are any.
-func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, error) {
-	var set *manifests.Set
-	if len(o.Files) > 0 {
-		var err error
-		if set, err = manifests.Read(o.Stdin, o.Files...); err != nil {
-			return nil, err
-		}
-		for _, note := range set.Notes {
-			s.Note("%s", note)
-		}
-	}
-	if s.Cluster == nil {
-		if set == nil {
-			return nil, fmt.Errorf("there is nothing to plan: %w; or give manifests with -f", s.ClusterErr)
-		}
-		s.Note("planned without a cluster, so without its NodePools, DaemonSets and volumes")
-		return withSet(nil, set), nil
-	}
-	objects, err := s.Copy(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if set == nil {
-		return objects, nil
-	}
-	if !o.Pending {
-		objects = lo.Reject(objects, func(object client.Object, _ int) bool {
-			pod, ok := object.(*corev1.Pod)
-			return ok && Counts(pod)
-		})
-	}
-	return withSet(objects, set), nil
-}
-
-// withSet adds manifests, their namespaces and the classes of volumes that they assume.
-func withSet(objects memory.Objects, set *manifests.Set) memory.Objects {
-	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(set.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
-	for _, object := range set.Objects {
-		if name := object.GetNamespace(); name != "" && !known[name] {
-			known[name] = true
-			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}})
-		}
-	}
-	objects = objects.With(set.Objects...)
-	for _, claim := range memory.Of[*corev1.PersistentVolumeClaim](set.Objects) {
-		objects = assumeClass(objects, claim)
-	}
-	return objects
-}
-
-// assumeClass gives a claim the class that the cluster would give it. One that is not known binds to the node's zone, as those
-// of BizFly Cloud do.
-func assumeClass(objects memory.Objects, claim *corev1.PersistentVolumeClaim) memory.Objects {
-	classes := memory.Of[*storagev1.StorageClass](objects)
-	name := lo.FromPtr(claim.Spec.StorageClassName)
-	if name == "" {
-		chosen, _ := lo.Find(classes, func(class *storagev1.StorageClass) bool {
-			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
-		})
-		name = "assumed-default"
-		if chosen != nil {
-			name = chosen.Name
-		}
-		claim.Spec.StorageClassName = &name
-	}
-	if lo.ContainsBy(classes, func(class *storagev1.StorageClass) bool { return class.Name == name }) {
-		return objects
-	}
-	return append(objects, &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: v1alpha1.CSIBlockDriver, VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
-	})
-}
-
 // alternative returns the objects with the NodePools of a file in place of all others. Its NodeClasses replace those of the
 // same name, since NodePools may use ones that exist.
 func alternative(base memory.Objects, file string) (memory.Objects, error) {
@@ -170,7 +93,7 @@ func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, 
 	if err != nil || len(waiting) == 0 {
 		return today, err
 	}
-	beside, err := NewSimulation(ctx, cloud, objects, nil)
+	beside, err := NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +109,11 @@ func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, 
 }
 
 func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects memory.Objects, o Options) (*Plan, error) {
-	simulation, err := NewSimulation(ctx, cloud, objects, nil)
+	objects, assumed, err := completed(s, objects)
+	if err != nil {
+		return nil, err
+	}
+	simulation, err := NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -210,15 +137,37 @@ func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, obje
 		}
 		o.OnStart(len(pods))
 	}
-	p, err := simulation.Run(ctx)
+	var p *Plan
+	if o.Pending {
+		p, err = simulation.Run(ctx)
+	} else {
+		p, err = simulation.settled(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !o.Pending {
-		if err := simulation.Settle(ctx, p); err != nil {
-			return nil, err
-		}
+	p.Today, p.Assumed = today, assumed
+	p.Catalog, err = embeddedCatalog(cloud)
+	return p, err
+}
+
+// completed adds the default sample where there is no cluster whose NodePools count.
+func completed(s *session.Session, objects memory.Objects) (memory.Objects, []string, error) {
+	if s.Cluster != nil {
+		return objects, nil, nil
 	}
-	p.Today = today
-	return p, nil
+	return withSamples(objects)
+}
+
+// settle plans objects from empty, and returns the simulation too, in which the planned nodes run.
+func settle(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Plan, *Simulation, error) {
+	simulation, err := NewSimulation(ctx, cloud, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := simulation.Empty(ctx); err != nil {
+		return nil, nil, err
+	}
+	p, err := simulation.settled(ctx)
+	return p, simulation, err
 }

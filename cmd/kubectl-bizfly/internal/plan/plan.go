@@ -55,9 +55,13 @@ type Plan struct {
 	Unplaced   []Unplaced `json:"unplaced"`
 	VNDPerHour float64    `json:"vndPerHour"`
 	// VNDPerMonth is the price of 720 hours.
-	VNDPerMonth float64  `json:"vndPerMonth"`
-	Today       *Today   `json:"today,omitempty"`
-	Notes       []string `json:"notes,omitempty"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	Today       *Today  `json:"today,omitempty"`
+	// Catalog is what was planned with; nil is BizFly Cloud's own.
+	Catalog *Catalog `json:"catalog,omitempty"`
+	// Assumed names the objects that the manifests do not have, and that are those of the default sample.
+	Assumed []string `json:"assumed,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 }
 
 // Group is nodes of one NodePool, flavor and zone.

@@ -143,7 +143,7 @@ func planOf(w *simulation.Simulation, settled bool) *plan.Plan {
 		Expect(err).ToNot(HaveOccurred())
 		objects, err := s.Copy(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		copied, err := plan.NewSimulation(ctx, cloud, objects, nil)
+		copied, err := plan.NewSimulation(ctx, cloud, objects)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(copied.Empty(ctx)).To(Succeed())
 		planned, err := copied.Run(ctx)

@@ -75,6 +75,15 @@ func (r *running) requests() corev1.ResourceList {
 	return resources.Merge(r.daemons, resources.RequestsForPods(lo.Values(r.pods)...))
 }
 
+// settled launches nodes for all pods that wait, and lets core consolidate them.
+func (s *Simulation) settled(ctx context.Context) (*Plan, error) {
+	p, err := s.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p, s.Settle(ctx, p)
+}
+
 // Settle lets core consolidate the planned nodes until it finds nothing to do any more, and replaces those of the plan by what is left: what
 // is paid for after the first hour. Nodes that exist are no part of it.
 func (s *Simulation) Settle(ctx context.Context, p *Plan) error {

@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -38,6 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -49,8 +49,9 @@ import (
 type Simulation struct {
 	// Objects are the copy.
 	Objects *memory.Client
-	// Flavors makes the instance types of its NodeClasses.
-	Flavors *flavor.DefaultProvider
+	// Flavors makes the instance types of its NodeClasses; Capacity has the marks of unavailable offerings, none at first.
+	Flavors  *flavor.DefaultProvider
+	Capacity *capacity.DefaultProvider
 	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
 	Provider      corecloudprovider.CloudProvider
 	CloudProvider *cloudprovider.CloudProvider
@@ -81,25 +82,20 @@ func (discarded) Publish(...karpevents.Event) {}
 
 // NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
-func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks *capacity.DefaultProvider) (*Simulation, error) {
-	core, clk := coreoptions.FromContext(ctx), &skippingClock{}
-	if marks == nil {
-		marks = capacity.NewDefaultProvider(clock.RealClock{})
+func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Simulation, error) {
+	core, clk, kube, store := coreoptions.FromContext(ctx), &skippingClock{}, memory.New(objects), nodeoverlay.NewInstanceTypeStore()
+	d := cloud.Over(kube)
+	d.Clock, d.BestEffortMinValues = clk, core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort
+	if core.FeatureGates.NodeOverlay {
+		d.Overlay = store
 	}
-	kube := memory.New(objects)
-	s := &Simulation{Objects: kube, Flavors: cloud.Flavors(kube, marks), clock: clk, running: map[string]*running{}}
+	providers := wiring.Build(d)
+	s := &Simulation{Objects: kube, Flavors: providers.Flavors, Capacity: providers.Capacity, clock: clk, running: map[string]*running{}}
 	if err := s.resolve(ctx, cloud); err != nil {
 		return nil, err
 	}
-	config := cloudprovider.Config{
-		KubeClient: kube, APIReader: kube, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
-		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings,
-		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
-	}
-	store := nodeoverlay.NewInstanceTypeStore()
-	if core.FeatureGates.NodeOverlay {
-		config.Overlay = store
-	}
+	config := providers.CloudProviderConfig
+	config.APIReader, config.Instances = kube, &dryLauncher{}
 	s.CloudProvider = cloudprovider.New(config)
 	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
 	s.Cluster = state.NewCluster(clk, kube, s.Provider)
@@ -128,6 +124,12 @@ func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
 	}
 	for i := range nodeClasses.Items {
 		nodeClass := &nodeClasses.Items[i]
+		if cloud.Embedded {
+			if err := s.resolveEmbedded(ctx, cloud, nodeClass); err != nil {
+				return err
+			}
+			continue
+		}
 		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
 			continue
 		}

@@ -10,14 +10,13 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -61,7 +60,7 @@ func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudpro
 	if err != nil {
 		return nil, nil, err
 	}
-	instanceTypes, err := cloud.Flavors(memory.New(nil), capacity.NewDefaultProvider(clock.RealClock{})).List(ctx, nodeClass)
+	instanceTypes, err := wiring.Build(cloud.Over(memory.New(nil))).Flavors.List(ctx, nodeClass)
 	return instanceTypes, nodeClass, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
@@ -15,23 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offline"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Cloud is BizFly Cloud with the controller's own providers over it.
 type Cloud struct {
-	// API is used for reading alone.
-	API bizfly.API
+	// API is used for reading alone. Embedded is true where it is the catalog that is built into the plugin, which knows nothing of an account.
+	API      bizfly.API
+	Embedded bool
 	// Pools changes worker pools of BKE, which nothing does but the commands that are named after it.
 	Pools pool.API
 	// Config is what it was reached with, Scope what the credentials are for.
@@ -41,6 +42,7 @@ type Cloud struct {
 	Settings *options.Store
 
 	*wiring.Providers
+	dependencies wiring.Dependencies
 }
 
 // NoCredentialsError says that nothing says how to log in to BizFly Cloud.
@@ -49,7 +51,8 @@ type NoCredentialsError struct{ Err error }
 // Error names every place that credentials are looked for in.
 func (e *NoCredentialsError) Error() string {
 	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
-		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret (%s)", e.Err)
+		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret; "+
+		"kubectl bizfly plan --offline needs none (%s)", e.Err)
 }
 
 // Unwrap returns what is wrong with those that were found.
@@ -117,6 +120,9 @@ func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
 }
 
 func (s *Session) login(ctx context.Context) (*Cloud, error) {
+	if s.Offline() {
+		return s.embedded(), nil
+	}
 	effective, err := s.Effective(ctx)
 	if err != nil {
 		return nil, &NoCredentialsError{Err: err}
@@ -140,6 +146,22 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	s.tune(ctx, c.Settings)
 	s.build(c)
 	return c, nil
+}
+
+// Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
+// allows it and there is neither a cluster nor any credential.
+func (s *Session) Offline() bool {
+	given := lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
+	return s.offline || s.allowOffline && s.Cluster == nil && !given
+}
+
+// embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.
+func (s *Session) embedded() *Cloud {
+	settings := *s.Settings
+	settings.BKEClusterID, settings.BKEDiscoverFromPool = "", false
+	c := &Cloud{API: offline.NewAPI(), Embedded: true, Settings: options.NewStore(&settings)}
+	s.build(c)
+	return c
 }
 
 // checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
@@ -183,7 +205,14 @@ func (s *Session) build(c *Cloud) {
 	if s.REST != nil {
 		d.CABundle = operator.Authority(s.REST)
 	}
-	c.Providers = wiring.Build(d)
+	c.Providers, c.dependencies = wiring.Build(d), d
+}
+
+// Over is what providers over a copy of the cluster are built from. They share the catalog.
+func (c *Cloud) Over(copied client.Client) wiring.Dependencies {
+	d := c.dependencies
+	d.Client, d.Catalog = copied, c.Catalog
+	return d
 }
 
 // BKECluster returns the uid of the BKE cluster: the one of the controller's settings, else the one that a server of its pools names.
@@ -207,10 +236,4 @@ func hostOf(s *Session) string {
 		return ""
 	}
 	return s.REST.Host
-}
-
-// Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
-// those that are given.
-func (c *Cloud) Flavors(copied client.Client, marks *capacity.DefaultProvider) *flavor.DefaultProvider {
-	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
 }

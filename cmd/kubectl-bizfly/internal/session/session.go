@@ -58,6 +58,9 @@ type Session struct {
 	// Notes are what could not be read, for the user.
 	Notes []string
 
+	// offline uses the catalog of the plugin, and no cluster; allowOffline does so where there is neither cluster nor credentials.
+	offline, allowOffline bool
+
 	cloud    *Cloud
 	cloudErr error
 	// read is true once the catalog was asked for, and readErr what came of it.
@@ -81,6 +84,14 @@ func ControllerNamespace(namespace string) Option {
 	return func(s *Session) { s.namespace = namespace }
 }
 
+// AllowOffline lets the catalog that is built into the plugin take the place of BizFly Cloud's where there is neither a cluster nor any
+// credential; forced does so always, and leaves the cluster out.
+func AllowOffline(forced bool) Option {
+	return func(s *Session) { s.allowOffline, s.offline = true, forced }
+}
+
+var errOffline = errors.New("--offline reads no cluster")
+
 // New connects to the cluster of a kubeconfig, if there is one, and reads the controller's settings. It never fails for want of
 // a cluster or of rights; it fails for settings that are not valid, and where several Deployments may be the controller.
 func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Option) (*Session, error) {
@@ -88,7 +99,9 @@ func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Op
 	for _, apply := range opts {
 		apply(s)
 	}
-	s.connect(ctx, configure)
+	if s.ClusterErr = errOffline; !s.offline {
+		s.connect(ctx, configure)
+	}
 	return s, s.settings(ctx)
 }
 
@@ -97,6 +110,10 @@ func NewFor(ctx context.Context, config *rest.Config, reader client.Reader, opts
 	s := &Session{Cluster: reader, REST: config}
 	for _, apply := range opts {
 		apply(s)
+	}
+	if s.offline {
+		s.Cluster, s.REST, s.ClusterErr = nil, nil, errOffline
+		return s, s.settings(ctx)
 	}
 	if reader == nil {
 		s.ClusterErr = errors.New("no cluster was given")

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	corescheduling "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
@@ -25,7 +24,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -78,12 +76,11 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	if err != nil {
 		return nil, err
 	}
-	marks := capacity.NewDefaultProvider(clock.RealClock{})
-	known := marksFromEvents(ctx, s, marks)
-	simulation, err := plan.NewSimulation(ctx, cloud, objects, marks)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
+	known := marksFromEvents(ctx, s, simulation.Capacity)
 	answer.Notes = simulation.Notes
 	pools := &karpv1.NodePoolList{}
 	if err := simulation.Objects.List(ctx, pools); err != nil {

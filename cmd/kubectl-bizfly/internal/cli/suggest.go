@@ -1,0 +1,119 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+)
+
+// shown is how many candidates the table has.
+const shown = 10
+
+// suggest searches a NodePool and prints it.
+func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
+	result, err := withCount(printer, "plans", func(step func(done, of int, text string)) (*plan.Suggestion, error) {
+		return plan.Suggest(ctx, s, options.Options, options.limit, func(tried int, vndPerMonth float64) {
+			step(tried, 0, output.VND(vndPerMonth)+" VND per month")
+		})
+	})
+	if err != nil {
+		return err
+	}
+	suggested, err := manifestOf(result)
+	if err != nil {
+		return err
+	}
+	if options.write != "" && len(suggested) > 0 {
+		if err := os.WriteFile(options.write, suggested, 0o600); err != nil {
+			return fmt.Errorf("writing the NodePool: %w", err)
+		}
+	}
+	if done, err := printer.Value(result); done {
+		if err != nil {
+			return err
+		}
+		return options.failed(printer, billOf(result))
+	}
+	printAssumed(printer, result.Catalog, result.Assumed)
+	printSuggestion(printer, result)
+	switch {
+	case len(result.Candidates) == 0 && result.TimeOver:
+		printer.Printf("\nNo shape was settled in time: raise --time-limit.\n")
+	case len(suggested) == 0:
+		printer.Printf("\nNo shape saves 1%% of what NodePool %s costs as it is: keep it.\n", result.NodePool)
+	case options.write != "":
+		printer.Printf("\nThe first one is written to %s.\n", options.write)
+	default:
+		printer.Printf("\n%s", suggested)
+	}
+	printer.Notes(result.Notes)
+	return options.failed(printer, billOf(result))
+}
+
+// billOf is that with the NodePools that are suggested.
+func billOf(result *plan.Suggestion) bill {
+	chosen := result.Now
+	if len(result.NodePools) > 0 {
+		chosen = result.Candidates[0]
+	}
+	return bill{chosen.VNDPerMonth, chosen.Unplaced}
+}
+
+// manifestOf is the suggested NodePools as YAML; nothing where there are none.
+func manifestOf(result *plan.Suggestion) ([]byte, error) {
+	var documents [][]byte
+	for _, pool := range result.NodePools {
+		encoded, err := output.EncodeYAML(pool)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, encoded)
+	}
+	return bytes.Join(documents, []byte("---\n")), nil
+}
+
+func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
+	row := func(c plan.Candidate) []string {
+		return []string{
+			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
+			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), fmt.Sprintf("%.2f", c.VNDPerMonth/max(result.BoundVNDPerMonth, 1)),
+		}
+	}
+	rows := lo.Map(lo.Slice(result.Candidates, 0, shown), func(c plan.Candidate, _ int) []string { return row(c) })
+	printer.Rows([]string{"NodePool " + result.NodePool, ">Nodes", ">Unplaced", ">VND/hour", ">VND/month", ">To now", ">To bound"}, append(rows, row(result.Now)))
+	tried := fmt.Sprintf("%s, %d shapes planned.", output.Plural(result.Pods, "pod"), result.Tried)
+	if result.Sample > 0 {
+		tried = fmt.Sprintf("%s, %d shapes planned with %d of them, and the best with all.", output.Plural(result.Pods, "pod"), result.Tried, result.Sample)
+	}
+	if result.TimeOver {
+		tried += " The time was over before more were planned (--time-limit)."
+	}
+	printer.Printf("\n%s No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds costs %s.\n",
+		tried, output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
+}
+
+// printAssumed says what a plan without cluster or credentials is made of.
+func printAssumed(printer *output.Printer, catalog *plan.Catalog, assumed []string) {
+	if catalog != nil {
+		printer.Printf("Offline: the catalog that is built in, %d flavors in %s of region %s as public sources show them, with estimated prices of %s.\n",
+			catalog.Flavors, strings.Join(catalog.Zones, " and "), catalog.Region, catalog.PricesAsOf)
+	}
+	if len(assumed) > 0 {
+		printer.Printf("Assumed, since the manifests have none: %s of the default sample, without limits.\n", strings.Join(assumed, " and "))
+	}
+	if catalog != nil || len(assumed) > 0 {
+		printer.Printf("\n")
+	}
+}

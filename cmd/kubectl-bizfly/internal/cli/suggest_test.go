@@ -1,0 +1,170 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+)
+
+// mixed is a table of pods of many sizes.
+func mixed(pods int) string {
+	var table strings.Builder
+	table.WriteString("name,count,cpu,memory\n")
+	for i := range pods / 10 {
+		_, _ = fmt.Fprintf(&table, "app-%d,10,%dm,%dMi\n", i, 100+i%7*150, 128+i%5*700)
+	}
+	return written("pods.csv", table.String())
+}
+
+var _ = Describe("plan --suggest", func() {
+	It("should find a NodePool that is cheaper than one whose flavors do not suit, and write it", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		small := strings.ReplaceAll(pools, "values: [premium]}", "values: [premium, enterprise]}\n"+
+			`      - {key: karpenter.bizflycloud.vn/instance-memory, operator: Gte, values: ["2048"]}`+"\n"+
+			`      - {key: karpenter.bizflycloud.vn/instance-cpu, operator: Lte, values: ["2"]}`)
+		manifest, pods := written("pools.yaml", small), mixed(60)
+		out := filepath.Join(GinkgoT().TempDir(), "nodepool.yaml")
+		s := answer[plan.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out)
+		Expect(s.Pods).To(Equal(60))
+		Expect(s.NodePool).To(Equal("default"))
+		Expect(s.TimeOver).To(BeFalse())
+		best := s.Candidates[0]
+		Expect(best.Unplaced).To(BeZero())
+		Expect(best.VNDPerMonth).To(BeNumerically("<", 0.99*s.Now.VNDPerMonth))
+		Expect(s.BoundVNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<=", best.VNDPerMonth)))
+		Expect(s.PackingVNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
+		Expect(lo.IsSortedBy(s.Candidates, func(c plan.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
+
+		set, err := manifests.Read(nil, out)
+		Expect(err).ToNot(HaveOccurred(), "it is a NodePool that the API server takes")
+		Expect(set.Objects).ToNot(BeEmpty())
+		class, _, _ := strings.Cut(pools, "---\n")
+		p := answer[plan.Plan](f, "plan", "-f", out, "-f", pods, "-f", written("class.yaml", class))
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(p.VNDPerMonth).To(BeNumerically("~", best.VNDPerMonth, 0.1*best.VNDPerMonth), "what is written is what was planned, but for chance")
+	})
+
+	It("should keep what the NodePool asks for beside the size, and its smallest size", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest")
+		for _, c := range s.Candidates {
+			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
+			Expect(c.Name).ToNot(ContainSubstring("1 vCPU"))
+		}
+		Expect(s.Assumed).To(ContainElement("NodePool default"))
+	})
+
+	It("should add a NodePool of larger sizes where some pods need them", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
+		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest")
+		fallback := lo.Filter(s.Candidates, func(c plan.Candidate, _ int) bool { return c.Shape.Fallback })
+		Expect(fallback).ToNot(BeEmpty())
+		Expect(fallback).To(HaveEach(HaveField("Unplaced", BeZero())))
+		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
+	})
+
+	It("should print the candidates, the bound, and YAML that can be applied", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		file := mixed(30)
+		Expect(f.run("plan", "-f", file, "--suggest")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(MatchRegexp(`NODEPOOL DEFAULT +NODES +UNPLACED +VND/HOUR +VND/MONTH +TO NOW +TO BOUND`))
+		Expect(f.out).To(MatchRegexp(`(?m)^as it is .*\+0\.0%`))
+		Expect(f.out).To(ContainSubstring("No set of nodes costs less than"))
+		Expect(f.run("plan", "-f", file, "--suggest", "--explain")).To(Equal(cli.ExitFailure))
+	})
+
+	It("should search with some of many pods, and plan the best shapes with all", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(450), "--suggest", "--time-limit", "2m")
+		Expect(s.Pods).To(Equal(450))
+		Expect(s.Sample).To(Equal(400))
+		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 3))))
+		Expect(s.Candidates[0].VNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
+	})
+
+	It("should end when its time is over, and say so", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")
+		Expect(s.TimeOver).To(BeTrue())
+		Expect(s.Candidates).To(BeEmpty())
+		Expect(s.NodePools).To(BeEmpty())
+		Expect(f.run("plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("raise --time-limit"))
+	})
+
+	It("should report that there is nothing to suggest a NodePool for", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		Expect(f.run("plan", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"), "--suggest")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("nothing to suggest"))
+	})
+})
+
+var _ = Describe("plan --explain", func() {
+	// constrained is a Deployment whose pods share no node with each other, which is expensive, and ask for a zone, which is not.
+	constrained := strings.Replace(web, "      containers:", `      nodeSelector: {topology.kubernetes.io/zone: HN1}
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}
+      containers:`, 1)
+
+	It("should rank constraints by what the plan costs less without each", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		file := written("web.yaml", strings.Replace(constrained, "replicas: 6", "replicas: 16", 1))
+		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
+		Expect(e.Constraints).ToNot(BeEmpty())
+		first := e.Constraints[0]
+		Expect(first.Kind).To(Equal(plan.KindAntiAffinity))
+		Expect(first.Of).To(Equal("shop/web"))
+		Expect(first.VNDPerMonth).To(BeNumerically("~", first.VNDPerHour*plan.HoursPerMonth, 0.01))
+		Expect(e.Constraints).ToNot(ContainElement(HaveField("Kind", plan.KindSelector)), "a zone costs nothing here")
+		Expect(e.Free).To(BeNumerically(">", 0))
+		Expect(f.run("plan", "-f", file, "--explain")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(MatchRegexp(`anti-affinity +shop/web +kubernetes.io/hostname +[\d,]+`))
+	})
+
+	It("should name first what keeps pods from having a place", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
+		Expect(e.Unplaced).To(HaveLen(3))
+		Expect(e.Constraints[0]).To(And(HaveField("Kind", plan.KindSelector), HaveField("Placed", 3)))
+	})
+
+	It("should price the ratio of a request that is far from that of flavors", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory\ncache,6,250m,12Gi\n"), "--explain")
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindRatio), HaveField("Of", "default/cache"))))
+	})
+})

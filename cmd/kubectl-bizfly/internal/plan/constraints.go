@@ -1,0 +1,241 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
+)
+
+// Kinds of constraints.
+const (
+	KindSpread       = "topology spread"
+	KindAntiAffinity = "anti-affinity"
+	KindAffinity     = "affinity"
+	KindVolumeZone   = "zone of volumes"
+	KindSelector     = "node selector"
+	KindNodeAffinity = "node affinity"
+	KindRatio        = "memory per CPU"
+	KindRequirement  = "requirement"
+)
+
+// constraint is one that can be dropped.
+type constraint struct {
+	kind, of, detail string
+	// dropped is the objects without it.
+	dropped func() memory.Objects
+}
+
+// constraintsOf are those of workloads and NodePools. Each is of all pods of a workload. Ratios are those of flavors, in GiB per vCPU, and
+// rates what CPU and memory cost.
+func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.ComputeRates) []constraint {
+	var all []constraint
+	workloads := map[string][]*corev1.Pod{}
+	for _, pod := range memory.Of[*corev1.Pod](objects) {
+		if Counts(pod) {
+			workloads[workloadOf(pod)] = append(workloads[workloadOf(pod)], pod)
+		}
+	}
+	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
+	for name, pods := range workloads {
+		add := func(kind, detail string, drop func(*corev1.Pod)) {
+			all = append(all, constraint{kind: kind, of: name, detail: detail, dropped: func() memory.Objects { return changed(objects, pods, drop) }})
+		}
+		addSpreads(pods[0], add)
+		addAffinities(pods[0], add)
+		addNodeRequirements(pods[0], add)
+		addVolumes(objects, pods, add)
+		addRatio(pods, wanted, rates, add)
+	}
+	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
+		all = append(all, requirementsOf(objects, pool)...)
+	}
+	slices.SortFunc(all, func(a, b constraint) int {
+		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind), cmp.Compare(a.detail, b.detail))
+	})
+	return all
+}
+
+// workloadOf names the owner of a pod, without the hash that a Deployment gives its ReplicaSets.
+func workloadOf(pod *corev1.Pod) string {
+	name := pod.Name
+	if len(pod.OwnerReferences) > 0 {
+		name = strings.TrimSuffix(pod.OwnerReferences[0].Name, "-"+pod.Labels["pod-template-hash"])
+	}
+	return pod.Namespace + "/" + name
+}
+
+// changed returns the objects with copies of some pods, which drop has changed.
+func changed(objects memory.Objects, pods []*corev1.Pod, drop func(*corev1.Pod)) memory.Objects {
+	return objects.With(lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object {
+		pod = pod.DeepCopy()
+		drop(pod)
+		return pod
+	})...)
+}
+
+func addSpreads(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
+	for _, key := range lo.Uniq(lo.Map(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint, _ int) string { return c.TopologyKey })) {
+		add(KindSpread, key, func(pod *corev1.Pod) {
+			pod.Spec.TopologySpreadConstraints = lo.Reject(pod.Spec.TopologySpreadConstraints,
+				func(c corev1.TopologySpreadConstraint, _ int) bool { return c.TopologyKey == key })
+		})
+	}
+}
+
+func addAffinities(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
+	if pod.Spec.Affinity == nil {
+		return
+	}
+	if anti := pod.Spec.Affinity.PodAntiAffinity; anti != nil {
+		add(KindAntiAffinity, topologyKeys(anti.RequiredDuringSchedulingIgnoredDuringExecution, anti.PreferredDuringSchedulingIgnoredDuringExecution),
+			func(pod *corev1.Pod) { pod.Spec.Affinity.PodAntiAffinity = nil })
+	}
+	if affinity := pod.Spec.Affinity.PodAffinity; affinity != nil {
+		add(KindAffinity, topologyKeys(affinity.RequiredDuringSchedulingIgnoredDuringExecution, affinity.PreferredDuringSchedulingIgnoredDuringExecution),
+			func(pod *corev1.Pod) { pod.Spec.Affinity.PodAffinity = nil })
+	}
+}
+
+func topologyKeys(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) string {
+	keys := lo.Map(required, func(t corev1.PodAffinityTerm, _ int) string { return t.TopologyKey })
+	keys = append(keys, lo.Map(preferred, func(t corev1.WeightedPodAffinityTerm, _ int) string {
+		return t.PodAffinityTerm.TopologyKey + " (preferred)"
+	})...)
+	return strings.Join(lo.Uniq(keys), ", ")
+}
+
+// addNodeRequirements adds node selectors and node affinity, by label.
+func addNodeRequirements(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
+	for key, value := range pod.Spec.NodeSelector {
+		add(KindSelector, key+"="+value, func(pod *corev1.Pod) { delete(pod.Spec.NodeSelector, key) })
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return
+	}
+	var keys []string
+	for _, term := range nodeTerms(pod) {
+		keys = append(keys, lo.Map(term.MatchExpressions, func(r corev1.NodeSelectorRequirement, _ int) string { return r.Key })...)
+	}
+	for _, key := range lo.Uniq(keys) {
+		add(KindNodeAffinity, key, func(pod *corev1.Pod) {
+			for _, term := range nodeTerms(pod) {
+				term.MatchExpressions = lo.Reject(term.MatchExpressions, func(r corev1.NodeSelectorRequirement, _ int) bool { return r.Key == key })
+			}
+			dropEmptyTerms(pod.Spec.Affinity.NodeAffinity)
+		})
+	}
+}
+
+// nodeTerms are all terms of a node affinity, to be read or changed.
+func nodeTerms(pod *corev1.Pod) []*corev1.NodeSelectorTerm {
+	var terms []*corev1.NodeSelectorTerm
+	affinity := pod.Spec.Affinity.NodeAffinity
+	if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		for i := range required.NodeSelectorTerms {
+			terms = append(terms, &required.NodeSelectorTerms[i])
+		}
+	}
+	for i := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		terms = append(terms, &affinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+	}
+	return terms
+}
+
+// dropEmptyTerms removes what selects nothing: one required term that is empty would match no node, and is one that matches every node here.
+func dropEmptyTerms(affinity *corev1.NodeAffinity) {
+	empty := func(term corev1.NodeSelectorTerm) bool { return len(term.MatchExpressions)+len(term.MatchFields) == 0 }
+	if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil && slices.ContainsFunc(required.NodeSelectorTerms, empty) {
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
+	}
+	affinity.PreferredDuringSchedulingIgnoredDuringExecution = lo.Reject(affinity.PreferredDuringSchedulingIgnoredDuringExecution,
+		func(term corev1.PreferredSchedulingTerm, _ int) bool { return empty(term.Preference) })
+}
+
+// addVolumes adds the zones of volumes that exist.
+func addVolumes(objects memory.Objects, pods []*corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
+	volumes := lo.KeyBy(memory.Of[*corev1.PersistentVolume](objects), func(v *corev1.PersistentVolume) string { return v.Name })
+	claims := lo.KeyBy(memory.Of[*corev1.PersistentVolumeClaim](objects), func(c *corev1.PersistentVolumeClaim) string { return c.Namespace + "/" + c.Name })
+	fixed := func(pod *corev1.Pod, v corev1.Volume) bool {
+		if v.PersistentVolumeClaim == nil {
+			return false
+		}
+		claim := claims[pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName]
+		return claim != nil && volumes[claim.Spec.VolumeName] != nil && volumes[claim.Spec.VolumeName].Spec.NodeAffinity != nil
+	}
+	count := lo.CountBy(pods, func(pod *corev1.Pod) bool {
+		return lo.ContainsBy(pod.Spec.Volumes, func(v corev1.Volume) bool { return fixed(pod, v) })
+	})
+	if count > 0 {
+		add(KindVolumeZone, fmt.Sprintf("volumes of %d pods", count), func(pod *corev1.Pod) {
+			pod.Spec.Volumes = lo.Reject(pod.Spec.Volumes, func(v corev1.Volume, _ int) bool { return fixed(pod, v) })
+		})
+	}
+}
+
+// nearest is the ratio that is the nearest to that of pods together.
+func nearest(ratios []float64, pods []*corev1.Pod) float64 {
+	cpu, memory := amountsOf(pods)
+	return lo.MinBy(ratios, func(a, b float64) bool { return max(memory/cpu/a, a*cpu/memory) < max(memory/cpu/b, b*cpu/memory) })
+}
+
+// amountsOf are what pods request, in vCPU and GiB.
+func amountsOf(pods []*corev1.Pod) (cpu, memory float64) {
+	requests := resources.RequestsForPods(pods...)
+	return max(requests.Cpu().AsApproximateFloat64(), 1e-3), max(requests.Memory().AsApproximateFloat64()/(1<<30), 1e-3)
+}
+
+// addRatio adds the ratio of the requests of a workload. Without it, its pods request as much by price, in the ratio of all.
+func addRatio(pods []*corev1.Pod, wanted float64, rates pricing.ComputeRates, add func(kind, detail string, drop func(*corev1.Pod))) {
+	cpu, memory := amountsOf(pods)
+	if has := memory / cpu; wanted > 0 && (has < 0.75*wanted || has > 1.33*wanted) {
+		newCPU := (rates.CPU*cpu + rates.MemoryGiB*memory) / (rates.CPU + rates.MemoryGiB*wanted)
+		add(KindRatio, fmt.Sprintf("%.2g GiB per vCPU instead of %.2g", has, wanted), func(pod *corev1.Pod) {
+			scale(pod, corev1.ResourceCPU, newCPU/cpu)
+			scale(pod, corev1.ResourceMemory, newCPU*wanted/memory)
+		})
+	}
+}
+
+// scale multiplies requests.
+func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
+	for i := range pod.Spec.Containers {
+		if amount, ok := pod.Spec.Containers[i].Resources.Requests[name]; ok {
+			scaled := resource.NewMilliQuantity(int64(amount.AsApproximateFloat64()*by*1000), amount.Format)
+			pod.Spec.Containers[i].Resources.Requests[name] = *scaled
+		}
+	}
+}
+
+// requirementsOf are those of a NodePool, but for what has one value here.
+func requirementsOf(objects memory.Objects, pool *karpv1.NodePool) []constraint {
+	fixed := []string{karpv1.CapacityTypeLabelKey, corev1.LabelArchStable, corev1.LabelOSStable}
+	var all []constraint
+	for i, r := range pool.Spec.Template.Spec.Requirements {
+		if slices.Contains(fixed, r.Key) {
+			continue
+		}
+		all = append(all, constraint{
+			kind: KindRequirement, of: "NodePool " + pool.Name, detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
+			dropped: func() memory.Objects {
+				without := pool.DeepCopy()
+				without.Spec.Template.Spec.Requirements = slices.Delete(without.Spec.Template.Spec.Requirements, i, i+1)
+				return objects.With(without)
+			},
+		})
+	}
+	return all
+}
