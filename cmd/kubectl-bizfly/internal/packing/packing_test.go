@@ -316,15 +316,6 @@ var _ = Describe("The best packing of nodes that exist", func() {
 		Expect(p.Nodes).To(HaveEach(HaveField("Existing", BeNumerically(">=", 0))))
 	})
 
-	It("should take fewer nodes where each counts beside its price", func() {
-		in := random(6, 40, false)
-		many := packing.Best(ctx, in.items, in.bins, packing.Options{Iterations: 300})
-		few := packing.Best(ctx, in.items, in.bins, packing.Options{Iterations: 300, NodeVNDPerHour: 5000})
-		Expect(broken(in, few)).To(BeEmpty())
-		Expect(len(few.Nodes)).To(BeNumerically("<=", len(many.Nodes)))
-		Expect(few.VNDPerHour).To(BeNumerically(">=", many.VNDPerHour-1e-6))
-	})
-
 	It("should leave an item that can run on no new node where it is", func() {
 		in := occupied(5, 20, false)
 		in.items[0].Allowed = func(packing.Bin) bool { return false }

@@ -23,8 +23,6 @@ type Options struct {
 	Existing []Existing
 	// ReplaceVNDPerHour is what it must save to replace an existing node, beside its price.
 	ReplaceVNDPerHour float64
-	// NodeVNDPerHour is what each new node counts beside its price: fewer and larger nodes leave fewer gaps to whoever fills them in another order.
-	NodeVNDPerHour float64
 	// OnProgress is called with the price of every better packing; it may be nil.
 	OnProgress func(vndPerHour float64)
 }
@@ -40,8 +38,7 @@ func Best(ctx context.Context, items []Item, bins []Bin, o Options) *Packing {
 	p.spread(items, bins, o.Existing)
 	weights, _ := p.bound()
 	p.appraise(weights)
-	s := &search{problem: p, random: rand.New(rand.NewPCG(o.Seed, 1)), replace: o.ReplaceVNDPerHour, each: o.NodeVNDPerHour,
-		open: p.undominated()} //nolint:gosec // a seed is tried again
+	s := &search{problem: p, random: rand.New(rand.NewPCG(o.Seed, 1)), replace: o.ReplaceVNDPerHour, open: p.undominated()} //nolint:gosec // a seed is tried again
 	best := s.start(ctx, o.Existing)
 	if o.OnProgress != nil {
 		o.OnProgress(best.price)
@@ -55,7 +52,6 @@ type search struct {
 	*problem
 	random  *rand.Rand
 	replace float64
-	each    float64
 	// open are the kinds that new nodes may be.
 	open []int
 }
@@ -142,7 +138,7 @@ func (s *search) cost(n *node) float64 {
 	if n.bin >= s.kinds {
 		return s.bins[n.bin].price - s.replace
 	}
-	return s.bins[n.bin].price + s.each
+	return s.bins[n.bin].price
 }
 
 func (s *search) solution(nodes []*node) *solution {
@@ -298,7 +294,7 @@ func (s *search) pack(items []int, r rule, noise float64) []*node {
 			if len(n.items) == 0 {
 				continue
 			}
-			worth := (n.value + 1e-9*float64(len(n.items))) / (s.bins[kind].price + s.each)
+			worth := (n.value + 1e-9*float64(len(n.items))) / s.bins[kind].price
 			if noise > 0 {
 				worth *= 1 + noise*(s.random.Float64()-0.5)
 			}
