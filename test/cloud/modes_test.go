@@ -35,16 +35,15 @@ import (
 // modesVariable holds the modes of the sandbox to run in: all, or one combination, separated by commas.
 const modesVariable = "E2E_CLOUD_MODES"
 
+// oldClosed is the mode in which no old flavor can be launched.
+const oldClosed = "old-flavors-closed"
+
 const (
 	// maxRejected is how many create requests may be rejected until the first node exists.
 	maxRejected = 3
 	// maxNodeClaims is how many NodeClaims core may have to create for the first node, each after one that ended.
 	maxNodeClaims = 4
 )
-
-// unmet is the mode in which the first node still takes more rejected create requests: old flavors are cheaper by the price table, and each
-// is tried in each zone. It runs by name only.
-const unmet = "old-flavors-closed"
 
 // combinations are the sets of modes to run in: each mode alone and some random ones together, or the one that is named.
 func combinations() [][]string {
@@ -55,9 +54,8 @@ func combinations() [][]string {
 	default:
 		return [][]string{strings.Split(named, ",")}
 	}
-	all := lo.Reject(cloud.Modes, func(m cloud.Mode, _ int) bool { return m.Name == unmet })
 	sets := [][]string{{}}
-	for _, mode := range all {
+	for _, mode := range cloud.Modes {
 		sets = append(sets, []string{mode.Name})
 	}
 	runs, _ := strconv.Atoi(os.Getenv("MODE_RUNS"))
@@ -66,8 +64,8 @@ func combinations() [][]string {
 	for range runs {
 		var set []string
 		excluded := map[string]bool{}
-		for _, i := range random.Perm(len(all))[:2+random.IntN(6)] {
-			if mode := all[i]; mode.Excludes == "" || !excluded[mode.Excludes] {
+		for _, i := range random.Perm(len(cloud.Modes))[:2+random.IntN(6)] {
+			if mode := cloud.Modes[i]; mode.Excludes == "" || !excluded[mode.Excludes] {
 				set, excluded[mode.Excludes] = append(set, mode.Name), true
 			}
 		}
@@ -107,15 +105,22 @@ type modeRun struct {
 	kube         *fake.Clientset
 	guests       *guest.Guests
 	requirements []karpv1.NodeSelectorRequirementWithMinValues
+	requests     corev1.ResourceList
 	volumes      int
 }
 
 func newModeRun(ctx SpecContext, modes []string) *modeRun {
 	GinkgoHelper()
-	r := &modeRun{env: unit.InMemory(), kube: fake.NewClientset(), requirements: sampleRequirements()}
-	if slices.Contains(modes, "short-flavor-names") && !slices.Contains(modes, unmet) {
-		// New flavors have one name.
+	r := &modeRun{env: unit.InMemory(), kube: fake.NewClientset(), requirements: sampleRequirements(), requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+	}}
+	if slices.Contains(modes, "short-flavor-names") && !slices.Contains(modes, oldClosed) {
+		// New flavors have one name, and are preferred.
 		r.requirements = append(r.requirements, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
+	}
+	if slices.Equal(modes, []string{oldClosed}) {
+		// An old flavor, nix.3c_6g, is the cheapest.
+		r.requests[corev1.ResourceCPU] = resource.MustParse("2500m")
 	}
 	r.env.Sandbox = cloud.Start(cloud.Options{Modes: modes})
 	DeferCleanup(r.env.CloseCloud)
@@ -149,7 +154,7 @@ func (r *modeRun) node(ctx SpecContext, claims int) *karpv1.NodeClaim {
 		var claim *karpv1.NodeClaim
 		claim, err = r.env.NodeClaim(ctx, nil, slices.Clone(r.requirements)...)
 		Expect(err).NotTo(HaveOccurred())
-		claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("256Mi")}
+		claim.Spec.Resources.Requests = r.requests
 		Expect(r.env.Client.Update(ctx, claim)).To(Succeed())
 		if launched, err = r.env.Launch(ctx, claim); err == nil {
 			break
