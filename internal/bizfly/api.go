@@ -114,6 +114,9 @@ type KubernetesAPI interface {
 	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
 	// GetCluster returns one BKE cluster: its version, VPC network and whether it uses a local DNS.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+	// GetLaunchConfigurationMetadata returns the metadata of the servers that a launch configuration of Auto Scaling launches, with the
+	// secrets in it: each worker pool has one. What it returns is never logged.
+	GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error)
 	// LeaveCluster tells BKE that a node is gone. It is idempotent: a node that BKE does not know is no error.
 	LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error
 }

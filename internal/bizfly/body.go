@@ -31,7 +31,7 @@ type bodyRule struct {
 
 var (
 	objectBody = bodyRule{}
-	// secretObjectBody is objectBody for the one call that is made for a secret.
+	// secretObjectBody is objectBody for the calls that are made for a secret.
 	secretObjectBody = bodyRule{secret: true}
 	// acknowledgement is an object or nothing at all: the API accepts deletes with 204 and empty bodies.
 	acknowledgement = bodyRule{optional: true}

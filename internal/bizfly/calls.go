@@ -70,7 +70,7 @@ func (op *operation) inAnyScope() *operation {
 var (
 	opListServers = list("ListServers", "/servers", listBody("id"))
 	opGetServer   = item("GetServer", "/servers/{id}", objectBody)
-	// opGetServerMetadata is the one call whose answer keeps its secrets.
+	// opGetServerMetadata keeps the secrets of its answer.
 	opGetServerMetadata = item("GetServerMetadata", "/servers/{id}", secretObjectBody)
 	// opCreateServer is the one call that must never be repeated: each one buys a server.
 	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)

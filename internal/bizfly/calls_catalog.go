@@ -6,6 +6,7 @@ package bizfly
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -33,6 +34,8 @@ var (
 	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version")).
 					at(serviceKubernetes).inAnyScope()
 	opGetCluster = item("GetCluster", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
+	// opGetLaunchConfigurationMetadata keeps the secrets of its answer.
+	opGetLaunchConfigurationMetadata = item("GetLaunchConfigurationMetadata", "/launch_configs/{id}", secretObjectBody).at(serviceAutoScaling)
 	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
 	opLeaveCluster = &operation{
 		name: "LeaveCluster", method: http.MethodPost, route: "/engine/cluster_leave/{uid}", service: serviceKubernetes,
@@ -182,6 +185,17 @@ func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullClus
 		}
 		return cluster, same("cluster", cluster.UID, uid)
 	}, ids("cluster uid", uid))
+}
+
+// GetLaunchConfigurationMetadata implements API.
+func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error) {
+	return call(ctx, c, opGetLaunchConfigurationMetadata, func(g *sdk) (map[string]string, error) {
+		found, err := g.AutoScaling.LaunchConfigurations().Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return lo.MapValues(found.Metadata, func(value any, _ string) string { return fmt.Sprint(value) }), same("launch configuration", found.ID, id)
+	}, ids("launch configuration id", id))
 }
 
 // LeaveCluster implements API.

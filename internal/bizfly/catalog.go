@@ -25,9 +25,10 @@ import (
 const (
 	catalogPath = "/api/auth/service"
 
-	serviceServers    = "cloud_server"
-	serviceKubernetes = "kubernetes_engine"
-	serviceAccount    = "bizfly_account"
+	serviceServers     = "cloud_server"
+	serviceKubernetes  = "kubernetes_engine"
+	serviceAutoScaling = "auto_scaling"
+	serviceAccount     = "bizfly_account"
 )
 
 // catalog is where the services of our region are, and thereby which URLs a token may be sent to.

@@ -419,6 +419,10 @@ var _ = Describe("The scope", func() {
 				_, err := api.GetServerMetadata(ctx, serverID)
 				return err
 			}
+			calls["GetLaunchConfigurationMetadata"] = func(ctx context.Context, api bizfly.API) error {
+				_, err := api.GetLaunchConfigurationMetadata(ctx, serverID)
+				return err
+			}
 			calls["Account"] = func(ctx context.Context, api bizfly.API) error {
 				_, err := api.Account(ctx)
 				return err

@@ -150,6 +150,16 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().LeftNodes).To(Equal([]string{"node-1"}))
 	})
 
+	It("should read the metadata of a pool's launch configuration, with its secrets", func(ctx SpecContext) {
+		sandbox.AddPool("workers")
+		cluster, err := client.GetCluster(ctx, sandbox.BKE().ClusterUID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(client.GetLaunchConfigurationMetadata(ctx, cluster.WorkerPools[0].LaunchConfigID)).
+			To(HaveKeyWithValue("bke_cluster_token", sandbox.BKE().ClusterToken))
+		_, err = client.GetLaunchConfigurationMetadata(ctx, "no-such-configuration")
+		Expect(bizfly.IsNotFound(err)).To(BeTrue())
+	})
+
 	It("should not log in again for every leave with a rejected join token", func(ctx SpecContext) {
 		for range 5 {
 			err := client.LeaveCluster(ctx, sandbox.BKE().ClusterUID, "wrong", "node-1")

@@ -106,6 +106,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *stub) services(region string) string {
 	return catalogOf(region, map[string]string{
 		"cloud_server": s.URL + "/iaas-cloud/api", "kubernetes_engine": s.URL + "/api/kubernetes-engine", "bizfly_account": s.URL + "/api/account",
+		"auto_scaling": s.URL + "/api/auto-scaling",
 	})
 }
 

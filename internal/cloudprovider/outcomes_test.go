@@ -84,6 +84,27 @@ var _ = Describe("Launches that fail", func() {
 			Entry("as a conflict", http.StatusConflict, "E_4711"),
 			Entry("as a limit of one request", http.StatusBadRequest, "Root disk size exceeds the maximum allowed"),
 		)
+		It("should not try a flavor without a generation in each zone when it is rejected", func() {
+			nodeClass()
+			flavor := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")
+			before := available(unit.NodePool())
+			rejects(http.StatusBadRequest, "E_4711")
+			ended(nodeClaim(nil, flavor))
+			Expect(createRequests()).To(Equal(2), "by its full and by its short name")
+			Expect(available(unit.NodePool())).To(Equal(before - 2))
+			env.Sandbox.ClearFaults()
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			Eventually(func() int { return available(unit.NodePool()) }).Should(Equal(before))
+			Expect(serverOf(launched(nodeClaim(nil, flavor))).AvailabilityZone).To(Equal("HN2"), "the zone that was not tried")
+		})
+		It("should mark a flavor of a generation in the zone alone that has rejected it", func() {
+			nodeClass()
+			before := available(unit.NodePool())
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
+				Message: "E_4711", Count: 1})
+			launched(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g")))
+			Expect(available(unit.NodePool())).To(Equal(before - 1))
+		})
 		It("should mark and count an offering whose create requests are left without an answer", func() {
 			class := nodeClass()
 			pool := unit.NodePool()
@@ -237,7 +258,7 @@ var _ = Describe("Launches that fail", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 				Message: "E_4711", Count: 3})
 			ended(nodeClaim(pool))
-			Expect(createRequests()).To(Equal(4), "three offerings, and one of them by its short name as well, since nothing says what is wrong")
+			Expect(createRequests()).To(Equal(3), "three offerings of generations, which have one name")
 			Expect(available(pool)).To(Equal(before - 3))
 			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
 			Expect(cause).ToNot(HaveOccurred())

@@ -90,7 +90,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
 	for i := range all {
 		candidate := &all[i]
-		candidate.old = !candidate.instanceType.Requirements.Has(v1alpha1.LabelInstanceGeneration)
+		candidate.old = isOld(candidate.instanceType)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
@@ -119,6 +119,11 @@ func sortCandidates(all []candidate) {
 			cmp.Compare(a.key.Zone, b.key.Zone),
 		)
 	})
+}
+
+// isOld reports whether the flavor is of no generation. Each label is required to exist or not to, so that it is always among the requirements.
+func isOld(it *cloudprovider.InstanceType) bool {
+	return it.Requirements.Get(v1alpha1.LabelInstanceGeneration).Operator() == corev1.NodeSelectorOpDoesNotExist
 }
 
 // idle is how much of a server was not requested: the share of its CPU plus the share of its memory, each from 0 to 1.

@@ -52,6 +52,12 @@ var _ = Describe("Create", func() {
 			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
 			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
 		)
+		It("should prefer a flavor of a generation at the same price, since it is not known whether others can still be launched", func() {
+			nodeClass()
+			size := unit.Requirement(v1alpha1.LabelInstanceSize, corev1.NodeSelectorOpIn, "2c_4g")
+			category := unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium")
+			Expect(launched(nodeClaim(nil, size, category)).Labels).To(HaveKey(v1alpha1.LabelInstanceGeneration))
+		})
 		It("should label the NodeClaim so completely that no NodePool requirement sees drift", func() {
 			nodeClass()
 			created := launched(nodeClaim(nil))

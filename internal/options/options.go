@@ -285,7 +285,7 @@ var table = []*Setting{
 		"The file from which BKE's worker image reads KUBELET_EXTRA_ARGS. Where it is set, nodes register with Karpenter's taints and labels.",
 		func(o *Options) *string { return &o.BKEKubeletArgsFile }),
 	plain("bke-discover-from-pool", "BKE_DISCOVER_FROM_POOL", "false",
-		"Learn the BKE values that are not set from the metadata of a pool server of this cluster.",
+		"Learn the BKE values that are not set from a pool server of this cluster, and what its interfaces have.",
 		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
 	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES", "",
 		"The Secrets of the controller's namespace that spec.userDataFrom may name, separated by commas.",

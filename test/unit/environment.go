@@ -147,6 +147,8 @@ func (e *Environment) Restart(ctx context.Context, changes ...func(*wiring.Depen
 		change(&d)
 	}
 	e.Providers = wiring.Build(d)
+	// NodeClasses report what cannot be learned.
+	_, _ = e.BKE.Values(ctx)
 	if err := e.Catalog.Refresh(ctx); err != nil {
 		// A part that is down need not keep anything from being launched.
 		lo.Must1(e.Catalog.Snapshot())
@@ -189,7 +191,14 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	if err != nil {
 		return err
 	}
+	if nodeClass.Status.PoolServer, err = e.Networks.PoolServer(ctx, nodeClass); err != nil {
+		return err
+	}
 	networks, err := e.Networks.Networks(ctx, nodeClass)
+	if err != nil {
+		return err
+	}
+	firewalls, err := e.Networks.Firewalls(ctx, nodeClass)
 	if err != nil {
 		return err
 	}
@@ -201,6 +210,9 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	nodeClass.Status.KubernetesVersion = resolved.KubernetesVersion
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
+	})
+	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
+		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
 	})
 	nodeClass.Status.Zones = lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) {
 		return z.Name, z.Active && (len(nodeClass.Spec.Zones) == 0 || lo.Contains(nodeClass.Spec.Zones, z.Name))

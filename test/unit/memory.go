@@ -43,8 +43,7 @@ func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
 		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
-		PublicIPv4: lo.ToPtr(true), BootstrapMode: v1alpha1.BootstrapModeBKE,
-		PlacementStrategy: v1alpha1.PlacementStrategyBalanced,
+		BootstrapMode: v1alpha1.BootstrapModeBKE, PlacementStrategy: v1alpha1.PlacementStrategyBalanced,
 	}
 }
 

@@ -6,6 +6,7 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -57,6 +58,8 @@ type Dependencies struct {
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
 	BestEffortMinValues bool
 
+	// APIServer is the address at which the API server is reached from here; it may be empty.
+	APIServer string
 	// Clock is nil for the real one.
 	Clock clock.WithDelayedExecution
 	// ServerClock is that of the provider of servers, which waits for BizFly Cloud; nil means Clock.
@@ -94,7 +97,7 @@ func Build(d Dependencies) *Providers {
 		Values: bke.Values{
 			ClusterID: opts.BKEClusterID, Token: opts.BKEClusterToken, JoinEndpoint: opts.BKEJoinEndpoint, LogEndpoint: opts.BKELogEndpoint,
 		},
-		Discover: opts.BKEDiscoverFromPool,
+		Discover: opts.BKEDiscoverFromPool, APIServer: cmp.Or(opts.ClusterEndpoint, d.APIServer),
 	}, d.APIReader, d.API, d.Clock)
 	p.Catalog = d.Catalog
 	if p.Catalog == nil {
@@ -105,7 +108,11 @@ func Build(d Dependencies) *Providers {
 	p.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return d.Settings.Load().Prices })
 	p.Flavors = flavor.NewDefaultProvider(p.Catalog, p.Capacity, p.Prices, p.Bootstrap, d.Client, d.Settings)
 	p.Images = image.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup))
-	p.Networks = network.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup))
+	var pools network.PoolNodes
+	if opts.BKEDiscoverFromPool {
+		pools = p.BKE.PoolNodes
+	}
+	p.Networks = network.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup), pools)
 	p.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName:   opts.ClusterName,
 		ClusterUID:    d.ClusterUID,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bke returns what nodes join and leave a cluster of BizFly Kubernetes Engine with: from the environment or, where
-// that leaves something out and discovery is allowed, from the metadata of a pool server of this very cluster. What was
-// learned is kept in memory only.
+// that leaves something out and discovery is allowed, from the metadata of a pool server of this very cluster, or of a pool's launch
+// configuration. What was learned is kept in memory only.
 package bke
 
 import (
@@ -39,8 +39,11 @@ const (
 	maxNodes = 100
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
-	// retry is how long a try that failed is not repeated: every launch needs the values.
+	// retry is how long the first try that failed is not repeated, since every launch needs the values: each next one twice as long,
+	// up to relearn.
 	retry = 30 * time.Second
+	// poolServerOf names the source of values.
+	poolServerOf = "the pool server of node "
 	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that join with
 	// an old one cost money until they are given up.
 	relearn = 10 * time.Minute
@@ -103,6 +106,8 @@ type API interface {
 	GetServerMetadata(ctx context.Context, id string) (map[string]string, error)
 	// GetCluster returns one BKE cluster.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+	// GetLaunchConfigurationMetadata returns the metadata of servers that a launch configuration launches, with the secrets in it.
+	GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error)
 }
 
 // Config is what the environment sets.
@@ -110,6 +115,8 @@ type Config struct {
 	Values
 	// Discover lets what they leave out be learned.
 	Discover bool
+	// APIServer is the address of the cluster's API server from outside; it may be empty.
+	APIServer string
 }
 
 // DefaultProvider is the Provider over the cluster's nodes and the cloud.
@@ -126,6 +133,8 @@ type DefaultProvider struct {
 	current time.Time
 	failed  error
 	tried   time.Time
+	// wait is how long after that no other try begins.
+	wait time.Duration
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -150,13 +159,13 @@ func (p *DefaultProvider) Known() Values {
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	known := p.Known()
 	p.mu.Lock()
-	failed, tried, current := p.failed, p.tried, p.learned == nil || p.clock.Since(p.current) < relearn
+	failed, next, current := p.failed, p.tried.Add(p.wait), p.learned == nil || p.clock.Since(p.current) < relearn
 	p.mu.Unlock()
 	complete := known.Complete()
 	if complete && current || !p.config.Discover {
 		return known, nil
 	}
-	if failed != nil && p.clock.Since(tried) < retry {
+	if failed != nil && p.clock.Now().Before(next) {
 		return known, lo.Ternary(complete, nil, failed)
 	}
 	result := p.flight.DoChan("", func() (any, error) {
@@ -169,9 +178,9 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tried, p.failed = p.clock.Now(), err
+		p.tried, p.failed, p.wait = p.clock.Now(), err, min(max(retry, 2*p.wait), relearn)
 		if err == nil {
-			p.learned, p.current = learned, p.tried
+			p.learned, p.current, p.wait = learned, p.tried, 0
 		}
 		return nil, err
 	})
@@ -187,19 +196,21 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 }
 
 // learn reads the metadata of a few pool servers, which must agree with each other, with what is configured, and with this
-// project's clusters in the Kubernetes Engine.
+// project's clusters in the Kubernetes Engine. Where no server has the values, they are those of a pool's launch configuration, and what
+// follows from the name of the API server.
 func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
-	nodes, err := p.poolNodes(ctx)
+	nodes, err := p.PoolNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found *Values
-	var from string
+	var from, clusterID string
 	var failures []error
 	for _, node := range nodes {
 		read, err := p.read(ctx, node)
 		if err == nil {
-			err = p.consistent(read)
+			clusterID = cmp.Or(clusterID, read.ClusterID)
+			err = p.consistent("its server's metadata", read)
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
@@ -207,25 +218,32 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 		}
 		if found != nil && (read.ClusterID != found.ClusterID || read.Token != found.Token || read.JoinEndpoint != found.JoinEndpoint) {
 			return nil, fmt.Errorf("the servers of nodes %s and %s describe different clusters: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT "+
-				"instead", from, node.Name)
+				"instead", strings.TrimPrefix(from, poolServerOf), node.Name)
 		}
-		found, from = cmp.Or(found, read), cmp.Or(from, node.Name)
+		found, from = cmp.Or(found, read), cmp.Or(from, poolServerOf+node.Name)
+	}
+	if len(nodes) == 0 {
+		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
+			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", labelPoolNode))
 	}
 	if found == nil {
-		return nil, errors.Join(append(failures, fmt.Errorf("none of %d nodes of BKE's pools has what nodes join with", len(nodes)))...)
+		var err error
+		if found, from, err = p.withoutServers(ctx, clusterID); err != nil {
+			return nil, errors.Join(append(failures, err)...)
+		}
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
 	if err != nil {
-		return nil, fmt.Errorf("reading cluster %s, which the metadata of node %s names: %w", found.ClusterID, from, err)
+		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, from, err)
 	}
 	if cluster == nil || cluster.UID != found.ClusterID {
-		return nil, fmt.Errorf("the metadata of node %s names cluster %s, which the Kubernetes Engine does not confirm", from, found.ClusterID)
+		return nil, fmt.Errorf("%s names cluster %s, which the Kubernetes Engine does not confirm", from, found.ClusterID)
 	}
 	return p.completed(found, from), nil
 }
 
-// poolNodes are nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
-func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) {
+// PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
+func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := p.reader.List(ctx, list, client.HasLabels{labelPoolNode}, client.Limit(maxNodes)); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
@@ -236,10 +254,6 @@ func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) 
 		_, parsed := providerid.Parse(node.Spec.ProviderID)
 		return !ours && parsed
 	})
-	if len(nodes) == 0 {
-		return nil, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and "+
-			"BKE_JOIN_ENDPOINT", labelPoolNode)
-	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int {
 		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -255,33 +269,43 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, 
 	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
 		return nil, errors.New("its server was launched by Karpenter")
 	}
-	return &Values{
-		ClusterID: metadata["bke_cluster_id"], Token: metadata["bke_cluster_token"],
-		JoinEndpoint: metadata["bke_join_endpoint"], LogEndpoint: metadata["bke_log_endpoint"],
-	}, nil
+	return p.valuesOf(metadata), nil
 }
 
-// consistent checks the metadata of a server; its errors hold no token.
-func (p *DefaultProvider) consistent(read *Values) error {
+// valuesOf returns what metadata holds. What it leaves out is what is configured, or follows from the name of the API server.
+func (p *DefaultProvider) valuesOf(metadata map[string]string) *Values {
+	id, join := clusterOf(p.config.APIServer)
+	v := &Values{
+		ClusterID: cmp.Or(metadata["bke_cluster_id"], p.config.ClusterID, id), Token: cmp.Or(metadata["bke_cluster_token"], p.config.Token),
+		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
+	}
+	if v.ClusterID == id {
+		v.JoinEndpoint = cmp.Or(v.JoinEndpoint, join)
+	}
+	return v
+}
+
+// consistent checks what was read from metadata; its errors hold no token.
+func (p *DefaultProvider) consistent(of string, read *Values) error {
 	configured := p.config.Values
 	if !read.Complete() {
-		return errors.New("its server's metadata lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
+		return errors.New(of + " lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
 	}
 	if configured.ClusterID != "" && read.ClusterID != configured.ClusterID {
-		return fmt.Errorf("its server's metadata bke_cluster_id %q is not BKE_CLUSTER_ID %q", read.ClusterID, configured.ClusterID)
+		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured.ClusterID)
 	}
 	join, err := url.Parse(read.JoinEndpoint)
 	if err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
-		return errors.New("its server's metadata bke_join_endpoint is not an http or https URL")
+		return errors.New(of + " bke_join_endpoint is not an http or https URL")
 	}
 	if !strings.HasSuffix(strings.TrimSuffix(join.Path, "/"), "/"+read.ClusterID) {
-		return fmt.Errorf("its server's metadata bke_join_endpoint does not end in its bke_cluster_id %q", read.ClusterID)
+		return fmt.Errorf("%s bke_join_endpoint does not end in its bke_cluster_id %q", of, read.ClusterID)
 	}
 	for _, other := range []struct{ name, endpoint string }{
 		{"BKE_JOIN_ENDPOINT", configured.JoinEndpoint}, {"BKE_LOG_ENDPOINT", configured.LogEndpoint}, {"bke_log_endpoint", read.LogEndpoint},
 	} {
 		if u, err := url.Parse(other.endpoint); other.endpoint != "" && (err != nil || u.Host != join.Host) {
-			return fmt.Errorf("its server's metadata bke_join_endpoint is at %q, %s is not", join.Host, other.name)
+			return fmt.Errorf("%s bke_join_endpoint is at %q, %s is not", of, join.Host, other.name)
 		}
 	}
 	return nil
@@ -304,6 +328,6 @@ func (p *DefaultProvider) completed(found *Values, from string) *Values {
 			learned = append(learned, field.name)
 		}
 	}
-	values.Learned = fmt.Sprintf("%s learned from the pool server of node %s", strings.Join(learned, ", "), from)
+	values.Learned = fmt.Sprintf("%s learned from %s", strings.Join(learned, ", "), from)
 	return &values
 }

@@ -205,6 +205,66 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values.Complete()).To(BeTrue())
 	})
+	It("should be looked for more seldom with each failure, and every ten minutes at least", func() {
+		learner := provider()
+		_, err := learner.Values(ctx)
+		Expect(err).To(HaveOccurred())
+		node("hidden", pool("hidden"), metadata("bke_cluster_token", ""))
+		for tries, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
+			clk.Step(wait - time.Second)
+			_, err := learner.Values(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(api.reads()).To(Equal(tries), "%s after the last try", wait-time.Second)
+			clk.Step(time.Second)
+			_, err = learner.Values(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(api.reads()).To(Equal(tries+1), "%s after the last try", wait)
+		}
+	})
+	DescribeTable("should be learned where servers of pools do not have them all", func(mode string, configure func(), from string) {
+		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken, Modes: []string{mode}})
+		DeferCleanup(sandbox.Close)
+		api.API = connect.Client(ctx, sandbox)
+		server := sandbox.AddPool("workers")
+		Expect(kube.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "workers-1", Labels: pool("workers-1")},
+			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID}})).To(Succeed())
+		configure()
+		values, err := provider().Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		known := sandbox.BKE()
+		Expect(values).To(And(HaveField("ClusterID", known.ClusterUID), HaveField("Token", clusterToken), HaveField("JoinEndpoint", known.JoinEndpoint),
+			HaveField("Learned", HaveSuffix("learned from "+from))))
+	},
+		Entry("from the launch configuration, where the cluster is in their metadata", "pool-metadata-without-token", func() {},
+			"the launch configuration of pool workers"),
+		Entry("from the launch configuration, where the cluster is known by the name of the API server", "pool-servers-elsewhere",
+			func() { config.APIServer = sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn:443" }, "the launch configuration of pool workers"),
+		Entry("from the launch configuration of the cluster that is configured", "pool-servers-elsewhere",
+			func() { config.ClusterID = sandbox.BKE().ClusterUID }, "the launch configuration of pool workers"),
+		Entry("from the name of the API server, where the rest is in their metadata", "pool-metadata-without-endpoint",
+			func() { config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" }, "the pool server of node workers-1"),
+		Entry("from the name of the API server, where the token is configured", "pool-servers-elsewhere", func() {
+			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
+		}, "the name of the API server"),
+	)
+	DescribeTable("should not follow from another name of the API server", func(name string) {
+		config.APIServer, config.Token = name, clusterToken
+		values, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring("set BKE_CLUSTER_ID"), Not(ContainSubstring(clusterToken)))))
+		Expect(values.ClusterID).To(BeEmpty())
+	},
+		Entry("none", ""), Entry("an address", "https://10.96.0.1:443"), Entry("a name of the user's own", "kubernetes.example.com:6443"),
+		Entry("one of another depth", "zdckkshu1he44fsb.example.com"), Entry("no URL", "https://%"),
+	)
+	It("should say why neither servers nor launch configurations have them", func() {
+		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken, OmitServices: []string{"auto_scaling"}})
+		DeferCleanup(sandbox.Close)
+		api.API, config.ClusterID = connect.Client(ctx, sandbox), sandbox.BKE().ClusterUID
+		sandbox.AddPool("workers")
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring("no node has the label"), ContainSubstring("the launch configuration of pool workers"),
+			ContainSubstring("auto_scaling"), Not(ContainSubstring(clusterToken)))))
+	})
 	It("should be looked for once by many, and the first may go away", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()

@@ -126,11 +126,16 @@ func versionsOf(answer []gobizfly.ControllerVersion) []gobizfly.ControllerVersio
 	})
 }
 
-func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
-	id := p.config.BKEClusterID
-	if id == "" && p.config.LearnedBKEClusterID != nil {
-		id = p.config.LearnedBKEClusterID()
+// clusterID is the uid of our own BKE cluster, empty where there is none or it is not known yet.
+func (p *DefaultProvider) clusterID() string {
+	if p.config.BKEClusterID == "" && p.config.LearnedBKEClusterID != nil {
+		return p.config.LearnedBKEClusterID()
 	}
+	return p.config.BKEClusterID
+}
+
+func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
+	id := p.clusterID()
 	if id == "" {
 		return func(s *Snapshot) { s.ClusterUnknown = s.Cluster == nil }, nil // it is not known yet which cluster is ours
 	}

@@ -195,6 +195,15 @@ var _ = Describe("Catalog over the real client", func() {
 		_, err := provider.Snapshot()
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
+	It("should replace volume types by those of the cluster's pools where the project has no volumes of its own", func(ctx context.Context) {
+		elsewhere := cloud.Start(cloud.Options{Modes: []string{"volume-types-down", "pool-servers-elsewhere"}})
+		DeferCleanup(elsewhere.Close)
+		elsewhere.AddPool("workers")
+		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{Region: "HN", BKEClusterID: elsewhere.BKE().ClusterUID})
+		Expect(provider.Refresh(ctx)).NotTo(Succeed())
+		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
+			Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}))))
+	})
 	It("should not replace a region that is not the account's", func(ctx context.Context) {
 		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "VC-HaNoi"})
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("not among those of the account")))

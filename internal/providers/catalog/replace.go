@@ -5,6 +5,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -48,10 +49,17 @@ func serverTypesOfFlavors(context.Context) (func(*Snapshot) bool, error) {
 	}, nil
 }
 
-// volumeTypesOfVolumes returns the volume types of the volumes that the project has.
+// volumeTypesOfVolumes returns the volume types of the volumes that the project has, and of the pools of the BKE cluster.
 func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snapshot) bool, error) {
 	volumes, err := p.api.ListVolumes(ctx)
-	if err != nil {
+	if id := p.clusterID(); id != "" {
+		cluster, clusterErr := p.api.GetCluster(ctx, id)
+		for _, pool := range lo.FromPtr(cluster).WorkerPools {
+			volumes = append(volumes, &gobizfly.Volume{VolumeType: pool.VolumeType, Category: pool.ProfileType, AvailabilityZone: pool.AvailabilityZone})
+		}
+		err = errors.Join(err, clusterErr)
+	}
+	if len(volumes) == 0 && err != nil {
 		return nil, err
 	}
 	byType := lo.GroupBy(lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {

@@ -236,7 +236,7 @@ func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, in
 		BillingPlan: intent.BillingPlan,
 		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
 		// The API's own default differs between its clients, so it is always sent.
-		IsCreatedWan: lo.ToPtr(lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true)),
+		IsCreatedWan: lo.ToPtr(nodeClass.EffectivePublicIPv4()),
 		UserData:     script.UserData,
 		Metadata:     metadata,
 	}, nil

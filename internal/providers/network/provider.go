@@ -25,9 +25,12 @@ const (
 	cacheKeyNetworks  = "VPC networks"
 	cacheKeyFirewalls = "firewalls"
 	cacheKeySSHKeys   = "SSH keys"
+	cacheKeyPorts     = "network interfaces"
 
 	// defaultNetworkTag marks the project's default network where is_default is not sent.
 	defaultNetworkTag = "default-vpc-network"
+	// defaultFirewall is the firewall that the cloud attaches where none is requested.
+	defaultFirewall = "default"
 )
 
 // Network is a resolved VPC network.
@@ -54,15 +57,18 @@ type Firewall struct {
 // something does not exist, any other error that it could not be found out. So does one that what the NodeClass has resolved to is
 // missing or another, until several reads agree.
 type Provider interface {
-	// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms it
-	// is the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
+	// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms they
+	// are those of status.poolServer, else the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
 	// that the NodeClass has resolved to already, and otherwise an error: whoever creates a network must not give every new
 	// server another interface.
 	Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error)
-	// Firewalls returns the firewalls, sorted by id.
+	// Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the cloud's default.
 	Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error)
 	// SSHKey returns the name of the key, empty when the NodeClass selects none.
 	SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error)
+	// PoolServer returns what a server of BKE's own pools has, that of the NodeClass's status as long as any of them has it. It is returned
+	// with an error where the pools cannot be read, and nil where they are not to be learned from.
+	PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error)
 }
 
 // DefaultProvider chooses from complete lists, which it caches for as long as its cache keeps an entry by default.
@@ -70,19 +76,28 @@ type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
 	cache   *cache.Cache
+	pools   PoolNodes
 	doubts  lookup.Doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster.
-func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
-	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
+// NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be nil: then nothing
+// is learned from their servers.
+func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache, pools PoolNodes) *DefaultProvider {
+	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache, pools: pools}
 }
 
 // Networks implements Provider.
 func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error) {
 	selectors := lo.Map(nodeClass.Spec.NetworkSelectorTerms, networkSelector)
+	if pool := nodeClass.Status.PoolServer; len(selectors) == 0 && pool != nil {
+		selectors = lo.Map(pool.Networks, func(id string, _ int) vpc {
+			return vpc{field: "spec.networkSelectorTerms", value: id + " (that of node " + pool.Node + ")",
+				remedy:  "the pool's network is not among this project's: name a network by id, name or tag",
+				matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == id }}
+		})
+	}
 	if len(selectors) == 0 {
 		discovered, err := p.discovered()
 		if err != nil {
@@ -190,7 +205,8 @@ func zones(n *gobizfly.VPCNetwork) []string {
 
 // Firewalls implements Provider.
 func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error) {
-	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 {
+	pool := lo.FromPtr(nodeClass.Status.PoolServer)
+	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && len(pool.Firewalls) == 0 {
 		return nil, nil
 	}
 	selectors := lo.Map(nodeClass.Spec.FirewallSelectorTerms, func(term v1alpha1.FirewallSelectorTerm, i int) selector[*gobizfly.Firewall] {
@@ -206,12 +222,25 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
 		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
 			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
+		if len(selectors) == 0 {
+			selected = ofPool(all, pool)
+		}
 		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) Firewall { return Firewall{ID: f.ID, Name: f.Name} })
 		slices.SortFunc(firewalls, func(a, b Firewall) int { return strings.Compare(a.ID, b.ID) })
 		return firewalls, err
 	})
 	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, func(f Firewall) string { return f.ID }, err)
+}
+
+// ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is
+// left out, since it cannot be requested.
+func ofPool(all []*gobizfly.Firewall, pool v1alpha1.PoolServerStatus) []*gobizfly.Firewall {
+	listed := lo.Filter(all, func(f *gobizfly.Firewall, _ int) bool { return f != nil && slices.Contains(pool.Firewalls, f.ID) })
+	if lo.EveryBy(listed, func(f *gobizfly.Firewall) bool { return f.Name == defaultFirewall }) {
+		return nil
+	}
+	return listed
 }
 
 // SSHKey implements Provider.

@@ -65,7 +65,7 @@ func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	client := connect.Client(ctx, sandbox)
 	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
 	lists = cache.New(cache.NoExpiration, 0)
-	provider = network.NewDefaultProvider(client, catalogProvider, lists)
+	provider = network.NewDefaultProvider(client, catalogProvider, lists, nil)
 	return catalogProvider
 }
 
@@ -158,7 +158,7 @@ var _ = Describe("VPC networks", func() {
 		})
 		It("should not call anything missing before the catalog was read", func() {
 			empty := catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{})
-			unread := network.NewDefaultProvider(nil, empty, cache.New(cache.NoExpiration, 0))
+			unread := network.NewDefaultProvider(nil, empty, cache.New(cache.NoExpiration, 0), nil)
 			_, err := unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})
 			Expect(err).To(MatchError(catalog.ErrNotReady))
 		})

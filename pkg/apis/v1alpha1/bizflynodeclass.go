@@ -100,14 +100,14 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="an alias term must be the only term of imageSelectorTerms",rule="!self.exists(t, has(t.alias)) || size(self) == 1"
 	// +optional
 	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
-	// NetworkSelectorTerms select VPC networks, one each; the server gets a port in each network selected. When it is empty, the
-	// BKE cluster's own VPC network is used or, without BKE, the project's default VPC network. A change replaces nodes; what the
-	// terms select later does not.
+	// NetworkSelectorTerms select VPC networks, one each; the server gets a port in each network selected. When it is empty, those
+	// of BKE's pools are used where bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own VPC network or, without
+	// BKE, the project's default VPC network. A change replaces nodes; what the terms select later does not.
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
-	// FirewallSelectorTerms select firewalls; each one selected is attached. When it is empty, the cloud's default
-	// firewall applies. A change is applied in place.
+	// FirewallSelectorTerms select firewalls; each one selected is attached. When it is empty, servers have those of BKE's pools where
+	// bke.discoverFromPool is on (status.poolServer), and otherwise the cloud's default firewall. A change is applied in place.
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
@@ -137,8 +137,8 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
 	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries
-	// only through an internet gateway of their VPC network. A change replaces nodes.
-	// +kubebuilder:default=true
+	// only through an internet gateway of their VPC network. The default is what servers of BKE's pools have where bke.discoverFromPool
+	// is on (status.poolServer), and otherwise true. A change replaces nodes.
 	// +optional
 	PublicIPv4 *bool `json:"publicIPv4,omitempty"`
 	// IPv6 gives each server an IPv6 address beside its IPv4 addresses; the default is false. A change replaces nodes.

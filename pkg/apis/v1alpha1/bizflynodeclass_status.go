@@ -68,6 +68,10 @@ type BizflyNodeClassStatus struct {
 	// Firewalls are the firewalls that are attached to servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
+	// PoolServer is what a server of BKE's own pools has. New servers get the same where the spec selects no network, selects no firewall or
+	// sets no publicIPv4. It is read where bke.discoverFromPool is on, and stays while it cannot be read.
+	// +optional
+	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`
 	// SSHKeyName is the name of the SSH key that is installed on servers.
 	// +optional
 	SSHKeyName string `json:"sshKeyName,omitempty"`
@@ -159,6 +163,22 @@ type FirewallStatus struct {
 	// Name is the name of the firewall.
 	// +optional
 	Name string `json:"name,omitempty"`
+}
+
+// PoolServerStatus is what the network interfaces of a server of BKE's own pools have.
+type PoolServerStatus struct {
+	// Node is the node of the server.
+	Node string `json:"node"`
+	// Networks are the ids of the VPC networks that it is in.
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Networks []string `json:"networks,omitempty"`
+	// Firewalls are the ids of the firewalls of its interfaces.
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Firewalls []string `json:"firewalls,omitempty"`
+	// PublicIPv4 reports whether it has a public IPv4 address.
+	PublicIPv4 bool `json:"publicIPv4"`
 }
 
 // Image returns the image that new servers boot, nil while none is resolved.

@@ -31,7 +31,6 @@ func defaulted() v1alpha1.BizflyNodeClassSpec {
 		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer,
 		BillingPlan:        v1alpha1.BillingPlanOnDemand,
-		PublicIPv4:         lo.ToPtr(true),
 		BootstrapMode:      v1alpha1.BootstrapModeBKE,
 		PlacementStrategy:  v1alpha1.PlacementStrategyBalanced,
 	}

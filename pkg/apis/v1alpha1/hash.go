@@ -106,6 +106,11 @@ func (in *BizflyNodeClass) EffectiveNetworkPlan() NetworkPlan {
 	return lo.CoalesceOrEmpty(in.Spec.NetworkPlan, NetworkPlanFreeDataTransfer)
 }
 
+// EffectivePublicIPv4 reports whether new servers get a public IPv4 address. What a pool has is not part of the hash.
+func (in *BizflyNodeClass) EffectivePublicIPv4() bool {
+	return lo.FromPtrOr(in.Spec.PublicIPv4, in.Status.PoolServer == nil || in.Status.PoolServer.PublicIPv4)
+}
+
 // EffectiveBootstrapMode returns the bootstrap mode with its default.
 func (in *BizflyNodeClass) EffectiveBootstrapMode() BootstrapMode {
 	return lo.CoalesceOrEmpty(in.Spec.BootstrapMode, BootstrapModeBKE)

@@ -42,6 +42,14 @@ type Shape struct {
 	Down []string
 	// TaskWithoutSuccess leaves "success" out of tasks that have succeeded.
 	TaskWithoutSuccess bool
+	// PoolFirewall gives the servers of pools a firewall of their own. Without it, a server's node does not become ready.
+	PoolFirewall bool
+	// PrivatePools gives the servers of pools no public address.
+	PrivatePools bool
+	// PoolServersElsewhere keeps the servers of pools in a project that is not the account's.
+	PoolServersElsewhere bool
+	// PoolMetadataLacks are keys that the metadata of pool servers lacks, and LaunchMetadataLacks that of launch configurations.
+	PoolMetadataLacks, LaunchMetadataLacks []string
 	// WorkerMinimum lets servers with less than 2 vCPUs or 2 GiB never join.
 	WorkerMinimum bool
 	// KeepsAutoscaling ignores that a change of a worker pool switches its autoscaling off.
@@ -83,7 +91,7 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.Shape.OldFlavorsClosed = true }},
 	{Name: "token-without-project", What: "the reply to a login has no `project_id`",
 		apply: func(o *Options) { o.Shape.TokenWithoutProject = true }},
-	{Name: "no-account-service", What: "the service catalog has neither `bizfly_account` nor `auto_scaling`",
+	{Name: "no-account-service", Excludes: "pools", What: "the service catalog has neither `bizfly_account` nor `auto_scaling`",
 		apply: func(o *Options) {
 			o.OmitServices = append(slices.Clone(o.OmitServices), "bizfly_account", "auto_scaling")
 		}},
@@ -95,6 +103,18 @@ var Modes = []Mode{
 	{Name: "task-without-success", What: "tasks that have succeeded do not have `success`",
 		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
+	{Name: "pool-firewall", Excludes: "pools", What: "servers of worker pools have a firewall of their own, without which nodes do not become ready",
+		apply: func(o *Options) { o.Shape.PoolFirewall = true }},
+	{Name: "private-pools", What: "servers of worker pools have no public address",
+		apply: func(o *Options) { o.Shape.PrivatePools = true }},
+	{Name: "pool-servers-elsewhere", Excludes: "pools", What: "servers of worker pools cannot be read; launch configurations have what nodes join with",
+		apply: func(o *Options) { o.Shape.PoolServersElsewhere = true }},
+	{Name: "pool-metadata-without-token", Excludes: "pools", What: "the metadata of pool servers has no join token; that of launch configurations has it",
+		apply: func(o *Options) { o.Shape.PoolMetadataLacks = []string{"bke_cluster_token"} }},
+	{Name: "pool-metadata-without-endpoint", Excludes: "pools", What: "neither metadata has a join endpoint, which follows from the name of the API server",
+		apply: func(o *Options) {
+			o.Shape.PoolMetadataLacks, o.Shape.LaunchMetadataLacks = poolEndpoints, poolEndpoints
+		}},
 	{Name: "worker-minimum", What: "servers with less than 2 vCPUs or 2 GiB never join",
 		apply: func(o *Options) { o.Shape.WorkerMinimum = true }},
 	{Name: "pools-keep-autoscaling", What: "a PATCH of a worker pool with `enable_autoscaling: false` is accepted, and changes nothing",
@@ -102,6 +122,9 @@ var Modes = []Mode{
 	{Name: "any-form", Excludes: "volume types", What: "create requests name volume types and flavors in any form, for other clients: no shape that is known",
 		apply: func(o *Options) { o.Shape.VolumeTypes, o.Shape.Flavors = VolumeTypesInAnyForm, FlavorsByAnyName }},
 }
+
+// poolEndpoints are the keys of metadata by which a server finds its cluster.
+var poolEndpoints = []string{"bke_join_endpoint", "bke_log_endpoint"}
 
 // ModeNamed returns a mode by its name. It panics where there is none, since it is the test that is wrong.
 func ModeNamed(name string) Mode {

@@ -130,6 +130,60 @@ var _ = Describe("Modes", func() {
 		Entry(nil, "server-types-down", "/iaas-cloud/api/server-types"),
 		Entry(nil, "volume-types-down", "/iaas-cloud/api/volume-types"),
 	)
+	Context("of worker pools", func() {
+		pool := func(b *box) (server cloud.Server, launchMetadata map[string]any) {
+			GinkgoHelper()
+			made := b.AddPool("workers")
+			for _, s := range b.State().Servers {
+				if s.ID == made.ID {
+					server = s
+				}
+			}
+			wire := b.get("/api/kubernetes-engine/_/" + b.BKE().ClusterUID).object()["worker_pools"].([]any)[0].(map[string]any)
+			configuration := b.get("/api/auto-scaling/launch_configs/" + wire["launch_config_id"].(string))
+			Expect(configuration.status).To(Equal(http.StatusOK))
+			Expect(configuration.object()).To(HaveKeyWithValue("id", wire["launch_config_id"]))
+			return server, configuration.object()["metadata"].(map[string]any)
+		}
+		joining := And(HaveKey("bke_cluster_id"), HaveKey("bke_cluster_token"), HaveKey("bke_join_endpoint"))
+
+		It("should be public and like any server in the plain sandbox, with what nodes join with", func() {
+			b := mode()
+			server, metadata := pool(b)
+			Expect(server.IPAddresses.WANV4).To(HaveLen(1))
+			Expect(server.Metadata).To(joining)
+			Expect(metadata).To(joining)
+			other := b.AddServer(cloud.ServerSpec{Name: "other"})
+			Expect(b.ReachesPools(other.ID)).To(BeTrue())
+			Expect(b.get("/api/auto-scaling/launch_configs/none").status).To(Equal(http.StatusNotFound))
+		})
+		It("should have a firewall of their own", func() {
+			b := mode("pool-firewall")
+			server, _ := pool(b)
+			Expect(b.ReachesPools(server.ID)).To(BeTrue())
+			Expect(b.ReachesPools(b.AddServer(cloud.ServerSpec{Name: "other"}).ID)).To(BeFalse())
+		})
+		It("should have no public address", func() {
+			server, _ := pool(mode("private-pools"))
+			Expect(server.IPAddresses.WANV4).To(BeEmpty())
+			Expect(server.IPAddresses.LAN).To(HaveLen(1))
+		})
+		It("should be in a project of others", func() {
+			b := mode("pool-servers-elsewhere")
+			server, metadata := pool(b)
+			Expect(b.get(servers + "/" + server.ID).status).To(Equal(http.StatusNotFound))
+			Expect(metadata).To(joining)
+		})
+		It("should lack what the mode leaves out of metadata", func() {
+			server, metadata := pool(mode("pool-metadata-without-token"))
+			Expect(server.Metadata).To(And(HaveKey("bke_cluster_id"), Not(HaveKey("bke_cluster_token"))))
+			Expect(metadata).To(joining)
+			server, metadata = pool(mode("pool-metadata-without-endpoint"))
+			for _, of := range []any{server.Metadata, metadata} {
+				Expect(of).To(And(HaveKey("bke_cluster_token"), Not(HaveKey("bke_join_endpoint"))))
+			}
+		})
+	})
 	It("should have NVMe disks where SSD are gone", func() {
 		b := mode("nvme")
 		Expect(string(b.get("/iaas-cloud/api/volume-types?category=premium&availability_zone=HN2").body)).

@@ -5,6 +5,7 @@ package cloud
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -152,17 +153,78 @@ func (c *Cloud) poolServer(q *call, p poolRequest) (*validRequest, *reply) {
 	o := &validRequest{project: q.project, region: q.region, createRequest: createRequest{
 		Name: p.Name, Flavor: p.Flavor, Type: p.ProfileType, AvailabilityZone: p.AvailabilityZone, NetworkPlan: p.NetworkPlan, BillingPlan: p.BillingPlan,
 		RootDisk: &diskRequest{Size: p.VolumeSize, VolumeType: p.VolumeType}, OS: &osRequest{ID: version.WorkerImageID, Type: "image"},
-		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(true),
-		Metadata: map[string]string{
-			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": c.opts.ClusterUID, "bke_cluster_token": c.opts.ClusterToken,
-			"bke_join_endpoint": c.opts.JoinEndpoint, "bke_log_endpoint": c.opts.LogEndpoint, "bke_node_everywhere": "false",
-			"kubernetes_version": version.KubernetesVersion,
-		},
+		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(!c.opts.Shape.PrivatePools),
+		Metadata: c.poolMetadata(version.KubernetesVersion, c.opts.Shape.PoolMetadataLacks), Firewalls: c.poolFirewalls(q),
 	}}
 	if p.VolumeType == "HDD" || p.VolumeType == "SSD" {
 		o.RootDisk = &diskRequest{Size: p.VolumeSize, Type: p.VolumeType}
 	}
 	return c.validated(q, o)
+}
+
+// poolMetadata is that of servers of pools: what they join with.
+func (c *Cloud) poolMetadata(version string, lacks []string) map[string]string {
+	metadata := map[string]string{
+		"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": c.opts.ClusterUID, "bke_cluster_token": c.opts.ClusterToken,
+		"bke_join_endpoint": c.opts.JoinEndpoint, "bke_log_endpoint": c.opts.LogEndpoint, "bke_node_everywhere": "false", "kubernetes_version": version,
+	}
+	maps.DeleteFunc(metadata, func(key, _ string) bool { return slices.Contains(lacks, key) })
+	return metadata
+}
+
+// poolFirewall is the name of the firewall that the servers of pools have where they have one of their own.
+const poolFirewall = "kubernetes-nodes"
+
+// poolFirewalls are those that a pool's server requests.
+func (c *Cloud) poolFirewalls(q *call) []string {
+	var ids []string
+	for _, firewall := range c.firewalls(q) {
+		if c.opts.Shape.PoolFirewall && firewall.Name == poolFirewall {
+			ids = append(ids, firewall.ID)
+		}
+	}
+	return ids
+}
+
+// ReachesPools reports whether a server is let through to the servers of pools: it has their firewall, where they have one.
+func (c *Cloud) ReachesPools(serverID string) bool {
+	reaches := true
+	c.with(func() {
+		for _, p := range c.ports {
+			for _, id := range c.poolFirewalls(&call{project: p.project, region: p.region}) {
+				reaches = reaches && (p.server != serverID || slices.Contains(p.firewalls, id))
+			}
+		}
+	})
+	return reaches
+}
+
+// launchConfiguration is what Auto Scaling launches the servers of a pool from.
+type launchConfiguration struct {
+	ID               string            `json:"id"`
+	Name             string            `json:"name"`
+	AvailabilityZone string            `json:"availability_zone"`
+	Flavor           string            `json:"flavor"`
+	Type             string            `json:"type"`
+	NetworkPlan      string            `json:"network_plan"`
+	Metadata         map[string]string `json:"metadata"`
+	SecurityGroups   []string          `json:"security_groups"`
+	CreatedAt        string            `json:"created_at"`
+}
+
+var _ = scalingAPI.serve(on(http.MethodGet, "/launch_configs/{id}", (*Cloud).getLaunchConfiguration))
+
+func (c *Cloud) getLaunchConfiguration(q *call) reply {
+	for _, p := range c.pools {
+		if p.wire.LaunchConfigID == q.vars[0] && len(c.clusters(q)) > 0 {
+			return ok(launchConfiguration{
+				ID: p.wire.LaunchConfigID, Name: p.wire.Name, AvailabilityZone: p.wire.AvailabilityZone, Flavor: p.wire.Flavor, Type: p.wire.ProfileType,
+				NetworkPlan: p.wire.NetworkPlan, Metadata: c.poolMetadata(p.wire.Version, c.opts.Shape.LaunchMetadataLacks),
+				SecurityGroups: c.poolFirewalls(q), CreatedAt: p.wire.CreatedAt,
+			})
+		}
+	}
+	return problem(http.StatusNotFound, "Launch configuration not found")
 }
 
 func (c *Cloud) poolNodes() int {

@@ -16,6 +16,7 @@ var (
 	accountAPI = &api{name: "bizfly_account"}
 	serverAPI  = &api{name: "cloud_server"}
 	engineAPI  = &api{name: "kubernetes_engine"}
+	scalingAPI = &api{name: "auto_scaling"}
 )
 
 const authPrefix = "/api"

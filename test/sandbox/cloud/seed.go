@@ -29,6 +29,10 @@ type ServerSpec struct {
 	RootDiskGiB int `json:"root_disk_gib,omitempty"`
 	// Wan gives it a public address.
 	Wan bool `json:"wan,omitempty"`
+	// VPC is the id of its network; the default is the project's default one.
+	VPC string `json:"vpc,omitempty"`
+	// Firewalls are ids; the default is the firewall called default.
+	Firewalls []string `json:"firewalls,omitempty"`
 }
 
 // VolumeSpec is a volume of others, for example the CSI driver.
@@ -51,43 +55,69 @@ type VolumeSpec struct {
 // AddServer makes a server at once, past all checks, and returns it. It panics where the flavor does not exist.
 func (c *Cloud) AddServer(spec ServerSpec) Server {
 	var made Server
+	c.with(func() { made = c.seedServer(spec) })
+	return made
+}
+
+func (c *Cloud) seedServer(spec ServerSpec) Server {
+	region := orDefault(spec.Region, c.opts.Region)
+	project := orDefault(spec.Project, c.opts.Project)
+	q := &call{project: project, region: region}
+	flavor, found := c.flavor(region, orDefault(spec.Flavor, "p2.2c_4g"), "premium")
+	if !found {
+		panic(fmt.Sprintf("no flavor %q in region %s", spec.Flavor, region))
+	}
+	o := &validRequest{
+		project: project, region: region, flavor: flavor, quantity: 1, wan: spec.Wan,
+		os: resolvedOS{name: "bke-worker-" + c.opts.Version, worker: true},
+		createRequest: createRequest{
+			Name: spec.Name, Flavor: flavor.Name, Type: flavor.Category, Metadata: spec.Metadata, UserData: spec.UserData, Firewalls: spec.Firewalls,
+			AvailabilityZone: orDefault(spec.Zone, c.region(region).Zones[0].ShortName), NetworkPlan: networkPlans[0],
+			BillingPlan: orDefault(spec.BillingPlan, PlanOnDemand), RootDisk: &diskRequest{Size: 40},
+			OS: &osRequest{ID: orDefault(spec.ImageID, stableID("worker-image", c.opts.Version)), Type: "image"},
+		},
+		rootVolume: VolumeType{Name: "PREMIUM-SSD1", Category: flavor.Category},
+	}
+	if spec.RootDiskGiB > 0 {
+		o.RootDisk.Size = spec.RootDiskGiB
+	}
+	for _, vpc := range c.vpcs(q) {
+		if vpc.ID == spec.VPC || spec.VPC == "" && vpc.IsDefault {
+			o.vpcs = []VPC{vpc}
+		}
+	}
+	_ = c.checkFirewalls(q, o)
+	t := c.build(o, spec.Name, "", effects{{Effect: EffectStuck}})
+	delete(c.tasks, t.ID)
+	s := c.servers[t.ServerID]
+	s.hidden = false
+	c.activate(s)
+	if spec.Status != "" && spec.Status != StatusActive {
+		c.setStatus(s, spec.Status)
+	}
+	return c.truthOf(s)
+}
+
+// AddPool makes a worker pool of one server at once, past all checks, and returns the server. It has no flavor of its own: p2.2c_4g.
+func (c *Cloud) AddPool(name string) Server {
+	var made Server
 	c.with(func() {
-		region := orDefault(spec.Region, c.opts.Region)
-		project := orDefault(spec.Project, c.opts.Project)
-		q := &call{project: project, region: region}
-		flavor, found := c.flavor(region, orDefault(spec.Flavor, "p2.2c_4g"), "premium")
-		if !found {
-			panic(fmt.Sprintf("no flavor %q in region %s", spec.Flavor, region))
+		q := &call{project: c.opts.Project, region: c.opts.Region}
+		flavor, _ := c.flavor(q.region, "p2.2c_4g", "premium")
+		p := c.newPool(poolRequest{
+			Name: name, Version: c.opts.Version, ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-SSD1",
+			VolumeSize: 40, AvailabilityZone: c.region(q.region).Zones[0].ShortName, DesiredSize: 1, NetworkPlan: networkPlans[0], BillingPlan: PlanOnDemand,
+		}, &validRequest{flavor: flavor})
+		p.wire.ProvisionStatus = poolProvisioned
+		node := poolNode{ID: c.newUUID(), Name: fmt.Sprintf("%s-%s-node-%s", name, p.wire.ShootID, c.newHex(4))}
+		spec := ServerSpec{Name: node.Name, Metadata: c.poolMetadata(c.opts.Version, c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
+			Wan: !c.opts.Shape.PrivatePools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
+		if c.opts.Shape.PoolServersElsewhere {
+			spec.Project = stableID("project", "of pools")
 		}
-		o := &validRequest{
-			project: project, region: region, flavor: flavor, quantity: 1, wan: spec.Wan,
-			os: resolvedOS{name: "bke-worker-" + c.opts.Version, worker: true},
-			createRequest: createRequest{
-				Name: spec.Name, Flavor: flavor.Name, Type: flavor.Category, Metadata: spec.Metadata, UserData: spec.UserData,
-				AvailabilityZone: orDefault(spec.Zone, c.region(region).Zones[0].ShortName), NetworkPlan: networkPlans[0],
-				BillingPlan: orDefault(spec.BillingPlan, PlanOnDemand), RootDisk: &diskRequest{Size: 40},
-				OS: &osRequest{ID: orDefault(spec.ImageID, stableID("worker-image", c.opts.Version)), Type: "image"},
-			},
-			rootVolume: VolumeType{Name: "PREMIUM-SSD1", Category: flavor.Category},
-		}
-		if spec.RootDiskGiB > 0 {
-			o.RootDisk.Size = spec.RootDiskGiB
-		}
-		for _, vpc := range c.vpcs(q) {
-			if vpc.IsDefault {
-				o.vpcs = []VPC{vpc}
-			}
-		}
-		_ = c.checkFirewalls(q, o)
-		t := c.build(o, spec.Name, "", effects{{Effect: EffectStuck}})
-		delete(c.tasks, t.ID)
-		s := c.servers[t.ServerID]
-		s.hidden = false
-		c.activate(s)
-		if spec.Status != "" && spec.Status != StatusActive {
-			c.setStatus(s, spec.Status)
-		}
-		made = c.truthOf(s)
+		made = c.seedServer(spec)
+		node.PhysicalID = made.ID
+		p.nodes, c.pools[p.wire.ID] = []poolNode{node}, p
 	})
 	return made
 }

@@ -48,7 +48,7 @@ var products = []product{
 	{api: serverAPI, code: "CS", name: "Cloud Server", path: "/iaas-cloud/api"},
 	{api: engineAPI, code: "BKE", name: "Kubernetes Engine", path: "/api/kubernetes-engine"},
 	{api: accountAPI, code: "ACC", name: "BizFly Account", path: "/api/account", global: true},
-	{api: &api{name: "auto_scaling"}, code: "BAS", name: "Auto Scaling", path: "/api/auto-scaling"},
+	{api: scalingAPI, code: "BAS", name: "Auto Scaling", path: "/api/auto-scaling"},
 	{api: &api{name: "load_balancer"}, code: "LB", name: "Load Balancer", path: "/api/loadbalancers"},
 	{api: &api{name: "vpn_site_to_site"}, code: "VPN", name: "VPN Site to Site", path: "/api/vpnaas"},
 	{api: &api{name: "file_storage"}, code: "FS", name: "File Storage", path: "/api/file-storage"},

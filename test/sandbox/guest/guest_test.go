@@ -217,6 +217,32 @@ var _ = Describe("A guest", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
+	It("should not become ready where servers of pools have a firewall that it lacks", func() {
+		h = newTestCloud(guest.Options{Ready: true}, func(o *cloud.Options) { o.Modes = []string{"pool-firewall"} })
+		like, other := h.spec("like"), h.spec("other")
+		for _, firewall := range h.Options().Catalog.Firewalls[cloud.RegionHN] {
+			if firewall.Name == "kubernetes-nodes" {
+				like.Firewalls = []string{firewall.ID}
+			}
+		}
+		h.start(like)
+		h.start(other)
+		h.sync()
+		ready := func(name string) corev1.ConditionStatus {
+			var status corev1.ConditionStatus
+			for _, condition := range node(name).Status.Conditions {
+				if condition.Type == corev1.NodeReady {
+					status = condition.Status
+				}
+			}
+			return status
+		}
+		Expect(ready("like")).To(Equal(corev1.ConditionTrue))
+		Expect(node("like").Labels).To(HaveKey(guest.LabelAlive))
+		Expect(ready("other")).To(Equal(corev1.ConditionFalse))
+		Expect(node("other").Labels).ToNot(HaveKey(guest.LabelAlive))
+	})
+
 	It("should be registered as Ready without KWOK", func() {
 		c := newTestCloud(guest.Options{Ready: true})
 		c.start(c.spec("ready"))

@@ -161,7 +161,9 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 		labels[key] = value
 	}
 	ready, reason, message := corev1.ConditionFalse, "KubeletNotReady", "container runtime network not ready"
-	if g.opts.Ready {
+	if !g.cloud.ReachesPools(s.ID) {
+		delete(labels, LabelAlive) // KWOK would call it ready
+	} else if g.opts.Ready {
 		ready, reason, message = corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"
 	}
 	taints := k.taints

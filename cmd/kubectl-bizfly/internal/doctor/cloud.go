@@ -245,13 +245,13 @@ func checkFirewalls(ctx context.Context, d *examination) ([]Finding, error) {
 	var found []Finding
 	for i := range nodeClasses.Items {
 		nodeClass := &nodeClasses.Items[i]
-		if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) && len(nodeClass.Spec.FirewallSelectorTerms) == 0 {
+		selected, err := cloud.Networks.Firewalls(ctx, nodeClass)
+		if nodeClass.EffectivePublicIPv4() && err == nil && len(selected) == 0 {
 			found = append(found, one("PublicWithoutFirewall", Warning,
 				fmt.Sprintf("BizflyNodeClass %s gives each server a public address and selects no firewall", nodeClass.Name),
 				"the account's default firewall decides who on the Internet reaches the kubelet and NodePorts", "kubectl edit bizflynodeclass "+nodeClass.Name+
 					" (spec.firewallSelectorTerms, or publicIPv4: false)")...)
 		}
-		selected, err := cloud.Networks.Firewalls(ctx, nodeClass)
 		if err != nil || len(selected) == 0 {
 			continue // checkNodeClasses reports it
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
@@ -56,8 +55,6 @@ var unseen = []Fact{
 }
 
 const (
-	// labelPoolNode is on the nodes of BKE's pools.
-	labelPoolNode = "bke.bizflycloud.vn/node-id"
 	// connectTimeout bounds one look at the endpoint that servers join at.
 	connectTimeout = 5 * time.Second
 )
@@ -135,69 +132,37 @@ func checkJoinEndpoint(ctx context.Context, d *examination) ([]Finding, error) {
 	return nil, nil
 }
 
-// poolServer is a server of one of BKE's own pools, as a pattern for new ones.
-type poolServer struct {
-	*gobizfly.Server
-	networks, firewalls, metadata []string
-	public                        bool
-}
-
-// findPoolServer reads the server of a node of BKE's pools; nil where there is none.
-func (d *examination) findPoolServer(ctx context.Context, cloud *session.Cloud) (*poolServer, error) {
-	nodes := &corev1.NodeList{}
-	if err := d.List(ctx, nodes, client.HasLabels{labelPoolNode}); err != nil {
-		return nil, err
-	}
-	for _, node := range nodes.Items {
-		id, ok := providerid.Parse(node.Spec.ProviderID)
-		if _, ours := node.Labels[karpv1.NodePoolLabelKey]; !ok || ours {
-			continue
-		}
-		server, err := cloud.API.GetServer(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("reading the server of node %s: %w", node.Name, err)
-		}
-		ports, err := cloud.API.ListNetworkInterfaces(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("listing network interfaces: %w", err)
-		}
-		metadata, err := cloud.API.GetServerMetadata(ctx, id)
-		if err != nil {
-			d.Note("the metadata of server %s was not read: %s", server.Name, err)
-		}
-		// Their values hold the token with which nodes join.
-		found := &poolServer{Server: server, metadata: slices.Sorted(maps.Keys(metadata))}
-		for _, port := range ports {
-			if lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID) != id {
-				continue
-			}
-			found.public = found.public || port.Type == "WAN"
-			if port.Type == "LAN" {
-				found.networks = lo.Union(found.networks, []string{port.NetworkID})
-			}
-			found.firewalls = lo.Union(found.firewalls, port.SecurityGroups)
-		}
-		return found, nil
-	}
-	return nil, nil
-}
-
 // checkPoolServer compares what new servers get with a server that is known to work in this cluster.
 func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := d.findPoolServer(ctx, cloud)
+	nodes, err := cloud.BKE.PoolNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := cloud.Networks.Interfaces(ctx, nodes, nil)
 	if err != nil {
 		return nil, err
 	}
 	if pool == nil {
-		return nil, errors.New("no node of BKE's pools was found to compare with")
+		return nil, errors.New("no server of a node of BKE's pools was found to compare with")
 	}
-	d.know("pool server", "%s: zone %s, billing plan %s, networks [%s], firewalls [%s], public address: %t", pool.Name, pool.AvailabilityZone,
-		pool.BillingPlan, strings.Join(pool.networks, " "), strings.Join(pool.firewalls, " "), pool.public)
-	d.know("names of its metadata", "%s", strings.Join(pool.metadata, ", "))
+	node, _ := lo.Find(nodes, func(n corev1.Node) bool { return n.Name == pool.Node })
+	id, _ := providerid.Parse(node.Spec.ProviderID)
+	server, err := cloud.API.GetServer(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("reading the server of node %s: %w", pool.Node, err)
+	}
+	d.know("pool server", "%s: zone %s, billing plan %s, networks [%s], firewalls [%s], public address: %t", server.Name, server.AvailabilityZone,
+		server.BillingPlan, strings.Join(pool.Networks, " "), strings.Join(pool.Firewalls, " "), pool.PublicIPv4)
+	if metadata, err := cloud.API.GetServerMetadata(ctx, id); err != nil {
+		d.Note("the metadata of the server of node %s was not read: %s", pool.Node, err)
+	} else {
+		// Their values hold the token with which nodes join.
+		d.know("names of its metadata", "%s", strings.Join(slices.Sorted(maps.Keys(metadata)), ", "))
+	}
 	nodeClasses, err := d.nodeClasses(ctx)
 	if err != nil {
 		return nil, err
@@ -205,49 +170,27 @@ func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
 	var found []Finding
 	for i := range nodeClasses {
 		nodeClass := &nodeClasses[i]
-		if differs := pool.differs(ctx, cloud, nodeClass); len(differs) > 0 {
+		if cloud.Settings.Load().BKEDiscoverFromPool {
+			nodeClass.Status.PoolServer = cmp.Or(nodeClass.Status.PoolServer, pool) // as the controller will
+		}
+		if differs := cloud.Networks.Differences(ctx, nodeClass, pool); len(differs) > 0 {
 			found = append(found, one("PoolServerDiffers", Warning,
-				fmt.Sprintf("servers of BizflyNodeClass %s would not be like the pool server %s: %s", nodeClass.Name, pool.Name, strings.Join(differs, "; ")),
+				fmt.Sprintf("servers of BizflyNodeClass %s would not be like that of node %s, which is of a pool: %s", nodeClass.Name, pool.Node,
+					strings.Join(differs, "; ")),
 				"pods may not reach each other, or nodes be public where the pool's are private", fmt.Sprintf(
-					"kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, pool.spec()))...)
+					"kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, like(pool)))...)
 		}
 	}
 	return found, nil
 }
 
-// differs returns what a server of the NodeClass would have otherwise.
-func (p *poolServer) differs(ctx context.Context, cloud *session.Cloud, nodeClass *v1alpha1.BizflyNodeClass) []string {
-	var differs []string
-	if networks, err := cloud.Networks.Networks(ctx, nodeClass); err == nil {
-		var ids []string
-		for _, n := range networks {
-			ids = append(ids, n.ID)
-		}
-		if missing := lo.Without(p.networks, ids...); len(missing) > 0 {
-			differs = append(differs, "not in network "+strings.Join(missing, ", "))
-		}
-	}
-	if selected, err := cloud.Networks.Firewalls(ctx, nodeClass); err == nil {
-		var ids []string
-		for _, f := range selected {
-			ids = append(ids, f.ID)
-		}
-		if missing := lo.Without(p.firewalls, ids...); len(missing) > 0 {
-			differs = append(differs, "without firewall "+strings.Join(missing, ", "))
-		}
-	}
-	if public := lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true); public != p.public {
-		differs = append(differs, lo.Ternary(public, "with a public address", "without a public address"))
-	}
-	return differs
-}
-
-// spec is the part of a NodeClass that makes its servers like the pool's, as JSON.
-func (p *poolServer) spec() string {
+// like is the part of a NodeClass that makes its servers like the pool's, as JSON.
+func like(pool *v1alpha1.PoolServerStatus) string {
 	terms := func(ids []string) string {
 		return "[" + strings.Join(lo.Map(ids, func(id string, _ int) string { return fmt.Sprintf(`{"id": %q}`, id) }), ", ") + "]"
 	}
-	return fmt.Sprintf(`{"networkSelectorTerms": %s, "firewallSelectorTerms": %s, "publicIPv4": %t}`, terms(p.networks), terms(p.firewalls), p.public)
+	return fmt.Sprintf(`{"networkSelectorTerms": %s, "firewallSelectorTerms": %s, "publicIPv4": %t}`, terms(pool.Networks), terms(pool.Firewalls),
+		pool.PublicIPv4)
 }
 
 // nodeClasses are those of the cluster, or one of defaults.

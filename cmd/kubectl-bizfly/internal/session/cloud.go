@@ -203,7 +203,7 @@ func (s *Session) build(c *Cloud) {
 		d.APIReader = s.Cluster
 	}
 	if s.REST != nil {
-		d.CABundle = operator.Authority(s.REST)
+		d.CABundle, d.APIServer = operator.Authority(s.REST), s.REST.Host
 	}
 	c.Providers, c.dependencies = wiring.Build(d), d
 }

@@ -4,6 +4,7 @@
 package status_test
 
 import (
+	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -57,6 +58,31 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).
 			To(Equal("BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT learned from the pool server of node pool-1"))
+	})
+	It("should show what a server of a pool has, give it to new servers, and keep it while it cannot be read, without drift", func() {
+		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
+		firewall := w.sandbox.Options().Catalog.Firewalls[cloud.RegionHN][1]
+		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID}})
+		Expect(env.Client.Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
+			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
+		})).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
+		hash := apply("").Hash()
+		nodeClass, _ := w.look()
+		Expect(nodeClass.Status.PoolServer).To(And(HaveField("Node", "pool-1"), HaveField("PublicIPv4", false)))
+		Expect(nodeClass.Status.Firewalls).To(ConsistOf(HaveField("Name", firewall.Name)))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).Message).To(ContainSubstring("node pool-1"))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "node pool-1"))
+		Expect(nodeClass.Hash()).To(Equal(hash), "running nodes stay")
+		known := nodeClass.Status.PoolServer
+
+		w.lists.flush()
+		w.sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		nodeClass, _ = w.look()
+		Expect(nodeClass.Status.PoolServer).To(Equal(known))
+		Expect(nodeClass.Status.Firewalls).To(HaveLen(1))
+		Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 	})
 	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) {

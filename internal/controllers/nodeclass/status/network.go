@@ -9,11 +9,21 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// resolvePoolServer reads what a server of a pool has. It is no condition: what is not known of pools is decided as without any.
+func (c *Controller) resolvePoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) {
+	found, err := c.networks.PoolServer(ctx, nodeClass)
+	if err != nil {
+		log.FromContext(ctx).Info("the interfaces of a server of BKE's pools cannot be read, what is known of them stays", "error", err.Error())
+	}
+	nodeClass.Status.PoolServer = found
+}
 
 // resolveNetworks finds the VPC networks.
 func (c *Controller) resolveNetworks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
@@ -36,8 +46,11 @@ func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.B
 	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
 		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
 	})
-	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
+	switch {
+	case len(firewalls) == 0 && nodeClass.EffectivePublicIPv4():
 		return fine(publicWithoutFirewall)
+	case len(firewalls) > 0 && len(nodeClass.Spec.FirewallSelectorTerms) == 0:
+		return fine("servers have the firewalls of node " + nodeClass.Status.PoolServer.Node + ", which is of a pool of BKE")
 	}
 	return fine()
 }
@@ -59,8 +72,11 @@ func (c *Controller) resolveSSHKey(ctx context.Context, nodeClass *v1alpha1.Bizf
 // resolveEgress warns of servers that can reach nothing outside their networks. Ready does not depend on it: with
 // mirrored images and the cluster on the same network, nothing from outside is needed.
 func (c *Controller) resolveEgress(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
-	if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
+	if nodeClass.EffectivePublicIPv4() {
 		return fine("servers have public IPv4 addresses")
+	}
+	if nodeClass.Spec.PublicIPv4 == nil {
+		return fine("node " + nodeClass.Status.PoolServer.Node + ", which is of a pool of BKE, has joined without a public IPv4 address, too")
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if lookup.IsNotFound(err) {

@@ -1,0 +1,64 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// withoutServers returns the values of a cluster none of whose pool servers has them all; its id is empty where it is in none. That launch
+// configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
+func (p *DefaultProvider) withoutServers(ctx context.Context, clusterID string) (found *Values, from string, err error) {
+	if found = p.valuesOf(map[string]string{"bke_cluster_id": clusterID}); found.Complete() {
+		return found, "the name of the API server", p.consistent("the name of the API server", found)
+	}
+	if found.ClusterID == "" {
+		return nil, "", errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: set BKE_CLUSTER_ID")
+	}
+	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
+	if err != nil {
+		return nil, "", fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
+	}
+	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
+	for _, pool := range cluster.WorkerPools[:min(len(cluster.WorkerPools), maxServers)] {
+		if pool.LaunchConfigID == "" {
+			continue // a pool of servers elsewhere
+		}
+		of := "the launch configuration of pool " + pool.Name
+		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
+		if err == nil {
+			found = p.valuesOf(metadata)
+			err = p.consistent("its metadata", found)
+		}
+		if err == nil {
+			return found, of, nil
+		}
+		failures = append(failures, fmt.Errorf("%s: %w", of, err))
+	}
+	return nil, "", errors.Join(failures...)
+}
+
+// idLength is how long the uid of a cluster is.
+const idLength = 16
+
+// clusterOf returns the cluster's id and join endpoint, where the API server is called by BKE's names: it is at <id>.api.<domain> where
+// nodes join at engine.api.<domain>. Both are empty where it is not.
+func clusterOf(apiServer string) (id, joinEndpoint string) {
+	if !strings.Contains(apiServer, "://") {
+		apiServer = "https://" + apiServer
+	}
+	u, err := url.Parse(apiServer)
+	if err != nil {
+		return "", ""
+	}
+	id, domain, _ := strings.Cut(u.Hostname(), ".")
+	if len(id) != idLength || !strings.HasPrefix(domain, "api.") {
+		return "", ""
+	}
+	return id, "http://engine." + domain + "/engine/cluster_join/" + id
+}

@@ -1,0 +1,103 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// PoolNodes returns nodes of BKE's own pools, in the order in which their servers are to be learned from.
+type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
+
+// PoolServer implements Provider.
+func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
+	if p.pools == nil {
+		return nil, nil //nolint:nilnil // nothing is to be learned
+	}
+	known := nodeClass.Status.PoolServer
+	nodes, err := p.pools(ctx)
+	if err != nil {
+		return known, fmt.Errorf("finding nodes of BKE's pools: %w", err)
+	}
+	found, err := p.Interfaces(ctx, nodes, known)
+	return cmp.Or(found, known), err
+}
+
+// Interfaces returns what the interfaces of the first of the nodes have that has any, or what is known if any node has the same: pools
+// may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
+func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
+		func(ports []*gobizfly.NetworkInterface) (*v1alpha1.PoolServerStatus, error) {
+			var first *v1alpha1.PoolServerStatus
+			for i := range nodes {
+				found := interfacesOf(ports, &nodes[i])
+				if found != nil && known != nil && sameInterfaces(found, known) {
+					return known, nil
+				}
+				first = cmp.Or(first, found)
+			}
+			return first, nil
+		})
+}
+
+// interfacesOf returns what the interfaces of a node's server have, nil where none is listed.
+func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alpha1.PoolServerStatus {
+	id, _ := providerid.Parse(node.Spec.ProviderID)
+	var found *v1alpha1.PoolServerStatus
+	for _, port := range lo.Compact(ports) {
+		if id == "" || lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID) != id {
+			continue
+		}
+		found = cmp.Or(found, &v1alpha1.PoolServerStatus{Node: node.Name})
+		found.PublicIPv4 = found.PublicIPv4 || port.Type == "WAN"
+		if port.Type == "LAN" {
+			found.Networks = lo.Union(found.Networks, []string{port.NetworkID})
+		}
+		found.Firewalls = lo.Union(found.Firewalls, port.SecurityGroups)
+	}
+	if found != nil {
+		slices.Sort(found.Networks)
+		slices.Sort(found.Firewalls)
+	}
+	return found
+}
+
+func sameInterfaces(a, b *v1alpha1.PoolServerStatus) bool {
+	return a.PublicIPv4 == b.PublicIPv4 && slices.Equal(a.Networks, b.Networks) && slices.Equal(a.Firewalls, b.Firewalls)
+}
+
+// Differences returns what new servers of the NodeClass have otherwise than a server of a pool. A firewall that the cloud attaches to each
+// server makes no difference.
+func (p *DefaultProvider) Differences(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, pool *v1alpha1.PoolServerStatus) []string {
+	var differs []string
+	if networks, err := p.Networks(ctx, nodeClass); err == nil {
+		ids := lo.Map(networks, func(n Network, _ int) string { return n.ID })
+		if missing := lo.Without(pool.Networks, ids...); len(missing) > 0 {
+			differs = append(differs, "not in network "+strings.Join(missing, ", "))
+		}
+	}
+	like := &v1alpha1.BizflyNodeClass{Status: v1alpha1.BizflyNodeClassStatus{PoolServer: pool}}
+	wanted, unread := p.Firewalls(ctx, like)
+	if firewalls, err := p.Firewalls(ctx, nodeClass); err == nil && unread == nil {
+		if missing, _ := lo.Difference(wanted, firewalls); len(missing) > 0 {
+			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f Firewall, _ int) string { return f.Name }), ", "))
+		}
+	}
+	if public := nodeClass.EffectivePublicIPv4(); public != pool.PublicIPv4 {
+		differs = append(differs, lo.Ternary(public, "with a public address", "without a public address"))
+	}
+	return differs
+}

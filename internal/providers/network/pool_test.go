@@ -1,0 +1,140 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+)
+
+var _ = Describe("A server of a pool", func() {
+	var (
+		nodes     []corev1.Node
+		nodesErr  error
+		nodeClass *v1alpha1.BizflyNodeClass
+	)
+	startIn := func(modes ...string) {
+		GinkgoHelper()
+		sandbox = cloud.Start(cloud.Options{Modes: modes})
+		client := connect.Client(ctx, sandbox)
+		known := connect.Catalog(ctx, sandbox, client, func(config *catalog.Config) { config.BKEClusterID = sandbox.BKE().ClusterUID })
+		lists = cache.New(cache.NoExpiration, 0)
+		nodes, nodesErr, nodeClass = nil, nil, &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general", UID: "1"}}
+		provider = network.NewDefaultProvider(client, known, lists, func(context.Context) ([]corev1.Node, error) { return nodes, nodesErr })
+	}
+	addNode := func(name string, server cloud.Server) {
+		nodes = append(nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerid.New(server.ID)}})
+	}
+	learn := func() *v1alpha1.PoolServerStatus {
+		GinkgoHelper()
+		lists.Flush()
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		nodeClass.Status.PoolServer = found
+		return found
+	}
+	named := func() []string {
+		GinkgoHelper()
+		found, err := provider.Firewalls(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		var names []string
+		for _, f := range found {
+			names = append(names, f.Name)
+		}
+		return names
+	}
+
+	It("should be what new servers are like, where the spec leaves it open", func() {
+		startIn("pool-firewall", "private-pools")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		Expect(provider.Differences(ctx, nodeClass, ptrTo(provider.Interfaces(ctx, nodes, nil)))).
+			To(ConsistOf("without firewall kubernetes-nodes", "with a public address"))
+		found := learn()
+		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
+		Expect(named()).To(Equal([]string{"kubernetes-nodes"}))
+		networks, err := provider.Networks(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(networks).To(ConsistOf(HaveField("ID", found.Networks[0])))
+		Expect(nodeClass.EffectivePublicIPv4()).To(BeFalse())
+		Expect(provider.Differences(ctx, nodeClass, found)).To(BeEmpty())
+	})
+	It("should not override what the spec sets", func() {
+		startIn("pool-firewall", "private-pools")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		public := true
+		nodeClass.Spec.FirewallSelectorTerms, nodeClass.Spec.PublicIPv4 = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}, &public
+		learn()
+		Expect(named()).To(Equal([]string{"web"}))
+		Expect(nodeClass.EffectivePublicIPv4()).To(BeTrue())
+	})
+	It("should name no firewall where it has the one that the cloud attaches anyway", func() {
+		startIn()
+		addNode("pool-1", sandbox.AddPool("workers"))
+		Expect(learn().Firewalls).To(HaveLen(1))
+		Expect(named()).To(BeEmpty())
+		Expect(provider.Differences(ctx, nodeClass, nodeClass.Status.PoolServer)).To(BeEmpty())
+	})
+	It("should stay while it cannot be read, or is none any more", func() {
+		startIn("private-pools")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		known := learn()
+
+		nodesErr = errors.New("the API server is away")
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring("the API server is away")))
+		Expect(found).To(Equal(known))
+
+		nodesErr = nil
+		lists.Flush()
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		found, err = provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(HaveOccurred())
+		Expect(found).To(Equal(known))
+
+		sandbox.ClearFaults()
+		nodes = nil
+		Expect(learn()).To(Equal(known))
+	})
+	It("should stay as long as any pool has such servers, whatever the order of nodes", func() {
+		startIn()
+		private := sandbox.AddServer(cloud.ServerSpec{Name: "private"})
+		public := sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
+		addNode("private", private)
+		Expect(learn().PublicIPv4).To(BeFalse())
+		nodes = nil
+		addNode("public", public)
+		addNode("private", private)
+		Expect(learn().Node).To(Equal("private"))
+		nodes = nodes[:1]
+		Expect(learn()).To(And(HaveField("Node", "public"), HaveField("PublicIPv4", true)))
+	})
+	It("should be nothing where nothing is to be learned, and where no interface is listed", func() {
+		startIn("pool-servers-elsewhere")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		Expect(learn()).To(BeNil())
+		provider = network.NewDefaultProvider(nil, nil, lists, nil)
+		nodeClass.Status.PoolServer = &v1alpha1.PoolServerStatus{Node: "before it was switched off"}
+		Expect(provider.PoolServer(ctx, nodeClass)).To(BeNil())
+	})
+})
+
+func ptrTo(found *v1alpha1.PoolServerStatus, err error) *v1alpha1.PoolServerStatus {
+	GinkgoHelper()
+	Expect(err).ToNot(HaveOccurred())
+	return found
+}
