@@ -46,7 +46,7 @@ more seldom each time, every 10 minutes at least. Until the cluster is known, th
 follow from it are unknown too, and what was resolved last stays in use.
 
 New servers also get what the interfaces of a pool's server have, where their NodeClass leaves it open: the networks, the firewalls, and a public
-address or none. BTstatus.poolServerBT of the NodeClass shows it. Running nodes are not replaced when it changes, and get other firewalls in place.
+address or none. BTstatus.poolServerBT of the NodeClass shows it. It is read once for each spec of the NodeClass.
 
 A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so, but the same condition and an event name it as a risk.
 

@@ -168,7 +168,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	}
 	if f.accuses() {
 		if bizfly.MayBeForm(f.err) && !bizfly.NamesVolumeType(f.err) {
-			c.Capacity.MarkAll(ctx, otherZones(l, key), reason, period)
+			c.Capacity.MarkAll(ctx, otherZones(l, key), reason, c.Settings.Load().UnavailableOfferingTTL)
 		}
 		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
 	}

@@ -93,11 +93,17 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 		period = min(ttl.FirstPause<<min(l.pauses, 8), ttl.MaxLaunchPause)
 		l.pauses, l.trial = l.pauses+1, ""
 		n.marks.MarkAvailable(scope) // the trial's mark is longer
-	case offerings(func(failedLaunch) bool { return true }) < maxFailures:
+	case offerings(func(failedLaunch) bool { return true }) < maxFailures, oneOfSeveralZones(nodeClass, l.failures):
 		n.known.SetDefault(scope.NodeClass, l)
 		return
 	}
 	n.pause(ctx, nodeClass, l, f, period, true)
+}
+
+// oneOfSeveralZones reports whether all failures were in one zone, which is then at fault, of a NodeClass that has others.
+func oneOfSeveralZones(nodeClass *v1alpha1.BizflyNodeClass, failures map[types.UID]failedLaunch) bool {
+	zones := lo.UniqMap(lo.Values(failures), func(failed failedLaunch, _ int) string { return failed.offering.Zone })
+	return len(zones) == 1 && len(nodeClass.Status.Zones) > 1
 }
 
 // mark marks the NodeClass unavailable for a failure that is known to be its own.

@@ -226,6 +226,15 @@ var _ = Describe("Launches that fail", func() {
 			}
 			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
 		})
+		It("should not pause for one zone of several, whatever fails there", func() {
+			zone := unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")
+			broken(`"HN1"`)
+			for range 3 {
+				ended(nodeClaim(pool, zone))
+			}
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
+			launched(nodeClaim(pool, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN2")))
+		})
 		It("should go on with all launches a few minutes later, without waiting for a node to register", func() {
 			fail()
 			env.Sandbox.ClearFaults()

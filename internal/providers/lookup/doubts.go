@@ -48,7 +48,7 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join([]string{string(nodeClass.UID), nodeClass.Name, condition, used}, "/")
-	if used == found || newer || !resolved(nodeClass, condition) {
+	if used == found || newer || !Resolved(nodeClass, condition) {
 		delete(d.seen, key)
 		return nil
 	}
@@ -71,8 +71,8 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 		used, lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
 }
 
-// resolved reports whether the condition is that of the NodeClass's present spec, and true.
-func resolved(nodeClass *v1alpha1.BizflyNodeClass, condition string) bool {
+// Resolved reports whether the condition is that of the NodeClass's present spec, and true.
+func Resolved(nodeClass *v1alpha1.BizflyNodeClass, condition string) bool {
 	return lo.ContainsBy(nodeClass.Status.Conditions, func(c status.Condition) bool {
 		return c.Type == condition && c.IsTrue() && c.ObservedGeneration == nodeClass.Generation
 	})

@@ -28,6 +28,9 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 		return nil, nil //nolint:nilnil // nothing is to be learned
 	}
 	known := nodeClass.Status.PoolServer
+	if known != nil && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+		return known, nil // pools and lists change, and running servers must not get other firewalls for that
+	}
 	nodes, err := p.pools(ctx)
 	if err != nil {
 		return known, fmt.Errorf("finding nodes of BKE's pools: %w", err)
@@ -53,7 +56,7 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 		})
 }
 
-// interfacesOf returns what the interfaces of a node's server have, nil where none is listed.
+// interfacesOf returns what the interfaces of a node's server have, nil where none is listed or the type of one is unknown.
 func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alpha1.PoolServerStatus {
 	id, _ := providerid.Parse(node.Spec.ProviderID)
 	var found *v1alpha1.PoolServerStatus
@@ -62,9 +65,13 @@ func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alph
 			continue
 		}
 		found = cmp.Or(found, &v1alpha1.PoolServerStatus{Node: node.Name})
-		found.PublicIPv4 = found.PublicIPv4 || port.Type == "WAN"
-		if port.Type == "LAN" {
+		switch port.Type {
+		case "WAN":
+			found.PublicIPv4 = true
+		case "LAN":
 			found.Networks = lo.Union(found.Networks, []string{port.NetworkID})
+		default:
+			return nil // it may be public
 		}
 		found.Firewalls = lo.Union(found.Firewalls, port.SecurityGroups)
 	}

@@ -123,6 +123,18 @@ var _ = Describe("A server of a pool", func() {
 		nodes = nodes[:1]
 		Expect(learn()).To(And(HaveField("Node", "public"), HaveField("PublicIPv4", true)))
 	})
+	It("should stay for the spec that was resolved with it, whatever lists and pools have later", func() {
+		startIn()
+		addNode("private", sandbox.AddServer(cloud.ServerSpec{Name: "private"}))
+		known := learn()
+		nodeClass.Generation = 1
+		nodeClass.StatusConditions().SetTrue(v1alpha1.ConditionTypeNetworksReady)
+		nodes = nil
+		addNode("public", sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true}))
+		Expect(learn()).To(Equal(known))
+		nodeClass.Generation = 2
+		Expect(learn()).To(HaveField("Node", "public"))
+	})
 	It("should be nothing where nothing is to be learned, and where no interface is listed", func() {
 		startIn("pool-servers-elsewhere")
 		addNode("pool-1", sandbox.AddPool("workers"))

@@ -66,8 +66,9 @@ type Provider interface {
 	Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error)
 	// SSHKey returns the name of the key, empty when the NodeClass selects none.
 	SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error)
-	// PoolServer returns what a server of BKE's own pools has, that of the NodeClass's status as long as any of them has it. It is returned
-	// with an error where the pools cannot be read, and nil where they are not to be learned from.
+	// PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For another spec it
+	// is that of the status as long as a new node of a pool has it. It is returned with an error where the pools cannot be read, and nil where
+	// they are not to be learned from.
 	PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error)
 }
 

@@ -69,7 +69,7 @@ type BizflyNodeClassStatus struct {
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
 	// PoolServer is what a server of BKE's own pools has. New servers get the same where the spec selects no network, selects no firewall or
-	// sets no publicIPv4. It is read where bke.discoverFromPool is on, and stays while it cannot be read.
+	// sets no publicIPv4. It is read once for each spec, where bke.discoverFromPool is on: change the spec to have it read again.
 	// +optional
 	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`
 	// SSHKeyName is the name of the SSH key that is installed on servers.

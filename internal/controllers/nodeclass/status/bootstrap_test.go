@@ -84,6 +84,17 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(nodeClass.Status.Firewalls).To(HaveLen(1))
 		Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 	})
+	It("should not be ready while it was never found out what a server of a pool has, unless the spec leaves nothing open", func() {
+		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
+		w.sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		apply("")
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeNetworksReady)).To(saying("Unknown", "CloudUnavailable", "publicIPv4"))
+		Expect(ready(nodeClass).IsTrue()).To(BeFalse())
+		apply("networkSelectorTerms: [{name: default}], firewallSelectorTerms: [{name: default}], publicIPv4: true")
+		nodeClass, _ = w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeNetworksReady).Reason).ToNot(Equal("CloudUnavailable"))
+	})
 	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) {
 			o.Namespace, o.UserDataSecretNames = metav1.NamespaceDefault, []string{"templates"}

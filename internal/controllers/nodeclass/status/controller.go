@@ -102,7 +102,6 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	stored := nodeClass.DeepCopy()
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
-	c.resolvePoolServer(ctx, nodeClass)
 	for _, part := range c.subReconcilers() {
 		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation, c.clock.Now())
 		found.apply(conditions, part.conditionType)

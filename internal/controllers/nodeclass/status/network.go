@@ -16,17 +16,25 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// resolvePoolServer reads what a server of a pool has. It is no condition: what is not known of pools is decided as without any.
-func (c *Controller) resolvePoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) {
+// resolvePoolServer reads what a server of a pool has. Its error says that it was never read: a server must not get a public address, or
+// another network, because a list failed.
+func (c *Controller) resolvePoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
 	found, err := c.networks.PoolServer(ctx, nodeClass)
-	if err != nil {
-		log.FromContext(ctx).Info("the interfaces of a server of BKE's pools cannot be read, what is known of them stays", "error", err.Error())
-	}
 	nodeClass.Status.PoolServer = found
+	if found != nil && err != nil {
+		log.FromContext(ctx).Info("the interfaces of a server of BKE's pools cannot be read, what is known of them stays", "error", err.Error())
+		return nil
+	}
+	return err
 }
 
 // resolveNetworks finds the VPC networks.
 func (c *Controller) resolveNetworks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	spec := nodeClass.Spec
+	if err := c.resolvePoolServer(ctx, nodeClass); err != nil &&
+		(len(spec.NetworkSelectorTerms) == 0 || len(spec.FirewallSelectorTerms) == 0 || spec.PublicIPv4 == nil) {
+		return unavailable(fmt.Errorf("%w (not needed once networkSelectorTerms, firewallSelectorTerms and publicIPv4 are set)", err))
+	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
 		return missingOr(err, reasonNetworkNotFound)
