@@ -167,12 +167,18 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", period)
 	}
 	if f.accuses() {
-		if bizfly.MayBeForm(f.err) && !bizfly.NamesVolumeType(f.err) {
-			c.Capacity.MarkAll(ctx, otherZones(l, key), reason, c.Settings.Load().UnavailableOfferingTTL)
-		}
-		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
+		c.accuse(ctx, l, key, f, reason)
 	}
 	return f.scope != bizfly.ScopeNodeClass
+}
+
+// accuse marks what is likely to fail like the offering, and counts the failure against the NodeClass.
+func (c *CloudProvider) accuse(ctx context.Context, l *launch, key capacity.Offering, f failure, reason string) {
+	period := c.Settings.Load().UnavailableOfferingTTL
+	if bizfly.MayBeForm(f.err) && !bizfly.NamesVolumeType(f.err) {
+		c.Capacity.MarkAll(ctx, otherZones(l, key), reason, period)
+	}
+	c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, period)
 }
 
 // learnSize marks unavailable what is at least as big as what the quota has rejected, and reports whether that size is known.

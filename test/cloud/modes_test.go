@@ -179,7 +179,8 @@ func (r *modeRun) delete(ctx SpecContext, claims ...*karpv1.NodeClaim) {
 	for _, claim := range claims {
 		Eventually(func() bool { return cloudprovider.IsNodeClaimNotFoundError(r.env.CloudProvider.Delete(ctx, claim)) }).Should(BeTrue())
 	}
-	Expect(r.env.Sandbox.State()).To(And(HaveField("Servers", HaveLen(r.servers)), HaveField("Volumes", HaveLen(r.volumes)), HaveField("ForeignRequests", BeZero())))
+	Expect(r.env.Sandbox.State()).To(And(HaveField("Servers", HaveLen(r.servers)),
+		HaveField("Volumes", HaveLen(r.volumes)), HaveField("ForeignRequests", BeZero())))
 }
 
 // sampleRequirements are those of the NodePool that the pages begin with.

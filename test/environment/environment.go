@@ -102,12 +102,8 @@ func (e *Environment) start(ctx context.Context) (err error) {
 	if e.root, err = moduleRoot(); err != nil {
 		return err
 	}
-	if e.dir == "" {
-		if e.dir, err = os.MkdirTemp("", "karpenter-bizflycloud-"); err != nil {
-			return fmt.Errorf("making a temporary directory: %w", err)
-		}
-	} else if err := os.MkdirAll(e.dir, 0o750); err != nil {
-		return fmt.Errorf("making the directory: %w", err)
+	if err := e.makeDir(); err != nil {
+		return err
 	}
 	if e.proxy, err = startProxy(); err != nil {
 		return err
@@ -145,6 +141,20 @@ func (e *Environment) start(ctx context.Context) (err error) {
 	e.options.Progress("starting the controller")
 	_, err = e.StartController(ctx, nil)
 	return err
+}
+
+// makeDir makes the directory that was asked for, or a temporary one.
+func (e *Environment) makeDir() (err error) {
+	if e.dir == "" {
+		if e.dir, err = os.MkdirTemp("", "karpenter-bizflycloud-"); err != nil {
+			return fmt.Errorf("making a temporary directory: %w", err)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(e.dir, 0o750); err != nil {
+		return fmt.Errorf("making the directory: %w", err)
+	}
+	return nil
 }
 
 // installCRDs installs this provider's and core's definitions and waits until they are served.

@@ -210,7 +210,8 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		_, err := learner.Values(ctx)
 		Expect(err).To(HaveOccurred())
 		node("hidden", pool("hidden"), metadata("bke_cluster_token", ""))
-		for tries, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
+		const minute = time.Minute
+		for tries, wait := range []time.Duration{30 * time.Second, minute, 2 * minute, 4 * minute, 8 * minute, 10 * minute, 10 * minute} {
 			clk.Step(wait - time.Second)
 			_, err := learner.Values(ctx)
 			Expect(err).To(HaveOccurred())

@@ -24,7 +24,8 @@ var (
 		"Number of the catalog's content, raised by one whenever it changes; 0 until it was read for the first time.")
 
 	zoneActive = metrics.Gauge("karpenter_bizfly_zone_active", "1 while the zone accepts new servers, else 0. By zone.", metrics.Label("zone"))
-	category   = metrics.Gauge("karpenter_bizfly_category_enabled", "1 while servers of the category are available, else 0. By category.", metrics.Label("category"))
+	category   = metrics.Gauge("karpenter_bizfly_category_enabled",
+		"1 while servers of the category are available, else 0. By category.", metrics.Label("category"))
 	generation = metrics.Gauge("karpenter_bizfly_zone_generation_flavors", "Flavors of a hardware generation that the zone has. By zone, category and generation.",
 		metrics.Label("zone"), metrics.Label("category"), metrics.Label("generation"))
 	volumeType = metrics.Gauge("karpenter_bizfly_zone_volume_type", "1 for each volume type that the zone has. By zone, category and volume_type.",

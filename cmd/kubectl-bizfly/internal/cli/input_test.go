@@ -266,7 +266,8 @@ var _ = Describe("why", func() {
 		Expect(f.out).To(ContainSubstring("BizFly Cloud"))
 	})
 
-	DescribeTable("should name the console of a server that does not join, and until when it is there", func(change func(*karpv1.NodeClaim), expected OmegaMatcher) {
+	DescribeTable("should name the console of a server that does not join, and until when it is there", func(
+		change func(*karpv1.NodeClaim), expected OmegaMatcher) {
 		f := newFixture()
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}}
 		claim.Status.ProviderID = "bizflycloud://" + f.AddServer(cloud.ServerSpec{Name: "node-1"}).ID

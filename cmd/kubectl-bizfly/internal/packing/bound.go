@@ -5,6 +5,7 @@ package packing
 
 import (
 	"math"
+	"strconv"
 )
 
 // Bound is a price in VND per hour that no packing of the items is below. Items that fit into no bin count for nothing.
@@ -182,9 +183,7 @@ func (p *problem) classes() []class {
 	for i := range p.items {
 		key := make([]byte, 0, 8*p.dims+len(p.bins))
 		for _, amount := range p.items[i].size {
-			for shift := range 8 {
-				key = append(key, byte(amount>>(8*shift)))
-			}
+			key = append(strconv.AppendInt(key, amount, 36), ',')
 		}
 		for _, ok := range p.items[i].allowed {
 			key = append(key, map[bool]byte{true: 1}[ok])

@@ -149,6 +149,17 @@ func newProblem(items []Item, bins []Bin, existing []Existing) *problem {
 	return p
 }
 
+// zones are those of the bins in which an item may be, sorted.
+func (p *problem) zones(i int, bins []Bin) (zones []string) {
+	for b, ok := range p.items[i].allowed {
+		if ok {
+			zones = append(zones, bins[b].Zone)
+		}
+	}
+	slices.Sort(zones)
+	return slices.Compact(zones)
+}
+
 // spread gives each item that is spread one zone: that of its node, or the one with the fewest members of its groups.
 func (p *problem) spread(items []Item, bins []Bin, existing []Existing) {
 	for _, e := range existing {
@@ -174,17 +185,11 @@ func (p *problem) spread(items []Item, bins []Bin, existing []Existing) {
 		if _, known := zones[i]; known || len(items[i].Spread) == 0 {
 			continue
 		}
-		var possible []string
-		for b, ok := range p.items[i].allowed {
-			if ok {
-				possible = append(possible, bins[b].Zone)
-			}
-		}
+		possible := p.zones(i, bins)
 		if len(possible) == 0 {
 			continue
 		}
-		slices.Sort(possible)
-		settle(i, slices.MinFunc(slices.Compact(possible), func(a, b string) int {
+		settle(i, slices.MinFunc(possible, func(a, b string) int {
 			sum := func(zone string) (n int) {
 				for _, group := range items[i].Spread {
 					n += members[place{group, zone}]

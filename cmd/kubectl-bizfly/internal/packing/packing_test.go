@@ -115,7 +115,7 @@ func broken(in instance, p *packing.Packing) (faults []string) {
 		}
 	}
 	for i, times := range seen {
-		if times != 1 && !(times == 0 && slices.Contains(p.Unplaced, i)) {
+		if times != 1 && (times != 0 || !slices.Contains(p.Unplaced, i)) {
 			faults = append(faults, fmt.Sprintf("item %d is on %d nodes", i, times))
 		}
 	}

@@ -149,11 +149,9 @@ func (s *search) solution(nodes []*node) *solution {
 	return made
 }
 
-// start is the cheapest of the heuristics, and of what exists.
-func (s *search) start(ctx context.Context, existing []Existing) *solution {
-	var placeable, waiting, free []int
-	var nodes, fixed []*node
-	at := map[int]*node{}
+// existing are the nodes that exist, and which item is on which.
+func (s *search) existing(existing []Existing) (nodes []*node, at map[int]*node) {
+	at = map[int]*node{}
 	for e := range existing {
 		n := s.new(s.kinds + e)
 		for _, i := range existing[e].Items {
@@ -161,10 +159,15 @@ func (s *search) start(ctx context.Context, existing []Existing) *solution {
 			at[i] = n
 		}
 		nodes = append(nodes, n)
-		if s.fixed(n) {
-			fixed = append(fixed, n)
-		}
 	}
+	return nodes, at
+}
+
+// start is the cheapest of the heuristics, and of what exists.
+func (s *search) start(ctx context.Context, existing []Existing) *solution {
+	var placeable, waiting, free []int
+	nodes, at := s.existing(existing)
+	fixed := slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return !s.fixed(n) })
 	for i := range s.items {
 		if !slices.Contains(s.items[i].allowed, true) {
 			continue
@@ -395,15 +398,17 @@ func sortedBy(items []int, key func(int) float64) []int {
 	return sorted
 }
 
+// iterations is how many steps the search takes at most; 0 is no limit but time.
+func iterations(ctx context.Context, o Options) int {
+	if _, bounded := ctx.Deadline(); o.Iterations == 0 && !bounded && o.Time == 0 {
+		return defaultIterations
+	}
+	return o.Iterations
+}
+
 // improve is the local search.
 func (s *search) improve(ctx context.Context, best *solution, o Options) *solution {
-	limit := o.Iterations
-	if limit == 0 {
-		if _, bounded := ctx.Deadline(); !bounded && o.Time == 0 {
-			limit = defaultIterations
-		}
-	}
-	began := time.Now()
+	limit, began := iterations(ctx, o), time.Now()
 	current, since := best, 0
 	for n := 0; limit == 0 || n < limit; n++ {
 		if ctx.Err() != nil || o.Time > 0 && time.Since(began) > o.Time || len(best.nodes) == 0 {

@@ -43,8 +43,8 @@ type Life struct {
 	Node      string `json:"node,omitempty"`
 	Server    string `json:"server,omitempty"`
 	// Now says where it stands, Disruption why it is replaced or why not.
-	Now        string   `json:"now"`
-	Disruption string   `json:"disruption"`
+	Now        string `json:"now"`
+	Disruption string `json:"disruption"`
 	// Help is what to look at next.
 	Help     []string `json:"help,omitempty"`
 	Timeline []Entry  `json:"timeline"`
