@@ -39,7 +39,8 @@ import (
 //	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
 //	  ... a flavor without a generation   beside it, its other zones            unavailableOfferingTTL
-//	  ... with three different offerings  beside it, the NodeClass              unavailableOfferingTTL
+//	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
+//	                                      are in one of its several zones       registers
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
 //	  ... with three different offerings  beside it, the NodeClass              ttl.FirstPause (1m), then one trial at a time
 //
