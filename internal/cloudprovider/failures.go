@@ -38,7 +38,6 @@ import (
 //	no capacity                           the offering                          the same, doubled each time up to eight times
 //	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
-//	  ... a flavor without a generation   beside it, its other zones            unavailableOfferingTTL
 //	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
 //	                                      are in one of its several zones       registers
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
@@ -168,18 +167,9 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", period)
 	}
 	if f.accuses() {
-		c.accuse(ctx, l, key, f, reason)
+		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
 	}
 	return f.scope != bizfly.ScopeNodeClass
-}
-
-// accuse marks what is likely to fail like the offering, and counts the failure against the NodeClass.
-func (c *CloudProvider) accuse(ctx context.Context, l *launch, key capacity.Offering, f failure, reason string) {
-	period := c.Settings.Load().UnavailableOfferingTTL
-	if bizfly.MayBeForm(f.err) && !bizfly.NamesVolumeType(f.err) {
-		c.Capacity.MarkAll(ctx, otherZones(l, key), reason, period)
-	}
-	c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, period)
 }
 
 // learnSize marks unavailable what is at least as big as what the quota has rejected, and reports whether that size is known.
@@ -207,21 +197,6 @@ func (c *CloudProvider) sameCategory(l *launch, key capacity.Offering) []capacit
 		other, known := c.Flavors.Category(it.Name)
 		return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
 	})
-}
-
-// otherZones are the offerings of the same flavor in other zones where it has no generation. Nothing says in which zones such a flavor
-// exists, or that it can still be launched, so that its rejection in one of them is not repeated in each.
-func otherZones(l *launch, key capacity.Offering) (others []capacity.Offering) {
-	it, _ := find(l.types, key.Flavor, key.Zone)
-	if it == nil || !isOld(it) {
-		return nil
-	}
-	for _, offering := range it.Offerings {
-		if zone := offering.Zone(); zone != key.Zone {
-			others = append(others, capacity.Offering{Flavor: key.Flavor, Zone: zone, BillingPlan: key.BillingPlan, NodeClass: key.NodeClass})
-		}
-	}
-	return others
 }
 
 // learnRejection reports and learns from a launch that failed before its request was accepted, and reports whether the next offering

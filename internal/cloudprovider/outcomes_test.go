@@ -84,20 +84,7 @@ var _ = Describe("Launches that fail", func() {
 			Entry("as a conflict", http.StatusConflict, "E_4711"),
 			Entry("as a limit of one request", http.StatusBadRequest, "Root disk size exceeds the maximum allowed"),
 		)
-		It("should not try a flavor without a generation in each zone when it is rejected", func() {
-			nodeClass()
-			flavor := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")
-			before := available(unit.NodePool())
-			rejects(http.StatusBadRequest, "E_4711")
-			ended(nodeClaim(nil, flavor))
-			Expect(createRequests()).To(Equal(2), "by its full and by its short name")
-			Expect(available(unit.NodePool())).To(Equal(before - 2))
-			env.Sandbox.ClearFaults()
-			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-			Eventually(func() int { return available(unit.NodePool()) }).Should(Equal(before))
-			Expect(serverOf(launched(nodeClaim(nil, flavor))).AvailabilityZone).To(Equal("HN2"), "the zone that was not tried")
-		})
-		It("should mark a flavor of a generation in the zone alone that has rejected it", func() {
+		It("should mark a flavor in the zone alone that has rejected it", func() {
 			nodeClass()
 			before := available(unit.NodePool())
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,

@@ -101,9 +101,9 @@ var _ = Describe("In the modes", Label("modes"), func() {
 		run := newModeRun(ctx, []string{oldClosed})
 		run.requests[corev1.ResourceCPU] = resource.MustParse("2500m")
 		run.node(ctx, maxNodeClaims)
-		Expect(run.rejected()).To(Equal(2), "nix.3c_6g by its full and by its short name")
+		Expect(run.rejected()).To(Equal(4), "nix.3c_6g by its full and by its short name in each zone: a zone that is broken rejects the same")
 		run.node(ctx, 1)
-		Expect(run.rejected()).To(Equal(2))
+		Expect(run.rejected()).To(Equal(4))
 	}, SpecTimeout(2*time.Minute))
 
 	It("should go on while the catalog fails for hours, and launch after a restart as soon as it answers", func(ctx SpecContext) {
