@@ -159,6 +159,29 @@ func completed(s *session.Session, objects memory.Objects) (memory.Objects, []st
 	return withSamples(objects)
 }
 
+// asItIs plans before anything is varied: the settled plan with what it assumes, the objects that it is of, and their simulation.
+func asItIs(ctx context.Context, s *session.Session, o Options) (*session.Cloud, memory.Objects, *Plan, *Simulation, error) {
+	base, err := input(ctx, s, o)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	objects, assumed, err := completed(s, base)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	p, simulation, err := settle(ctx, cloud, objects)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	p.Assumed = assumed
+	p.Catalog, err = embeddedCatalog(cloud)
+	return cloud, objects, p, simulation, err
+}
+
 // settle plans objects from empty, and returns the simulation too, in which the planned nodes run.
 func settle(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Plan, *Simulation, error) {
 	simulation, err := NewSimulation(ctx, cloud, objects)

@@ -47,24 +47,8 @@ type Explanation struct {
 // Explain plans, and then plans again without each constraint. OnStep, which may be nil, is called with how many of all were dropped.
 func Explain(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(done, of int)) (*Explanation, error) {
 	deadline := time.Now().Add(limit)
-	base, err := input(ctx, s, o)
+	cloud, objects, p, simulation, err := asItIs(ctx, s, o)
 	if err != nil {
-		return nil, err
-	}
-	cloud, err := s.Cloud(ctx)
-	if err != nil {
-		return nil, err
-	}
-	objects, assumed, err := completed(s, base)
-	if err != nil {
-		return nil, err
-	}
-	p, simulation, err := settle(ctx, cloud, objects)
-	if err != nil {
-		return nil, err
-	}
-	p.Assumed = assumed
-	if p.Catalog, err = embeddedCatalog(cloud); err != nil {
 		return nil, err
 	}
 	result := &Explanation{Plan: p, Constraints: []Constraint{}}

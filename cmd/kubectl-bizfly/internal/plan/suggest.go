@@ -88,19 +88,7 @@ const leastSaving = 0.01
 // Suggest searches the shape of the NodePool that costs most for the cheapest settled bill. OnStep, which may be nil, is called with the number
 // of plans and the lowest price per month so far.
 func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int, vndPerMonth float64)) (*Suggestion, error) {
-	base, err := input(ctx, s, o)
-	if err != nil {
-		return nil, err
-	}
-	cloud, err := s.Cloud(ctx)
-	if err != nil {
-		return nil, err
-	}
-	objects, assumed, err := completed(s, base)
-	if err != nil {
-		return nil, err
-	}
-	now, simulation, err := settle(ctx, cloud, objects)
+	cloud, objects, now, simulation, err := asItIs(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +101,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	}
 	began := time.Now()
 	search.deadline, search.onStep = began.Add(limit), onStep
-	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: assumed, Notes: now.Notes}
+	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: now.Assumed, Catalog: now.Catalog, Notes: now.Notes}
 	if now.Pods > maxPods {
 		search.objects, result.Sample = sample(objects, maxPods), maxPods
 		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
@@ -138,8 +126,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	if best, ok := lo.First(result.Candidates); ok && search.saves(best) {
 		result.NodePools = manifestsOf(best.pools)
 	}
-	result.Catalog, err = embeddedCatalog(cloud)
-	return result, err
+	return result, nil
 }
 
 // search is one search of shapes.
