@@ -126,8 +126,8 @@ endef
 # make e2e E2E_DIRS=./test/install E2E_PROCS=1 GINKGO_FLAGS='--focus="A release"'
 E2E_DIRS  ?= ./test/e2e ./test/install ./test/docs
 E2E_PROCS ?= 3
-E2E = E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
-	$(TRIMPATH) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --poll-progress-after=2m --timeout=60m $(if $(CI),--no-color)
+E2E_ENV = E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" $(TRIMPATH)
+E2E = $(E2E_ENV) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --poll-progress-after=2m --timeout=60m $(if $(CI),--no-color)
 
 # The rehearsals of the migrations are pages of docs/ that test/docs runs: its other specs have no label e2e.
 .PHONY: e2e
@@ -144,6 +144,12 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/e2e-*.json
 
 # Root on Linux only; elsewhere it says why it is skipped. hack/nodes.sh keeps it away from the machine's network and kernel settings.
+# make e2e-order E2E_DIRS=./test/install ORDERS=3 SEED=100
+.PHONY: e2e-order
+e2e-order: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites in 10 random orders, and each top-level container alone (hours for all; make e2e takes another order each time)
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
+	@ORDERS="$(ORDERS)" SEED="$(SEED)" PROCS="$(E2E_PROCS)" LABEL=e2e $(E2E_ENV) hack/order.sh $(E2E_DIRS)
+
 # make e2e-nodes NODES_FLAGS='-ginkgo.focus=PodDisruptionBudget'
 .PHONY: e2e-nodes
 e2e-nodes: ## Run the controller from its image on real nodes: servers are machines that boot, run our user data and join with a real kubelet (root on Linux; building takes 5 minutes once)
@@ -408,7 +414,8 @@ chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts. A release pi
 SITE := docs/.vitepress
 
 .PHONY: docs
-docs: $(SITE)/node_modules/.package-lock.json ## Check the pages and build the site: .cache/site (needs Node.js 20)
+docs: $(SITE)/node_modules/.package-lock.json ## Check the pages and what can be read of their commands, and build the site: .cache/site (needs Node.js 20)
+	@$(TRIMPATH) go test ./test/docs
 	@cd $(SITE) && npm run --silent check && npm run --silent build
 
 .PHONY: docs-dev
