@@ -281,9 +281,12 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 })
 
-// The rest starts processes and takes minutes: `make docs-test`. One control plane per page, so that no page depends on another, and
-// several run side by side.
+// The rest starts processes and takes minutes: `make docs-test` and `make docs-nodes` define it. One control plane per page, so that no page
+// depends on another, and several run side by side.
 var _ = Describe("The commands of", func() {
+	if os.Getenv("E2E") == "" && !machines {
+		return
+	}
 	for _, path := range sources() {
 		name, _ := filepath.Rel(root, path)
 		p, err := readPage(path)
@@ -293,9 +296,6 @@ var _ = Describe("The commands of", func() {
 		// The pages on migration are rehearsals, which are part of `make e2e`.
 		labels := lo.Ternary(strings.Contains(name, "how-to/migrate-"), Label("e2e"), Label())
 		It(name+" should print what the page shows", labels, func(ctx SpecContext) {
-			if os.Getenv("E2E") == "" && !machines {
-				Skip("needs the whole control plane: run `make docs-test`")
-			}
 			s := newSession(ctx, p.fixture)
 			// All outputs of a page are written when one has changed, so that they are of one run.
 			printed, changed := map[int]string{}, false
@@ -342,9 +342,6 @@ var _ = Describe("The commands of", func() {
 		}, SpecTimeout(8*time.Minute))
 	}
 	It("manifests should be accepted by the API server", func(ctx SpecContext) {
-		if os.Getenv("E2E") == "" {
-			Skip("needs the whole control plane: run `make docs-test`")
-		}
 		s := newSession(ctx, "ready")
 		applied := 0
 		for _, path := range sources() {
