@@ -116,7 +116,7 @@ var _ = Describe("the samples for other controllers", func() {
 		Expect(subject).To(MatchRegexp(subjectRegExp))
 		Expect(strings.TrimSuffix(subject, "1.2.3") + "1.2.3-rc.1").To(MatchRegexp(subjectRegExp))
 		for _, other := range []string{
-			strings.Replace(subject, "refs/tags/v1.2.3", "refs/heads/main", 1), strings.Replace(subject, "release.yaml", "ci.yaml", 1),
+			strings.Replace(subject, "refs/tags/v1.2.3", "refs/heads/main", 1), strings.Replace(subject, "publish.yaml", "ci.yaml", 1),
 			strings.Replace(subject, "github.com/bizflycloud/", "github.com/somebody/", 1), strings.Replace(subject, "github.com", "github-com", 1),
 			subject + "@refs/heads/x y", "https://example.com/" + subject,
 		} {
