@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cost reports what the nodes that there are cost per hour.
+// Package cost reports what the nodes that there are cost per hour. A server that is stopped costs less.
 package cost
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -35,7 +36,7 @@ const (
 
 var (
 	costPerHour = metrics.Gauge("karpenter_bizfly_cost_vnd_per_hour",
-		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
+		"Estimated price of the launched servers, disks and plans included, stopped ones at their lower price, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
 		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
 	unpriced = metrics.Gauge("karpenter_bizfly_unpriced_nodeclaims",
 		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
@@ -55,13 +56,14 @@ type offering struct{ flavor, zone string }
 type Controller struct {
 	kubeClient client.Client
 	flavors    flavor.Provider
+	settings   *options.Store
 	// reported are the groups of the last time.
 	reported map[group]float64
 }
 
 // NewController returns a Controller.
-func NewController(kubeClient client.Client, flavors flavor.Provider) *Controller {
-	return &Controller{kubeClient: kubeClient, flavors: flavors}
+func NewController(kubeClient client.Client, flavors flavor.Provider, settings *options.Store) *Controller {
+	return &Controller{kubeClient: kubeClient, flavors: flavors, settings: settings}
 }
 
 // Name is the controller's name in logs and metrics.
@@ -78,6 +80,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if err := c.kubeClient.List(ctx, classes); err != nil {
 		return reconciler.Result{}, fmt.Errorf("listing BizflyNodeClasses: %w", err)
 	}
+	nodes := &corev1.NodeList{}
+	if err := c.kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return reconciler.Result{}, fmt.Errorf("listing Nodes: %w", err)
+	}
+	stopped := lo.FilterSliceToMap(nodes.Items, func(node corev1.Node) (string, bool, bool) { return node.Name, true, v1alpha1.ServerStopped(&node) })
 	byName := lo.SliceToMap(classes.Items, func(n v1alpha1.BizflyNodeClass) (string, *v1alpha1.BizflyNodeClass) { return n.Name, &n })
 	prices := map[string]map[offering]float64{}
 	sums, without := map[group]float64{}, 0
@@ -102,6 +109,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		if !known {
 			without++
 			continue
+		}
+		if item, ok := flavor.ItemOf(claim.Labels, nodeClass.EffectiveBillingPlan()); ok && stopped[claim.Status.NodeName] {
+			price = c.settings.Load().Prices.Stopped(price, item)
 		}
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
