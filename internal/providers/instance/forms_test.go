@@ -87,6 +87,13 @@ var _ = Describe("The form of a create request", func() {
 		w.launch(attempt(2, "p2.2c_4g"))
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Medium"}))
 	})
+	It("should change with the next launch where the task of an old flavor fails with words that nothing recognises", func() {
+		w := newWorld(cloud.Options{Modes: []string{"old-flavors-closed", "late-rejections"}})
+		request, _ := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(instance.ErrFormRejected)))
+		Expect(w.provider.Doubted("nix.2c_4g")).To(BeTrue())
+	})
 	DescribeTable("should not be blamed for anything else",
 		func(fault cloud.Fault) {
 			w := newWorld(cloud.Options{})
@@ -105,6 +112,8 @@ var _ = Describe("The form of a create request", func() {
 		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
 			Message: "Image needs a bigger rootdisk"}),
 		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
+		Entry("a task that fails for the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed, Message: "E_4711 of image x"}),
+		Entry("a task that fails without a word", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed}),
 		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
 	)
 	It("should be tried once in each form where none is accepted, a flavor in one request for each, and begin anew", func() {

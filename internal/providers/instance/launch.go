@@ -101,10 +101,18 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 	case err == nil:
 		l.forms.accept(sent)
 	case errors.Is(err, ErrBuildFailed):
-		err = l.formRejected(ctx, sent, request.Flavor, err)
+		// What a server came of was understood.
+		if _, made := errors.AsType[serverInError](err); !made {
+			err = l.formRejected(ctx, sent, request.Flavor, err)
+		}
 	}
 	return server, intent, err
 }
+
+// serverInError is why a server that exists has failed.
+type serverInError struct{ error }
+
+func (e serverInError) Unwrap() error { return e.error }
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
 func (l *launcher) formRejected(ctx context.Context, sent spelling, flavor string, err error) error {
@@ -166,6 +174,9 @@ func (l *launcher) await(ctx context.Context, request *pending) (*Instance, erro
 	case found.cause != nil:
 		count(outcomeFailed)
 		l.cleanUp(ctx, intent, found.server)
+		if found.server != nil {
+			found.cause = serverInError{found.cause}
+		}
 		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
 	case found.server == nil:
 		count(outcomeUnknown)
