@@ -201,14 +201,13 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found, partial *reading
+	var found *reading
+	var readings []*reading
 	var failures []error
 	for _, node := range nodes {
 		read, err := p.read(ctx, node)
 		if err == nil {
-			if partial == nil || partial.ClusterID == "" {
-				partial = read
-			}
+			readings = append(readings, read)
 			err = p.consistent("its server's metadata", read)
 		}
 		if err != nil {
@@ -227,7 +226,7 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	}
 	if found == nil {
 		var err error
-		if found, err = p.withoutServers(ctx, partial); err != nil {
+		if found, err = p.withoutServers(ctx, readings); err != nil {
 			return nil, errors.Join(append(failures, err)...)
 		}
 	}

@@ -9,19 +9,20 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
 // apiServerName is the source of what follows from the name of the API server.
 const apiServerName = "the name of the API server"
 
-// withoutServers returns the values of a cluster none of whose pool servers has them all; partial is what one of them has, of which only the
-// cluster counts, and nil where none can be read. That launch configurations can be read, and hold the token, is not certain: see the hedge register,
-// docs/contribute/first-contact.md.
-func (p *DefaultProvider) withoutServers(ctx context.Context, partial *reading) (*reading, error) {
+// withoutServers returns the values of a cluster none of whose pool servers has them all. Of what was read of those, only the cluster counts.
+// That launch configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
+func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (*reading, error) {
 	// What is configured, and follows from the name of the API server, may be enough.
 	found := p.readingOf(nil, apiServerName)
-	if partial != nil {
-		found = p.readingOf(map[string]string{"bke_cluster_id": partial.ClusterID}, partial.clusterFrom)
+	if of, known := lo.Find(read, func(r *reading) bool { return r.ClusterID != "" }); known {
+		found = p.readingOf(map[string]string{"bke_cluster_id": of.ClusterID}, of.clusterFrom)
 	}
 	if found.Complete() {
 		return found, p.consistent(found.joinFrom, found)

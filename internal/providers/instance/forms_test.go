@@ -112,7 +112,8 @@ var _ = Describe("The form of a create request", func() {
 		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
 			Message: "Image needs a bigger rootdisk"}),
 		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
-		Entry("a task that fails for the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed, Message: "E_4711 of image x"}),
+		Entry("a task that fails for the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed,
+			Message: "E_4711 of image x"}),
 		Entry("a task that fails without a word", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed}),
 		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
 	)
