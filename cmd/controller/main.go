@@ -140,7 +140,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		server.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
-		cost.NewController(kubeClient, op.Flavors),
+		cost.NewController(kubeClient, op.Flavors, op.Settings),
 		garbagecollection.NewController(garbagecollection.Config{
 			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
 		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),

@@ -41,8 +41,8 @@ learned must agree among the servers, with what is set, and with what the Kubern
 Engine reports about the cluster, and both endpoints must be on one host. It is kept in memory only and learned again after a restart;
 the condition BTBootstrapReadyBT names what was learned and from where. Where no server can be read or has the join token, it is read from
 the launch configuration of a pool (*not certain*). A join endpoint that is nowhere follows from the name of the API server, as
-BTsettings.clusterEndpointBT has it: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A try that fails is repeated after 30 seconds, and
-more seldom each time, every 10 minutes at least. Until the cluster is known, the network and the images that
+BTsettings.clusterEndpointBT has it: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A try that fails is repeated
+after a minute. Until the cluster is known, the network and the images that
 follow from it are unknown too, and what was resolved last stays in use.
 
 New servers also get what the interfaces of a pool's server have, where their NodeClass leaves it open: the networks, the firewalls, and a public

@@ -142,7 +142,9 @@ func (t *Task) Failure() error {
 	}
 	class, scope := classify(failure{kind: kindTask, json: true, message: t.Message})
 	message := cmp.Or(t.Message, fmt.Sprintf("task %s failed without a reason", t.ID))
-	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope}
+	_, named := namedIn(requestWords, withoutMarks(t.Message))
+	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope,
+		unnamed: class == ClassUnknown && t.Message != "" && !named}
 }
 
 // OSImage is one public operating system image, for example of the distribution Ubuntu in the version "24.04 x64".

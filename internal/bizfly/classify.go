@@ -196,8 +196,13 @@ func classify(f failure) (Class, ErrorScope) {
 }
 
 func (r *rule) scopeFor(message string) ErrorScope {
-	named, ok := lo.Find(r.words, func(w scopeWords) bool { return w.pattern.MatchString(message) })
+	named, ok := namedIn(r.words, message)
 	return lo.Ternary(ok, named.scope, r.scope)
+}
+
+// namedIn returns the first of the words that the message names.
+func namedIn(words []scopeWords, message string) (scopeWords, bool) {
+	return lo.Find(words, func(w scopeWords) bool { return w.pattern.MatchString(message) })
 }
 
 func (r *rule) matches(f failure, message string) bool {

@@ -82,6 +82,8 @@ type APIError struct {
 	// Err is the cause where there is one, for example a context error or a transport error.
 	Err error
 
+	// unnamed is true for a failed task whose text is not recognised and names no field of the request.
+	unnamed bool
 	// unanswered is true when the exchange broke before a whole answer was read, which is what makes a read worth
 	// repeating.
 	unanswered bool
@@ -173,7 +175,7 @@ func IsRetryable(err error) bool {
 // MayBeForm reports whether the cloud may have rejected a create request, or failed its task, only because of the form of a field: nothing
 // else is named.
 func MayBeForm(err error) bool {
-	return IsInvalid(err) && !IsNotSent(err) && ScopeOf(err) == ScopeOffering
+	return of(err).unnamed || IsInvalid(err) && !IsNotSent(err) && ScopeOf(err) == ScopeOffering
 }
 
 // NamesVolumeType reports whether the text of a rejection names the type of a disk.

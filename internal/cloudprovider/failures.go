@@ -38,6 +38,7 @@ import (
 //	no capacity                           the offering                          the same, doubled each time up to eight times
 //	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
+//	  ... the name of an old flavor       nothing: old flavors come last        ttl.OfferingFailures (2h), or until the family is launched
 //	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
 //	                                      are in one of its several zones       registers
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
@@ -69,7 +70,7 @@ const (
 // Reasons of the audit log's lines beside those of failures.
 const (
 	ReasonCheapest   = "Cheapest"            // the offering was the cheapest that fits and is available
-	ReasonFailedOver = "FailedOver"          // a cheaper offering, or one as cheap, was rejected just before
+	ReasonFailedOver = "FailedOver"          // a cheaper offering, or one as cheap, was rejected before
 	ReasonFound      = "Found"               // the server is that of an earlier create request, whose answer was lost
 	ReasonNoOffering = "NoOfferingAvailable" // no request was sent, because nothing that fits is available
 

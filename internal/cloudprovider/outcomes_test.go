@@ -84,6 +84,33 @@ var _ = Describe("Launches that fail", func() {
 			Entry("as a conflict", http.StatusConflict, "E_4711"),
 			Entry("as a limit of one request", http.StatusBadRequest, "Root disk size exceeds the maximum allowed"),
 		)
+		It("should launch a flavor of a generation after one request for a cheaper old one, and try the old ones last from then on", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			rejected := cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `3c_6g"`, Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
+				Message: "E_4711"}
+			env.Sandbox.AddFaults(1, rejected)
+			either := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g", "p2.4c_8g")
+			for i := range 3 {
+				Expect(launched(nodeClaim(pool, either)).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "p2.4c_8g"))
+				Expect(createRequests()).To(Equal(i + 2))
+			}
+			Expect(available(pool)).To(Equal(before), "a zone that is broken rejects the same, so that nothing is marked")
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(BeZero())
+
+			env.Sandbox.ClearFaults()
+			old := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")
+			launched(nodeClaim(pool, old))
+			Expect(launched(nodeClaim(pool, either)).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.3c_6g"), "its names are known now")
+		})
+		It("should try an old flavor by its other name where nothing else fits, and then the other zone", func() {
+			nodeClass()
+			rejects(http.StatusBadRequest, "E_4711")
+			ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")))
+			Expect(createRequests()).To(Equal(3))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1), "once neither name is known")
+		})
 		It("should mark a flavor in the zone alone that has rejected it", func() {
 			nodeClass()
 			before := available(unit.NodePool())

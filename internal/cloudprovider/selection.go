@@ -40,6 +40,8 @@ type candidate struct {
 	preference float64
 	// old is true for a flavor without a generation, of which it is not known whether it can still be launched.
 	old bool
+	// doubted is true for an old flavor after names of such flavors were rejected.
+	doubted bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
@@ -90,7 +92,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
 	for i := range all {
 		candidate := &all[i]
-		candidate.old = isOld(candidate.instanceType)
+		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
@@ -106,10 +108,13 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 }
 
 // sortCandidates sorts by price, then by what the strategy prefers, then flavors of a generation first, then by what is known of the
-// offerings, and at last by names, so that the same knowledge gives the same choice.
+// offerings, and at last by names, so that the same knowledge gives the same choice. Doubted flavors come behind all others: pods do not
+// wait until each of them has been rejected by each name in each zone. Core finds out whether one can be launched when it replaces the
+// more expensive node.
 func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
+			cmp.Compare(lo.Ternary(a.doubted, 1, 0), lo.Ternary(b.doubted, 1, 0)),
 			cmp.Compare(a.offering.Price, b.offering.Price),
 			cmp.Compare(a.preference, b.preference),
 			cmp.Compare(lo.Ternary(a.old, 1, 0), lo.Ternary(b.old, 1, 0)),

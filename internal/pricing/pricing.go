@@ -128,6 +128,8 @@ type ComputeRates struct {
 type PlanFactors struct {
 	// Compute is the factor for CPU, memory and GPUs.
 	Compute float64 `json:"compute"`
+	// Stopped is the same while the server is stopped.
+	Stopped float64 `json:"stopped"`
 	// Disk is the factor for disks.
 	Disk float64 `json:"disk"`
 }
@@ -219,7 +221,7 @@ func (t *Table) factors() map[string]float64 {
 	}
 	for _, plan := range []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan} {
 		path, factors := "billingPlans."+string(plan), t.BillingPlans[plan]
-		positive[path+".compute"], positive[path+".disk"] = factors.Compute, factors.Disk
+		positive[path+".compute"], positive[path+".stopped"], positive[path+".disk"] = factors.Compute, factors.Stopped, factors.Disk
 	}
 	return positive
 }
@@ -266,10 +268,20 @@ func (t *Table) price(item Item) (float64, bool) {
 		}
 		disks += float64(disk.GiB) * rate
 	}
+	return t.compute(item)*plan.Compute + disks*plan.Disk + network, true
+}
+
+// compute is the on-demand rate of CPU, memory and GPUs.
+func (t *Table) compute(item Item) float64 {
 	rates := lo.ValueOr(t.Categories, item.Category, t.Categories[fallback])
 	compute := float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB
-	compute = compute*lo.ValueOr(t.Generations, item.Generation, 1) + float64(item.GPUCount)*t.GPUs[t.gpu(item.GPUName)]
-	return compute*plan.Compute + disks*plan.Disk + network, true
+	return compute*lo.ValueOr(t.Generations, item.Generation, 1) + float64(item.GPUCount)*t.GPUs[t.gpu(item.GPUName)]
+}
+
+// Stopped returns what a server costs per hour while it is stopped, whose price while it runs is known: its disks cost the same.
+func (t *Table) Stopped(running float64, item Item) float64 {
+	plan := t.BillingPlans[item.BillingPlan]
+	return running - t.compute(item)*(plan.Compute-plan.Stopped)
 }
 
 // gpu returns the key of a model's rate: the first word of its name that the table knows, so that "NVIDIA A30",

@@ -53,7 +53,7 @@ func rest(b *testing.B, nodes int) {
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)
 	servers := server.NewController(f, instances, provider, nil, env.Recorder, env.Clock)
-	costs, conditions := cost.NewController(f, env.Flavors), usage.NewController(f, env.Recorder, env.Clock, provider)
+	costs, conditions := cost.NewController(f, env.Flavors, env.Settings), usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
 		b.Fatal(err)

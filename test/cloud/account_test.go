@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,9 @@ import (
 )
 
 // Questions about the account and about what the cloud itself runs for a cluster. Their requests only read.
+
+// chartJoinHost is the host of the join endpoint that the chart builds from the cluster's uid.
+const chartJoinHost = "engine.api.k8saas.bizflycloud.vn"
 
 // billing is where a client of 2021 read the price list without a login.
 const billing = "https://billing.bizflycloud.vn/api/v4/plans"
@@ -147,9 +151,44 @@ func (r *run) askLaunchConfiguration(ctx context.Context, pools []gobizfly.Exten
 		r.find("launch-configuration", "whether the launch configuration of a worker pool can be read", "no pool names one")
 		return
 	}
-	_, err := r.plain(ctx).AutoScaling.LaunchConfigurations().Get(ctx, pool.LaunchConfigID)
+	configuration, err := r.plain(ctx).AutoScaling.LaunchConfigurations().Get(ctx, pool.LaunchConfigID)
 	r.find("launch-configuration", "whether the launch configuration of a worker pool can be read",
 		lo.Ternary(err == nil, "yes", lo.Ternary(errors.Is(err, gobizfly.ErrNotFound), "no: not found", "no")))
+	if err != nil {
+		return
+	}
+	r.find("launch-configuration-metadata", "the metadata keys of servers that a launch configuration launches, by which nodes join",
+		lo.Must(sorted(lo.Keys(configuration.Metadata))))
+	r.find("launch-configuration-forms", "how a launch configuration, which the cloud has written itself, names flavor and volume type, and whether it names "+
+		"networks and firewalls", map[string]any{
+		"flavor": configuration.Flavor, "volume type": lo.FromPtr(configuration.RootDisk).Type, "networks": len(configuration.Networks),
+		"firewalls": len(configuration.SecurityGroups) + lo.SumBy(configuration.Networks, func(n *gobizfly.AutoScalingNetworks) int {
+			return len(n.SecurityGroups)
+		}),
+	})
+}
+
+// askJoinHost asks whether nodes of this region join where the controller looks for it when no metadata says it.
+func (r *run) askJoinHost(ctx context.Context, endpoint string) {
+	GinkgoHelper()
+	join, err := url.Parse(endpoint)
+	if err != nil || join.Host == "" {
+		return
+	}
+	r.find("pool-join-host", "the scheme and host at which nodes of region "+r.client.Region+" join", join.Scheme+"://"+join.Host)
+	r.find("join-host-of-chart", "whether that is the host that the chart assumes for each region", join.Host == chartJoinHost)
+	_, domain, _ := strings.Cut(lo.Must(url.Parse(r.apiServer)).Hostname(), ".")
+	r.find("join-host-of-api-server", "whether that is engine.api.<domain> where the API server is <uid>.api.<domain>",
+		lo.Ternary[any](strings.HasPrefix(domain, "api."), join.Host == "engine."+domain, "KUBECONFIG has another name of the API server"))
+	if r.sandbox {
+		return // its nodes join inside of it
+	}
+	dialer := net.Dialer{Timeout: 20 * time.Second}
+	connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(join.Hostname(), cmp.Or(join.Port(), lo.Ternary(join.Scheme == "https", "443", "80"))))
+	r.find("join-host-reachable", "whether a connection to that host can be made from where this runs", err == nil)
+	if err == nil {
+		_ = connection.Close()
+	}
 }
 
 func (r *run) askPoolServer(ctx context.Context) {
@@ -168,9 +207,7 @@ func (r *run) askPoolServer(ctx context.Context) {
 		return
 	}
 	r.find("pool-metadata", "the metadata keys of a server of a worker pool, by which nodes join", lo.Must(sorted(lo.Keys(metadata))))
-	if join, err := url.Parse(metadata["bke_join_endpoint"]); err == nil {
-		r.find("pool-join-host", "the scheme and host at which nodes of this region join", join.Scheme+"://"+join.Host)
-	}
+	r.askJoinHost(ctx, metadata["bke_join_endpoint"])
 	server, err := r.api.GetServer(ctx, id)
 	Expect(err).NotTo(HaveOccurred())
 	r.find("pool-billing-plan", "the billing plan of a server of a worker pool", server.BillingPlan)

@@ -6,6 +6,7 @@ package cloud_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -197,7 +198,9 @@ var _ = Describe("First contact", Ordered, func() {
 		watched := make(chan seen, 1)
 		go func() { watched <- contact.watch(watching) }()
 		var err error
-		server, _, err = contact.launch(ctx, class, chosen, 4)
+		for attempt := 4; attempt == 4 || attempt < 10 && errors.Is(err, instance.ErrFormRejected); attempt++ {
+			server, _, err = contact.launch(ctx, class, chosen, attempt)
+		}
 		Expect(err).NotTo(HaveOccurred())
 		contact.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 
@@ -219,6 +222,10 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("task-names-server", "whether the task's result names the server", s.named)
 		contact.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
 	}, SpecTimeout(35*time.Minute))
+
+	It("should show by which names old flavors are known", func(ctx SpecContext) {
+		contact.oldFlavors(ctx, class, chosen)
+	}, SpecTimeout(10*time.Minute))
 
 	It("should give the server what was requested", func(ctx SpecContext) {
 		all, err := contact.api.ListServers(ctx)
@@ -344,6 +351,12 @@ func describe(r *run) {
 	r.find("volume-types", "what volume types there are, by category and zones", names(lo.Map(snapshot.VolumeTypes, func(v *gobizfly.VolumeType, _ int) string {
 		return fmt.Sprintf("%s (%s, %s): %s", v.Name, v.Type, v.Category, strings.Join(v.AvailabilityZones, ", "))
 	})))
+	old := lo.Filter(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) bool { return f.Generation.Code == "" })
+	r.find("old-flavors", "how many flavors are listed without a generation, and how many of these are said to be new or name billing plans", map[string]int{
+		"listed": len(old), "is_new": lo.CountBy(old, func(f *gobizfly.ServerFlavorResponse) bool { return f.IsNew }),
+		"billing_plans":   lo.CountBy(old, func(f *gobizfly.ServerFlavorResponse) bool { return len(f.BillingPlans) > 0 }),
+		"of a generation": len(snapshot.Flavors) - len(old),
+	})
 	r.find("zones", "what zones there are", names(lo.Map(snapshot.Region.Zones, func(z gobizfly.AvailabilityZone, _ int) string { return z.ShortName })))
 	r.workerImages = workerImages(snapshot.KubernetesVersions)
 	r.find("worker-images", "whether each Kubernetes version has a worker image", lo.EveryBy(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion) bool {
@@ -351,6 +364,10 @@ func describe(r *run) {
 	}))
 	r.find("not-asked", "what this run does not find out, and why", map[string]string{
 		"saving plans":         "they are prepaid, and an invoice shows what is refunded",
+		"changes of the plan":  "a server that changes to a saving plan is paid for in advance",
+		"small workers":        "whether a node with less than 2 vCPUs and 2 GiB becomes ready: it takes a second server",
+		"parts that fail":      "what the cloud does while regions, server types or volume types cannot be read: it must fail for that",
+		"console logs":         "no public client has a call for what a server prints while it boots",
 		"stopped servers":      "an invoice shows their price: a started hour of one, and of the disk",
 		"unpaid accounts":      "the answer to a launch of one; its status and words are in the events LaunchRejected",
 		"quotas":               "no request answers them",

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -41,6 +42,39 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 	r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family, and an unknown image", said(err))
 	r.find("short-flavor-name-alike", "whether the answer is the same as with the full name", said(err) == said(full))
 	GinkgoWriter.Printf("flavor %s: %s\n", short, err)
+}
+
+// oldFlavors asks by which names flavors without a generation are known, one of each family: with an unknown image, so that nothing is
+// built. A name that is known is rejected for the image, another one, and a closed flavor, for itself. It is asked once the form of
+// volume types is known, so that these are not to blame.
+func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer) {
+	GinkgoHelper()
+	class = class.DeepCopy()
+	class.Status.Images[0].ID = uuid.NewString()
+	snapshot, err := r.Catalog.Snapshot()
+	Expect(err).NotTo(HaveOccurred())
+	answers, attempt := map[string]string{}, 10
+	ask := func(name string) {
+		o.flavor, attempt = name, attempt+1
+		_, _, err := r.launch(ctx, class, o, attempt)
+		Expect(err).To(HaveOccurred())
+		answers[name] = said(err) + ", " + lo.Ternary(bizfly.ScopeOf(err) == bizfly.ScopeNodeClass, "for the image", "for the flavor, or without a word")
+		GinkgoWriter.Printf("flavor %s: %s\n", name, err)
+	}
+	for _, family := range []string{"nix.", "_basic", "_enterprise", "_dedicated"} {
+		of, found := lo.Find(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse) bool {
+			return f.Generation.Code == "" && (strings.HasPrefix(f.Name, family) || strings.HasSuffix(f.Name, family))
+		})
+		// The names of a family that was launched are known.
+		if _, known := r.Instances.Forms().Accepted()["flavor."+strings.Trim(family, "._")]; !found || known {
+			continue
+		}
+		o.category, _ = r.Flavors.Category(of.Name)
+		o.cpu, o.memoryMiB = of.VCPUs, of.RAM
+		ask(of.Name)
+		ask(strings.TrimSuffix(strings.TrimPrefix(of.Name, family), family))
+	}
+	r.find("old-flavor-names", "what create requests of old flavors with an unknown image are rejected for, by the name", answers)
 }
 
 // networksAdded asks whether the cloud gives a server private networks that were not requested.

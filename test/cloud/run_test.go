@@ -62,6 +62,8 @@ type run struct {
 	*wiring.Providers
 	// kube is the cluster that servers join; nil without one.
 	kube kubernetes.Interface
+	// apiServer is the address of its API server.
+	apiServer string
 
 	// balance is that of the account at the beginning, in VND.
 	balance      float64
@@ -128,6 +130,7 @@ func newRun(s settings) (*run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading KUBECONFIG: %w", err)
 		}
+		r.apiServer = rest.Host
 		if r.kube, err = kubernetes.NewForConfig(rest); err != nil {
 			return nil, fmt.Errorf("making a client of the cluster: %w", err)
 		}

@@ -39,9 +39,9 @@ const (
 	maxNodes = 100
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
-	// retry is how long the first try that failed is not repeated, since every launch needs the values: each next one twice as long,
-	// up to relearn.
-	retry = 30 * time.Second
+	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
+	// is used within that time. A try is a few reads.
+	retry = time.Minute
 	// poolServerOf names the source of values.
 	poolServerOf = "the pool server of node "
 	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that join with
@@ -59,7 +59,7 @@ type Values struct {
 	JoinEndpoint string
 	// LogEndpoint is the URL to which nodes report their progress; it may be empty.
 	LogEndpoint string
-	// Learned describes which of them were learned and from which node; empty when none was.
+	// Learned describes which of them were learned and from where; empty when none was.
 	Learned string
 }
 
@@ -133,8 +133,6 @@ type DefaultProvider struct {
 	current time.Time
 	failed  error
 	tried   time.Time
-	// wait is how long after that no other try begins.
-	wait time.Duration
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -159,7 +157,7 @@ func (p *DefaultProvider) Known() Values {
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	known := p.Known()
 	p.mu.Lock()
-	failed, next, current := p.failed, p.tried.Add(p.wait), p.learned == nil || p.clock.Since(p.current) < relearn
+	failed, next, current := p.failed, p.tried.Add(retry), p.learned == nil || p.clock.Since(p.current) < relearn
 	p.mu.Unlock()
 	complete := known.Complete()
 	if complete && current || !p.config.Discover {
@@ -174,13 +172,13 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		defer cancel()
 		learned, err := p.learn(ctx)
 		if err != nil {
-			err = fmt.Errorf("learning the BKE values from a pool server: %w", err)
+			err = fmt.Errorf("learning the BKE values: %w", err)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tried, p.failed, p.wait = p.clock.Now(), err, min(max(retry, 2*p.wait), relearn)
+		p.tried, p.failed = p.clock.Now(), err
 		if err == nil {
-			p.learned, p.current, p.wait = learned, p.tried, 0
+			p.learned, p.current = learned, p.tried
 		}
 		return nil, err
 	})
@@ -203,13 +201,13 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found *Values
-	var from, clusterID string
+	var found *reading
+	var readings []*reading
 	var failures []error
 	for _, node := range nodes {
 		read, err := p.read(ctx, node)
 		if err == nil {
-			clusterID = cmp.Or(clusterID, read.ClusterID)
+			readings = append(readings, read)
 			err = p.consistent("its server's metadata", read)
 		}
 		if err != nil {
@@ -218,9 +216,9 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 		}
 		if found != nil && (read.ClusterID != found.ClusterID || read.Token != found.Token || read.JoinEndpoint != found.JoinEndpoint) {
 			return nil, fmt.Errorf("the servers of nodes %s and %s describe different clusters: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT "+
-				"instead", strings.TrimPrefix(from, poolServerOf), node.Name)
+				"instead", strings.TrimPrefix(found.from, poolServerOf), node.Name)
 		}
-		found, from = cmp.Or(found, read), cmp.Or(from, poolServerOf+node.Name)
+		found = cmp.Or(found, read)
 	}
 	if len(nodes) == 0 {
 		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
@@ -228,18 +226,18 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	}
 	if found == nil {
 		var err error
-		if found, from, err = p.withoutServers(ctx, clusterID); err != nil {
+		if found, err = p.withoutServers(ctx, readings); err != nil {
 			return nil, errors.Join(append(failures, err)...)
 		}
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
 	if err != nil {
-		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, from, err)
+		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, found.clusterFrom, err)
 	}
 	if cluster == nil || cluster.UID != found.ClusterID {
-		return nil, fmt.Errorf("%s names cluster %s, which the Kubernetes Engine does not confirm", from, found.ClusterID)
+		return nil, fmt.Errorf("%s names cluster %s, which the Kubernetes Engine does not confirm", found.clusterFrom, found.ClusterID)
 	}
-	return p.completed(found, from), nil
+	return p.completed(found), nil
 }
 
 // PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
@@ -260,7 +258,7 @@ func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) 
 	return nodes[:min(len(nodes), maxServers)], nil
 }
 
-func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, error) {
+func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading, error) {
 	id, _ := providerid.Parse(node.Spec.ProviderID)
 	metadata, err := p.api.GetServerMetadata(ctx, id)
 	if err != nil {
@@ -269,24 +267,36 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, 
 	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
 		return nil, errors.New("its server was launched by Karpenter")
 	}
-	return p.valuesOf(metadata), nil
+	return p.readingOf(metadata, poolServerOf+node.Name), nil
 }
 
-// valuesOf returns what metadata holds. What it leaves out is what is configured, or follows from the name of the API server.
-func (p *DefaultProvider) valuesOf(metadata map[string]string) *Values {
+// reading are values with where they are from: metadata, the configuration, or the name of the API server.
+type reading struct {
+	Values
+	// from is the source of the metadata.
+	from string
+	// clusterFrom and joinFrom are the sources of id and join endpoint; they do not matter where those are configured.
+	clusterFrom, joinFrom string
+}
+
+// readingOf returns what metadata holds. What it leaves out is what is configured, or follows from the name of the API server.
+func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *reading {
 	id, join := clusterOf(p.config.APIServer)
-	v := &Values{
+	r := &reading{Values: Values{
 		ClusterID: cmp.Or(metadata["bke_cluster_id"], p.config.ClusterID, id), Token: cmp.Or(metadata["bke_cluster_token"], p.config.Token),
 		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
+	}, from: from, clusterFrom: from, joinFrom: from}
+	if metadata["bke_cluster_id"] == "" {
+		r.clusterFrom = apiServerName
 	}
-	if v.ClusterID == id {
-		v.JoinEndpoint = cmp.Or(v.JoinEndpoint, join)
+	if r.JoinEndpoint == "" && r.ClusterID == id {
+		r.JoinEndpoint, r.joinFrom = join, apiServerName
 	}
-	return v
+	return r
 }
 
 // consistent checks what was read from metadata; its errors hold no token.
-func (p *DefaultProvider) consistent(of string, read *Values) error {
+func (p *DefaultProvider) consistent(of string, read *reading) error {
 	configured := p.config.Values
 	if !read.Complete() {
 		return errors.New(of + " lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
@@ -312,22 +322,26 @@ func (p *DefaultProvider) consistent(of string, read *Values) error {
 }
 
 // completed adds to the values of the environment what they leave out.
-func (p *DefaultProvider) completed(found *Values, from string) *Values {
+func (p *DefaultProvider) completed(found *reading) *Values {
 	values := p.config.Values
-	var learned []string
+	var sources []string
+	learned := map[string][]string{}
 	for _, field := range []struct {
-		name string
-		to   *string
-		read string
+		name       string
+		to         *string
+		read, from string
 	}{
-		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID}, {"BKE_CLUSTER_TOKEN", &values.Token, found.Token},
-		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.JoinEndpoint}, {"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.LogEndpoint},
+		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID, found.clusterFrom}, {"BKE_CLUSTER_TOKEN", &values.Token, found.Token, found.from},
+		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.JoinEndpoint, found.joinFrom},
+		{"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.LogEndpoint, found.from},
 	} {
 		if strings.TrimSpace(*field.to) == "" && field.read != "" {
 			*field.to = field.read
-			learned = append(learned, field.name)
+			sources, learned[field.from] = append(sources, field.from), append(learned[field.from], field.name)
 		}
 	}
-	values.Learned = fmt.Sprintf("%s learned from %s", strings.Join(learned, ", "), from)
+	values.Learned = strings.Join(lo.Map(lo.Uniq(sources), func(from string, _ int) string {
+		return fmt.Sprintf("%s learned from %s", strings.Join(learned[from], ", "), from)
+	}), "; ")
 	return &values
 }

@@ -9,20 +9,30 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
-// withoutServers returns the values of a cluster none of whose pool servers has them all; its id is empty where it is in none. That launch
-// configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
-func (p *DefaultProvider) withoutServers(ctx context.Context, clusterID string) (found *Values, from string, err error) {
-	if found = p.valuesOf(map[string]string{"bke_cluster_id": clusterID}); found.Complete() {
-		return found, "the name of the API server", p.consistent("the name of the API server", found)
+// apiServerName is the source of what follows from the name of the API server.
+const apiServerName = "the name of the API server"
+
+// withoutServers returns the values of a cluster none of whose pool servers has them all. Of what was read of those, only the cluster counts.
+// That launch configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
+func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (*reading, error) {
+	// What is configured, and follows from the name of the API server, may be enough.
+	found := p.readingOf(nil, apiServerName)
+	if of, known := lo.Find(read, func(r *reading) bool { return r.ClusterID != "" }); known {
+		found = p.readingOf(map[string]string{"bke_cluster_id": of.ClusterID}, of.clusterFrom)
+	}
+	if found.Complete() {
+		return found, p.consistent(found.joinFrom, found)
 	}
 	if found.ClusterID == "" {
-		return nil, "", errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: set BKE_CLUSTER_ID")
+		return nil, errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: set BKE_CLUSTER_ID")
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
 	if err != nil {
-		return nil, "", fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
+		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
 	}
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
 	for _, pool := range cluster.WorkerPools[:min(len(cluster.WorkerPools), maxServers)] {
@@ -32,15 +42,15 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, clusterID string) 
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
 		if err == nil {
-			found = p.valuesOf(metadata)
+			found = p.readingOf(metadata, of)
 			err = p.consistent("its metadata", found)
 		}
 		if err == nil {
-			return found, of, nil
+			return found, nil
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", of, err))
 	}
-	return nil, "", errors.Join(failures...)
+	return nil, errors.Join(failures...)
 }
 
 // idLength is how long the uid of a cluster is.

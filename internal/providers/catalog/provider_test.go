@@ -204,6 +204,24 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
 			Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}))))
 	})
+	It("should keep the volume types that volumes showed, and report it, while the volumes cannot be read", func(ctx context.Context) {
+		elsewhere := cloud.Start(cloud.Options{Modes: []string{"volume-types-down"}})
+		DeferCleanup(elsewhere.Close)
+		elsewhere.AddPool("workers")
+		elsewhere.AddVolume(cloud.VolumeSpec{Name: "data", Zone: "HN2"})
+		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{Region: "HN", BKEClusterID: elsewhere.BKE().ClusterUID})
+		down := cloud.Fault{Path: "/volumes", Effect: cloud.EffectStatus, Status: http.StatusBadGateway, Message: "no volumes"}
+		elsewhere.AddFaults(1, down)
+		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")), "beside the volume types, which were not read either")
+		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveField("AvailabilityZones", []string{"HN1"})), "the pool's")
+		elsewhere.ClearFaults()
+		Expect(provider.Refresh(ctx)).To(MatchError(Not(ContainSubstring("no volumes"))))
+		both := HaveExactElements(HaveField("AvailabilityZones", []string{"HN1", "HN2"}))
+		Expect(must(provider).VolumeTypes).To(both)
+		elsewhere.AddFaults(1, down)
+		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")))
+		Expect(must(provider).VolumeTypes).To(both)
+	})
 	It("should not replace a region that is not the account's", func(ctx context.Context) {
 		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "VC-HaNoi"})
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("not among those of the account")))

@@ -49,7 +49,8 @@ func serverTypesOfFlavors(context.Context) (func(*Snapshot) bool, error) {
 	}, nil
 }
 
-// volumeTypesOfVolumes returns the volume types of the volumes that the project has, and of the pools of the BKE cluster.
+// volumeTypesOfVolumes returns the volume types of the volumes that the project has, and of the pools of the BKE cluster. Where one of both
+// cannot be read it also returns the error, and what was known before stays.
 func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snapshot) bool, error) {
 	volumes, err := p.api.ListVolumes(ctx)
 	if id := p.clusterID(); id != "" {
@@ -58,9 +59,6 @@ func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snaps
 			volumes = append(volumes, &gobizfly.Volume{VolumeType: pool.VolumeType, Category: pool.ProfileType, AvailabilityZone: pool.AvailabilityZone})
 		}
 		err = errors.Join(err, clusterErr)
-	}
-	if len(volumes) == 0 && err != nil {
-		return nil, err
 	}
 	byType := lo.GroupBy(lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return v.VolumeType != "" && v.Category != "" && v.AvailabilityZone != ""
@@ -71,6 +69,9 @@ func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snaps
 	}))
 	return func(s *Snapshot) bool {
 		s.VolumeTypes = types
-		return len(types) > 0
-	}, nil
+		if known := p.snapshot.Load(); err != nil && known != nil {
+			s.VolumeTypes = known.VolumeTypes
+		}
+		return len(s.VolumeTypes) > 0
+	}, err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -146,6 +147,14 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 		gpuName: labels[v1alpha1.LabelInstanceGPUName], gpuCount: gpus,
 	}
 	return f, errCPU == nil && errMemory == nil && cpu > 0 && memory > 0 && gpus >= 0 && f.name != ""
+}
+
+// ItemOf returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing plan; false where the
+// labels do not say it. Labels say nothing of disks.
+func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
+	f, ok := fromLabels(labels)
+	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
+		BillingPlan: plan}, ok
 }
 
 func categoryFrom(in *gobizfly.ServerFlavorResponse) string {

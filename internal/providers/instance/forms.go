@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // The forms in which public clients of the cloud send what its API does not document, most likely first. See the hedge register,
@@ -52,6 +54,8 @@ type Forms struct {
 	tried map[string]int
 	// accepted are the forms that the cloud takes, by field.
 	accepted map[string]string
+	// doubted is until when flavors are doubted whose family has not been launched by either name.
+	doubted time.Time
 }
 
 // spelling is the form of each field in one create request.
@@ -60,9 +64,6 @@ type spelling struct {
 	// flavorField is empty for a flavor that has one name.
 	flavorField, flavor string
 }
-
-// maxSpellings is how many spellings a create request can have.
-var maxSpellings = len(volumeTypeForms) * len(flavorForms)
 
 // of returns the spelling of a create request of the flavor.
 func (f *Forms) of(flavor string) spelling {
@@ -93,8 +94,8 @@ func (f *Forms) accept(s spelling) {
 }
 
 // reject changes the spelling that was rejected, and reports whether there is another one that is worth a create request. A
-// rejection that names no field may be about the flavor.
-func (f *Forms) reject(sent spelling, flavor string, err error) bool {
+// rejection that names no field may be about the flavor, which is then doubted.
+func (f *Forms) reject(sent spelling, flavor string, err error, now time.Time) bool {
 	if !bizfly.MayBeForm(err) {
 		return false
 	}
@@ -106,7 +107,22 @@ func (f *Forms) reject(sent spelling, flavor string, err error) bool {
 	if bizfly.NamesVolumeType(err) {
 		return f.next(fieldVolumeType)
 	}
+	if sent.flavorField != "" && f.accepted[sent.flavorField] == "" {
+		f.doubted = now.Add(ttl.OfferingFailures)
+	}
 	return f.next(sent.flavorField)
+}
+
+// doubts reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected not
+// long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
+func (f *Forms) doubts(flavor string, now time.Time) bool {
+	_, family := shortName(flavor)
+	if family == "" {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.accepted[fieldFlavor+family] == "" && now.Before(f.doubted)
 }
 
 // next moves a field to its next form. After the last one it is the first again, and next returns false: the form is not to blame.

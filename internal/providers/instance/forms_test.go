@@ -6,11 +6,13 @@ package instance_test
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -85,6 +87,13 @@ var _ = Describe("The form of a create request", func() {
 		w.launch(attempt(2, "p2.2c_4g"))
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Medium"}))
 	})
+	It("should change with the next launch where the task of an old flavor fails with words that nothing recognises", func() {
+		w := newWorld(cloud.Options{Modes: []string{"old-flavors-closed", "late-rejections"}})
+		request, _ := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(instance.ErrFormRejected)))
+		Expect(w.provider.Doubted("nix.2c_4g")).To(BeTrue())
+	})
 	DescribeTable("should not be blamed for anything else",
 		func(fault cloud.Fault) {
 			w := newWorld(cloud.Options{})
@@ -103,19 +112,47 @@ var _ = Describe("The form of a create request", func() {
 		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
 			Message: "Image needs a bigger rootdisk"}),
 		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
+		Entry("a task that fails for the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed,
+			Message: "E_4711 of image x"}),
+		Entry("a task that fails without a word", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed}),
 		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
 	)
-	It("should be tried once in each form where none is accepted, and begin anew", func() {
+	It("should be tried once in each form where none is accepted, a flavor in one request for each, and begin anew", func() {
 		w := newWorld(cloud.Options{})
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})
 		request, _ := w.request(attempt(1, "nix.2c_4g"))
 		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(err).To(MatchError(instance.ErrFormRejected))
+		request.Attempt++
+		_, _, err = send(ctx, w.provider, request, nil)
 		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		Expect(err).ToNot(MatchError(instance.ErrFormRejected))
 		Expect(lo.Map(w.created(), func(body map[string]any, _ int) any { return body["flavor"] })).To(Equal([]any{"nix.2c_4g", "2c_4g"}))
 		Expect(w.provider.Forms().Accepted()).To(BeEmpty())
 		w.box.ClearFaults()
 		w.launch(attempt(2, "nix.2c_4g"))
 		Expect(w.created()).To(HaveLen(3))
+	})
+	It("should make flavors with two names doubtful for two hours when one is rejected, except those of a family that was launched", func() {
+		now := clocktesting.NewFakeClock(time.Now())
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+		w.provider.Forms().Restore(map[string]string{"flavor.nix": "Full"})
+		reject := func(n int, flavor string) {
+			w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})
+			request, _ := w.request(attempt(n, flavor))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(bizfly.IsInvalid(err)).To(BeTrue())
+			w.box.ClearFaults()
+		}
+		reject(2, "nix.4c_8g")
+		Expect(w.provider.Doubted("2c_4g_basic")).To(BeFalse(), "the names of nix are known: the flavor is closed")
+		reject(3, "4c_8g_enterprise")
+		Expect(w.provider.Doubted("4c_8g_enterprise")).To(BeTrue())
+		Expect(w.provider.Doubted("2c_4g_basic")).To(BeTrue())
+		Expect(w.provider.Doubted("nix.2c_4g")).To(BeFalse())
+		Expect(w.provider.Doubted("p2.2c_4g")).To(BeFalse(), "one name")
+		now.Step(2 * time.Hour)
+		Expect(w.provider.Doubted("2c_4g_basic")).To(BeFalse())
 	})
 	It("should stay where it was accepted, whatever is rejected later", func() {
 		w := newWorld(cloud.Options{})

@@ -222,12 +222,15 @@ type Provider interface {
 	Intent(request *LaunchRequest) (Intent, error)
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
 	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
-	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed, with
-	// ErrFormRejected where another request may succeed.
+	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed. A rejection or
+	// ErrBuildFailed comes with ErrFormRejected where another request for the same may succeed.
 	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
 	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
 	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
+	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected not long ago, and
+	// none of its family has been accepted.
+	Doubted(flavor string) bool
 	// FailureReason returns why a server failed, for one that is in ERROR after Launch has returned it. It is never nil and
 	// the predicates of package bizfly classify it; where the cloud gives no reason, it has no class.
 	FailureReason(ctx context.Context, intent Intent) error

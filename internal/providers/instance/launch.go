@@ -64,12 +64,12 @@ func (l *launcher) Intent(request *LaunchRequest) (Intent, error) {
 	}, nil
 }
 
-// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. A request whose form was rejected
-// has built nothing, so that it is sent again in the next form.
+// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. A request that names volume types
+// in a form that was rejected has built nothing, so that it is sent again in the next form: every other launch would meet the same.
 func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
 	var sent spelling
 	var err error
-	for range maxSpellings {
+	for range volumeTypeForms {
 		sent = l.forms.of(request.Flavor)
 		create, prepareErr := l.createRequest(ctx, request, intent, sent)
 		if prepareErr != nil {
@@ -83,11 +83,10 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 			break
 		}
 		count(outcomeRejected)
-		if !l.forms.reject(sent, request.Flavor, err) {
+		again := bizfly.NamesVolumeType(err)
+		if err = l.formRejected(ctx, sent, request.Flavor, err); !again || !errors.Is(err, ErrFormRejected) {
 			break
 		}
-		log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "server", intent.Name, "flavor", request.Flavor,
-			"error", err.Error())
 	}
 	if err != nil && rejected(err) {
 		intent.Rejected = true
@@ -101,10 +100,27 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 	switch {
 	case err == nil:
 		l.forms.accept(sent)
-	case errors.Is(err, ErrBuildFailed) && l.forms.reject(sent, request.Flavor, err):
-		err = fmt.Errorf("%w: %w", ErrFormRejected, err)
+	case errors.Is(err, ErrBuildFailed):
+		// What a server came of was understood.
+		if _, made := errors.AsType[serverInError](err); !made {
+			err = l.formRejected(ctx, sent, request.Flavor, err)
+		}
 	}
 	return server, intent, err
+}
+
+// serverInError is why a server that exists has failed.
+type serverInError struct{ error }
+
+func (e serverInError) Unwrap() error { return e.error }
+
+// formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
+func (l *launcher) formRejected(ctx context.Context, sent spelling, flavor string, err error) error {
+	if !l.forms.reject(sent, flavor, err, l.clock.Now()) {
+		return err
+	}
+	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", flavor, "error", err.Error())
+	return fmt.Errorf("%w: %w", ErrFormRejected, err)
 }
 
 // Resume finds the server of an earlier create request and waits for it like Launch.
@@ -122,6 +138,9 @@ func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Inten
 
 // Forms are the forms in which create requests are sent.
 func (l *launcher) Forms() *Forms { return &l.forms }
+
+// Doubted reports whether names of old flavors were rejected not long ago, and none of the flavor's family has been accepted.
+func (l *launcher) Doubted(flavor string) bool { return l.forms.doubts(flavor, l.clock.Now()) }
 
 // FailureReason returns why the server of a create request failed.
 func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
@@ -155,6 +174,9 @@ func (l *launcher) await(ctx context.Context, request *pending) (*Instance, erro
 	case found.cause != nil:
 		count(outcomeFailed)
 		l.cleanUp(ctx, intent, found.server)
+		if found.server != nil {
+			found.cause = serverInError{found.cause}
+		}
 		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
 	case found.server == nil:
 		count(outcomeUnknown)

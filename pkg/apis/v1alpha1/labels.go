@@ -120,6 +120,13 @@ const (
 	ReasonServerRunning = "Running"
 )
 
+// ServerStopped reports whether the server of the Node is known to be stopped.
+func ServerStopped(node *corev1.Node) bool {
+	return lo.ContainsBy(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == ConditionTypeServerRunning && c.Status == corev1.ConditionFalse && c.Reason == ReasonServerStopped
+	})
+}
+
 // LabelLaunchPrice is the estimated price of the server when it was launched, in VND per hour, rounded: on NodeClaims and Nodes,
 // for `kubectl get nodes --show-labels`. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"

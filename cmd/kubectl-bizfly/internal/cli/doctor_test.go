@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
@@ -329,6 +330,12 @@ var _ = Describe("doctor", func() {
 			HaveKeyWithValue("boot and join", "?"),
 		))
 		Expect(fmt.Sprintf("%+v", report)).ToNot(ContainSubstring(f.BKE().ClusterToken))
+		differs, _ := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == "PoolServerDiffers" })
+		document, _, _ := strings.Cut(strings.TrimPrefix(differs.Fix, "echo '"), "' | kubectl apply -f -")
+		like := &v1alpha1.BizflyNodeClass{}
+		Expect(yaml.UnmarshalStrict([]byte(document), like)).To(Succeed(), "a NodeClass like the pool's: %s", differs.Fix)
+		Expect(like.Spec.NetworkSelectorTerms).ToNot(BeEmpty())
+		Expect(like.Spec.PublicIPv4).To(HaveValue(BeFalse()))
 		Expect(f.run("doctor", "--preflight")).To(Equal(cli.ExitOK), f.out)
 		Expect(f.out).To(ContainSubstring("? boot and join: not known until the first launch: no server was created"))
 	})

@@ -334,6 +334,18 @@ var _ = Describe("top", func() {
 		Expect(f.out).To(ContainSubstring("░"))
 	})
 
+	It("should price a stopped server by its disk and a fifth of its CPU and memory", func() {
+		f := newFixture()
+		labels := map[string]string{
+			karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.2c_4g", v1alpha1.LabelLaunchPrice: "1575",
+			v1alpha1.LabelInstanceCategory: "premium", v1alpha1.LabelInstanceCPU: "2", v1alpha1.LabelInstanceMemory: "4096",
+		}
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped},
+		}}})
+		Expect(answer[top.Cluster](f, "top").Nodes).To(ConsistOf(And(HaveField("Status", "Stopped"), HaveField("VNDPerHour", BeNumerically("~", 475, 0.01)))))
+	})
+
 	It("should redraw with --watch until it is interrupted", func() {
 		f := newFixture()
 		ctx, cancel := context.WithCancel(context.Background())

@@ -171,6 +171,9 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 	}), nil
 }
 
+// ofDefaults is how reports call the NodeClass that there is before an installation.
+const ofDefaults = "of defaults"
+
 // checkNodeClasses resolves each NodeClass as the controller does: zones, flavors, image, networks, egress, firewalls, keys,
 // disks and what nodes join with. Before the installation it resolves one of defaults.
 func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
@@ -188,7 +191,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		standard.Name = "of defaults"
+		standard.Name = ofDefaults
 		nodeClasses.Items = append(nodeClasses.Items, *standard)
 	}
 	var objects memory.Objects
@@ -206,6 +209,9 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 			Code: "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(u.Condition.Type, "Ready"), "Available"), Severity: Error,
 			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),
 			Why:  "no server is launched with it", Fix: "kubectl edit bizflynodeclass " + u.NodeClass,
+		}
+		if u.NodeClass == ofDefaults {
+			f.Fix = "kubectl bizfly doctor --preflight (again, once there is a BizflyNodeClass that sets what this names)"
 		}
 		if u.Condition.Type == v1alpha1.ConditionTypeEgressAvailable {
 			f.Severity, f.Why = Warning, "servers cannot pull images, and perhaps cannot reach the API server"

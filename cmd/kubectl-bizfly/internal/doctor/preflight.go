@@ -63,8 +63,8 @@ const (
 var services = map[string]string{
 	"cloud_server":      "servers, disks and networks",
 	"kubernetes_engine": "worker images, and nodes that leave the cluster",
-	"bizfly_account":    "the state of the account",
-	"auto_scaling":      "the zones of the region",
+	"bizfly_account":    "the state of the account and the zones of the region",
+	"auto_scaling":      "launch configurations of worker pools, which show what nodes join with",
 }
 
 func checkAccount(ctx context.Context, d *examination) ([]Finding, error) {
@@ -174,11 +174,15 @@ func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
 			nodeClass.Status.PoolServer = cmp.Or(nodeClass.Status.PoolServer, pool) // as the controller will
 		}
 		if differs := cloud.Networks.Differences(ctx, nodeClass, pool); len(differs) > 0 {
+			fix := fmt.Sprintf("kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, like(pool))
+			if nodeClass.Name == ofDefaults {
+				fix = fmt.Sprintf(`echo '{"apiVersion": %q, "kind": "BizflyNodeClass", "metadata": {"name": "default"}, "spec": %s}' | kubectl apply -f -`,
+					v1alpha1.GroupVersion, like(pool))
+			}
 			found = append(found, one("PoolServerDiffers", Warning,
 				fmt.Sprintf("servers of BizflyNodeClass %s would not be like that of node %s, which is of a pool: %s", nodeClass.Name, pool.Node,
 					strings.Join(differs, "; ")),
-				"pods may not reach each other, or nodes be public where the pool's are private", fmt.Sprintf(
-					"kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, like(pool)))...)
+				"pods may not reach each other, or nodes be public where the pool's are private", fix)...)
 		}
 	}
 	return found, nil
@@ -206,7 +210,7 @@ func (d *examination) nodeClasses(ctx context.Context) ([]v1alpha1.BizflyNodeCla
 	if err != nil {
 		return nil, err
 	}
-	standard.Name = "of defaults"
+	standard.Name = ofDefaults
 	return []v1alpha1.BizflyNodeClass{*standard}, nil
 }
 

@@ -20,6 +20,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -30,13 +32,13 @@ type Node struct {
 	Flavor   string    `json:"flavor"`
 	Zone     string    `json:"zone"`
 	Created  time.Time `json:"created"`
-	// Status is Ready, NotReady, or what is happening to the node.
+	// Status is Ready, NotReady, Stopped, or what is happening to the node.
 	Status string `json:"status"`
 	// CPU and Memory are the parts of the allocatable amounts that are requested, from 0 to 1.
 	CPU    float64 `json:"cpu"`
 	Memory float64 `json:"memory"`
 	Pods   int     `json:"pods"`
-	// VNDPerHour is 0 where the price is not known.
+	// VNDPerHour is 0 where the price is not known, and lower for a server that is stopped.
 	VNDPerHour float64 `json:"vndPerHour,omitempty"`
 }
 
@@ -50,7 +52,7 @@ type Cluster struct {
 
 // Read reads the cluster once.
 func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
-	nodes, pods, claims := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}
+	nodes, pods, claims, classes := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}, &v1alpha1.BizflyNodeClassList{}
 	if err := s.List(ctx, nodes); err != nil {
 		return nil, err
 	}
@@ -60,7 +62,10 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 	if err := s.List(ctx, claims); err != nil {
 		s.Note("NodeClaims are not shown: %s", err)
 	}
-	prices := prices(ctx, s)
+	if err := s.List(ctx, classes); err != nil {
+		s.Note("stopped servers are priced on demand: %s", err)
+	}
+	prices, table := prices(ctx, s)
 	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
 	byClaimNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
 	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], plan.Counts)}
@@ -77,7 +82,11 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 		}
 		claim := byClaimNode[node.Name]
-		row.VNDPerHour = priceOf(lo.Assign(claim.Labels, node.Labels), prices)
+		labels := lo.Assign(claim.Labels, node.Labels)
+		row.VNDPerHour = priceOf(labels, prices)
+		if item, ok := flavor.ItemOf(labels, planOf(classes.Items, claim)); ok && row.VNDPerHour > 0 && v1alpha1.ServerStopped(node) {
+			row.VNDPerHour = table.Stopped(row.VNDPerHour, item)
+		}
 		cluster.Nodes = append(cluster.Nodes, row)
 	}
 	for i := range claims.Items {
@@ -114,6 +123,8 @@ func statusOf(node *corev1.Node) string {
 		return "Deleting"
 	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
 		return "Draining"
+	case v1alpha1.ServerStopped(node):
+		return "Stopped"
 	case ready.Status != corev1.ConditionTrue:
 		return "NotReady"
 	case node.Spec.Unschedulable:
@@ -122,22 +133,29 @@ func statusOf(node *corev1.Node) string {
 	return "Ready"
 }
 
-// prices are those of every flavor, where the cloud can be asked.
-func prices(ctx context.Context, s *session.Session) map[string]float64 {
+// prices are those of every flavor, where the cloud can be asked, and the table that they are of.
+func prices(ctx context.Context, s *session.Session) (map[string]float64, *pricing.Table) {
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil
+		return nil, s.Settings.Prices
 	}
+	table := cloud.Settings.Load().Prices
 	instanceTypes, _, err := plan.StandardFlavors(ctx, cloud)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil
+		return nil, table
 	}
 	return lo.FilterSliceToMap(instanceTypes, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
 		offering, ok := lo.First(it.Offerings)
 		return it.Name, lo.FromPtr(offering).Price, ok
-	})
+	}), table
+}
+
+// planOf is the billing plan of a server: that of its NodeClass, and on demand where it has none.
+func planOf(classes []v1alpha1.BizflyNodeClass, claim karpv1.NodeClaim) v1alpha1.BillingPlan {
+	class, _ := lo.Find(classes, func(c v1alpha1.BizflyNodeClass) bool { return c.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name })
+	return class.EffectiveBillingPlan()
 }
 
 // priceOf is the price that the server was launched at, else the flavor's with the default disk.

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cost reports what the nodes that there are cost per hour.
+// Package cost reports what the nodes that there are cost per hour. A server that is stopped costs less.
 package cost
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -35,7 +36,7 @@ const (
 
 var (
 	costPerHour = metrics.Gauge("karpenter_bizfly_cost_vnd_per_hour",
-		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
+		"Estimated price of the servers with their disks in VND per hour, less while stopped. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
 		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
 	unpriced = metrics.Gauge("karpenter_bizfly_unpriced_nodeclaims",
 		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
@@ -55,13 +56,14 @@ type offering struct{ flavor, zone string }
 type Controller struct {
 	kubeClient client.Client
 	flavors    flavor.Provider
+	settings   *options.Store
 	// reported are the groups of the last time.
 	reported map[group]float64
 }
 
 // NewController returns a Controller.
-func NewController(kubeClient client.Client, flavors flavor.Provider) *Controller {
-	return &Controller{kubeClient: kubeClient, flavors: flavors}
+func NewController(kubeClient client.Client, flavors flavor.Provider, settings *options.Store) *Controller {
+	return &Controller{kubeClient: kubeClient, flavors: flavors, settings: settings}
 }
 
 // Name is the controller's name in logs and metrics.
@@ -77,6 +79,10 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	classes := &v1alpha1.BizflyNodeClassList{}
 	if err := c.kubeClient.List(ctx, classes); err != nil {
 		return reconciler.Result{}, fmt.Errorf("listing BizflyNodeClasses: %w", err)
+	}
+	stopped, err := c.stopped(ctx)
+	if err != nil {
+		return reconciler.Result{}, err
 	}
 	byName := lo.SliceToMap(classes.Items, func(n v1alpha1.BizflyNodeClass) (string, *v1alpha1.BizflyNodeClass) { return n.Name, &n })
 	prices := map[string]map[offering]float64{}
@@ -103,9 +109,18 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 			without++
 			continue
 		}
+		if stopped[claim.Status.NodeName] {
+			price = c.whileStopped(price, claim, nodeClass)
+		}
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
-	// The series of groups that have no NodeClaim any more end. Those of the others are never missing.
+	c.report(sums)
+	unpriced.Set(float64(without), nil)
+	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
+}
+
+// report ends the series of groups that have no NodeClaim any more. Those of the others are never missing.
+func (c *Controller) report(sums map[group]float64) {
 	for g := range c.reported {
 		if _, still := sums[g]; !still {
 			costPerHour.Delete(g.labels())
@@ -115,8 +130,21 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		costPerHour.Set(sum, g.labels())
 	}
 	c.reported = sums
-	unpriced.Set(float64(without), nil)
-	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
+}
+
+// stopped returns the names of the Nodes whose server is stopped.
+func (c *Controller) stopped(ctx context.Context) (map[string]bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing Nodes: %w", err)
+	}
+	return lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, bool) { return node.Name, v1alpha1.ServerStopped(&node) }), nil
+}
+
+// whileStopped is the price of a server that is stopped; that of a running one where the NodeClaim does not show its size.
+func (c *Controller) whileStopped(price float64, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) float64 {
+	item, ok := flavor.ItemOf(claim.Labels, nodeClass.EffectiveBillingPlan())
+	return lo.Ternary(ok, c.settings.Load().Prices.Stopped(price, item), price)
 }
 
 func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {

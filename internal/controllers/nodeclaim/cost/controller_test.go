@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
@@ -20,7 +21,7 @@ var _ = Describe("Cost per hour", func() {
 	var controller *cost.Controller
 	var pool *karpv1.NodePool
 	BeforeEach(func() {
-		controller = cost.NewController(env.APIReader, env.Flavors)
+		controller = cost.NewController(env.APIReader, env.Flavors, env.Settings)
 		pool = unit.NodePool()
 		expectations.ExpectApplied(ctx, env.Client, pool)
 	})
@@ -69,6 +70,28 @@ var _ = Describe("Cost per hour", func() {
 		Expect(second).To(BeNumerically("~", priceOf(c), 0.01))
 		Expect(priceOf(a)).To(BeNumerically(">", 0))
 		Expect(priceOf(b)).To(BeNumerically(">", priceOf(a)))
+	})
+	It("should count a stopped server at a fifth of its CPU and memory, and its disk in full", func() {
+		claim := launched(in("HN1"), unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+		node := coretest.Node(coretest.NodeOptions{ProviderID: claim.Status.ProviderID})
+		expectations.ExpectApplied(ctx, env.Client, node)
+		claim.Status.NodeName = node.Name
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		const disk = 40 * 5.0
+		reckoned()
+		running, _ := reported("HN1")
+		Expect(running).To(BeNumerically("~", 2*412.5+4*137.5+disk, 0.01))
+		condition := func(reason string) {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: reason}}
+			Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
+			reckoned()
+		}
+		condition(v1alpha1.ReasonServerStopped)
+		stopped, _ := reported("HN1")
+		Expect(stopped).To(BeNumerically("~", (2*412.5+4*137.5)/1.5*0.3+disk, 0.01))
+		condition(v1alpha1.ReasonServerFailed)
+		failed, _ := reported("HN1")
+		Expect(failed).To(Equal(running), "only what is stopped is documented to cost less")
 	})
 	It("should end the series of what costs nothing any more", func() {
 		claim := launched(in("HN1"))
