@@ -145,7 +145,7 @@ func lists(items []any, most *int64) []any {
 
 func (s *Schema) values(path []string, schema apiextensionsv1.JSONSchemaProps) ([]any, error) {
 	name := strings.ReplaceAll(Edit{Path: path}.Field(), item, "")
-	known := s.known[name]
+	known := slices.Clip(s.known[name])
 	var made []any
 	switch {
 	case len(schema.Enum) > 0:
@@ -170,23 +170,33 @@ func (s *Schema) values(path []string, schema apiextensionsv1.JSONSchemaProps) (
 		}
 		return append(made, lists(known, schema.MaxItems)...), nil
 	case schema.Type == "object":
-		made = append(known, map[string]any{})
-		if schema.MaxProperties != nil {
-			many := map[string]any{}
-			for i := range *schema.MaxProperties + 1 {
-				many[fmt.Sprintf("key-%d", i)] = "1"
-			}
-			made = append(made, many)
-		}
-		return made, nil
+		return append(known, dictionaries(schema.MaxProperties)...), nil
 	case schema.Type == "string":
-		made = append(known, "", "not known/é {}")
-		if schema.MaxLength != nil && *schema.MaxLength < maxGenerated {
-			made = append(made, strings.Repeat("x", int(*schema.MaxLength)+1))
-		}
-		return made, nil
+		return append(known, texts(schema.MaxLength)...), nil
 	}
 	return known, nil
+}
+
+// dictionaries are maps without a key, and with too many.
+func dictionaries(most *int64) []any {
+	made := []any{map[string]any{}}
+	if most != nil {
+		many := map[string]any{}
+		for i := range *most + 1 {
+			many[fmt.Sprintf("key-%d", i)] = "1"
+		}
+		made = append(made, many)
+	}
+	return made
+}
+
+// texts are strings that name nothing: an empty one, one of unusual characters, and one that is too long.
+func texts(most *int64) []any {
+	made := []any{"", "not known/é {}"}
+	if most != nil && *most < maxGenerated {
+		made = append(made, strings.Repeat("x", int(*most)+1))
+	}
+	return made
 }
 
 // Apply returns a copy of the spec with the edits. What an object requires is set where an edit creates one.

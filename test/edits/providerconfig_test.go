@@ -79,7 +79,7 @@ func newProcess(claims bool) *process {
 	opts.Namespace, opts.TuningConfigMapName = metav1.NamespaceDefault, granted
 	elected := make(chan struct{})
 	close(elected)
-	p.controller = providerconfig.NewController(env.Clock, writer(), env.Recorder, settings,
+	p.controller = providerconfig.NewController(env.Clock, env.APIReader, env.Recorder, settings,
 		tuning.NewDefaultProvider(tuning.Options{Reader: env.APIReader, Settings: options.NewStore(opts)}), env.Catalog, env.CloudProvider, &instance.Forms{},
 		false, elected)
 	return p
@@ -128,14 +128,14 @@ func writeConfig(spec map[string]any) error {
 	object.SetName(v1alpha1.ProviderConfigName)
 	object.Object["spec"] = runtime.DeepCopyJSON(spec)
 	if err != nil {
-		return writer().Create(ctx, object)
+		return env.APIReader.Create(ctx, object)
 	}
-	return writer().Update(ctx, object)
+	return env.APIReader.Update(ctx, object)
 }
 
 func deleteConfig() {
 	GinkgoHelper()
-	Expect(writer().DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
+	Expect(env.APIReader.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
 }
 
 var _ = Describe("A ProviderConfig", func() {
@@ -152,12 +152,12 @@ var _ = Describe("A ProviderConfig", func() {
 			config.SecretKeyAppCredID: credentials.AppCredID, config.SecretKeyAppCredSecret: credentials.AppCredSecret,
 		}}
 		tuned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: granted, Namespace: metav1.NamespaceDefault}}
-		Expect(writer().Create(ctx, secret)).To(Succeed())
-		Expect(writer().Create(ctx, tuned)).To(Succeed())
+		Expect(env.APIReader.Create(ctx, secret)).To(Succeed())
+		Expect(env.APIReader.Create(ctx, tuned)).To(Succeed())
 		DeferCleanup(func() {
 			deleteConfig()
-			Expect(writer().Delete(ctx, secret)).To(Succeed())
-			Expect(writer().Delete(ctx, tuned)).To(Succeed())
+			Expect(env.APIReader.Delete(ctx, secret)).To(Succeed())
+			Expect(env.APIReader.Delete(ctx, tuned)).To(Succeed())
 		})
 		authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: env.Config.CAData}))
 		if strings.HasPrefix(string(env.Config.CAData), "-----") {
