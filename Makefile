@@ -45,7 +45,7 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath
 TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/bill test/chaos test/cloud/answers test/conformance test/demo test/docs test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
 # The longest of them mostly wait for API servers and deadlines, so they run in parallel with all others.
 ifeq ($(origin TEST_DIRS)$(PKG),file)
-TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
+TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/edits ./test/properties ./test/scheduling
 endif
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
@@ -267,11 +267,12 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, setting
 		(cd $$dir && $(TRIMPATH) go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(FUZZTIME),30s) .) || exit 1; \
 	done <$(CACHE)/fuzz.txt
 
-# make test tries a few clusters, this one many: make properties PROPERTY_SEEDS=1000
+# make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000
 .PHONY: properties
-properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends; plan 200, and launch what was planned
+properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
 	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
 	@cd $(PLUGIN) && PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./internal/plan -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	@$(TRIMPATH) EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" go test -v -count=1 -timeout=2h ./test/edits -ginkgo.v $(if $(CI),-ginkgo.no-color)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint

@@ -169,6 +169,8 @@ var _ = Describe("APIError", func() {
 		Expect(err.Error()).To(Equal("bizfly cloud: CreateServer: Outage (status 503, code UNKNOWN, outcome unknown, retry after 2s): quá tải: broken pipe"))
 		Expect(errors.Is(err, cause)).To(BeTrue())
 		Expect((&bizfly.APIError{NotSent: true}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"))
+		Expect((&bizfly.APIError{NotSent: true, RetryAfter: 767 * time.Millisecond}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"),
+			"conditions would change with each attempt")
 	})
 
 	DescribeTable("should give a failed task the class of a rejection with the same text",

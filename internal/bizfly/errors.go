@@ -104,7 +104,8 @@ func (e *APIError) Error() string {
 	if e.Ambiguous {
 		details = append(details, "outcome unknown")
 	}
-	if e.RetryAfter > 0 {
+	// What was not sent waits for a time of this client's own, at random: conditions and events would change with each attempt.
+	if e.RetryAfter > 0 && !e.NotSent {
 		details = append(details, "retry after "+e.RetryAfter.Round(time.Millisecond).String())
 	}
 	class := string(e.class())

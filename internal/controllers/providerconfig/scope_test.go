@@ -70,6 +70,25 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
 		Expect(api.GetServer(ctx, server.ID)).ToNot(BeNil())
 	})
+	It("should be that of the credentials again when the ProviderConfig names no project any more, while there are no NodeClaims", func() {
+		own := stored().Status.Scope.ProjectID
+		apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+		process.look()
+		Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
+		apply(v1alpha1.ProviderConfigSpec{})
+		process.look()
+		Expect(stored().Status.Scope.ProjectID).To(Equal(own))
+		Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
+	})
+	It("should stay that of the NodeClaims when the ProviderConfig names no project any more", func() {
+		apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+		process.look()
+		claim()
+		apply(v1alpha1.ProviderConfigSpec{})
+		process.look()
+		Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
+	})
 	It("should be defended, and written down again, when the ProviderConfig is replaced by one for another project", func() {
 		claim()
 		Expect(kubeClient.Delete(ctx, stored())).To(Succeed())

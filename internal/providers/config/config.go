@@ -73,7 +73,7 @@ type ScopeChangedError struct {
 
 // Error says what to do about it.
 func (e *ScopeChangedError) Error() string {
-	return fmt.Sprintf("the configuration is about %s, but NodeClaims of %s exist: delete them first, or go back to that endpoint, region and project",
+	return fmt.Sprintf("the configuration is about %s, but NodeClaims of %s exist: delete them first, or go back to that endpoint, region and projectID",
 		e.Wanted, e.Pinned)
 }
 

@@ -200,8 +200,11 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 	}
 	candidate := effective
 	if candidate.ProjectID == "" && pinned != nil {
-		// The login itself then rejects a token of another project.
-		candidate.ProjectID = pinned.ProjectID
+		// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
+		// spec.projectID named once would stay after it was removed there, and servers be launched in it.
+		if exist, err := p.ClaimsExist(ctx); exist || err != nil {
+			candidate.ProjectID = pinned.ProjectID
+		}
 	}
 	if pinned != nil {
 		// A login at another host would give it the credentials.

@@ -202,10 +202,10 @@ type BizflyNodeClass struct {
 
 	// Spec is what the user asks for.
 	// +kubebuilder:default={}
-	// +kubebuilder:validation:XValidation:message="bootstrapMode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
-	// +kubebuilder:validation:XValidation:message="userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use alias bke-ubuntu or bootstrapMode Custom",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !(has(self.userData) || has(self.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.alias) && t.alias.startsWith('bke-flatcar@'))"
-	// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode, so that the server joins the cluster",rule="!has(self.bootstrapMode) || self.bootstrapMode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
-	// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || (has(self.bootstrapMode) && self.bootstrapMode == 'Custom')"
+	// +kubebuilder:validation:XValidation:message="bootstrapMode BKE needs a BKE worker image: use an alias such as bke@latest in imageSelectorTerms, or an id or name of one; a plain operating system image (os) has no BKE script",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
+	// +kubebuilder:validation:XValidation:message="userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use alias bke-ubuntu in imageSelectorTerms, or bootstrapMode Custom",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !(has(self.userData) || has(self.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.alias) && t.alias.startsWith('bke-flatcar@'))"
+	// +kubebuilder:validation:XValidation:message="bootstrapMode Custom needs userData or userDataFrom, so that the server joins the cluster",rule="!has(self.bootstrapMode) || self.bootstrapMode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
+	// +kubebuilder:validation:XValidation:message="joinToken belongs to bootstrapMode Custom: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || (has(self.bootstrapMode) && self.bootstrapMode == 'Custom')"
 	// +optional
 	Spec BizflyNodeClassSpec `json:"spec,omitempty"`
 	// Status is what the spec resolves to in the cloud at the moment.

@@ -23,7 +23,7 @@ const (
 	imageKinds       = "are different kinds of images"
 	familyAndVersion = "alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version"
 	labelForm        = "must begin and end with a letter or digit"
-	needsUserData    = "userData or userDataFrom is required in Custom mode"
+	needsUserData    = "bootstrapMode Custom needs userData or userDataFrom"
 	reservedKeys     = "belong to this provider and to BKE"
 	metadataForm     = "tags must have keys of 1 to 255 letters"
 	diskSteps        = ".size must be a multiple of 10Gi"
@@ -204,7 +204,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 			"not possible on BKE's flatcar image"),
 		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
 		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
-		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to Custom mode"),
+		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to bootstrapMode Custom"),
 		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be a duration between 5m and 24h"),
 		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be a duration between 5m and 24h"),
 		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`,

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
@@ -75,6 +76,18 @@ func event(reason, message string) func(*fixture) {
 		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "event"}, Reason: reason, Message: message,
 			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"}, LastTimestamp: metav1.Now()})
 	}
+}
+
+// buffer is a CapacityBuffer with a strategy.
+func buffer(strategy string) *autoscalingv1beta1.CapacityBuffer {
+	return &autoscalingv1beta1.CapacityBuffer{ObjectMeta: metav1.ObjectMeta{Name: "spare", Namespace: "default"},
+		Spec: autoscalingv1beta1.CapacityBufferSpec{ProvisioningStrategy: &strategy}}
+}
+
+// buffers switches the controller's feature gate CapacityBuffer on.
+func buffers(f *fixture) {
+	GinkgoHelper()
+	f.put(f.controller(corev1.EnvVar{Name: "FEATURE_GATES", Value: "CapacityBuffer=true"}))
 }
 
 func variable(key, value string) func(*fixture) { return func(*fixture) { setEnv(key, value) } }
@@ -199,6 +212,10 @@ var _ = Describe("doctor", func() {
 		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
 		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
+		finding("a CapacityBuffer of another component", "BufferStrategyForeign", doctor.Warning, func(f *fixture) {
+			buffers(f)
+			f.put(buffer("buffer.gke.io/standby-capacity"))
+		}),
 		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
 			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" })),
 		finding("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
@@ -380,6 +397,18 @@ var _ = Describe("doctor", func() {
 		nodeClass("{}")(f)
 		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "10.0.0.0/8"))
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
+	})
+
+	It("should find nothing in a CapacityBuffer that is Karpenter's, nor in any while the controller looks at none", func() {
+		f := newFixture()
+		f.install()
+		f.put(buffer("buffer.gke.io/standby-capacity"))
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
+		f = newFixture()
+		f.install()
+		buffers(f)
+		f.put(buffer("buffer.x-k8s.io/active-capacity"))
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 	})
 
 	It("should find a second installation of the controller where the user has named the first", func() {

@@ -14,9 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -78,6 +80,30 @@ func checkAutoscalerStatus(ctx context.Context, d *examination) ([]Finding, erro
 	return one("ClusterAutoscaler", Warning, "a cluster-autoscaler has written its status into ConfigMap kube-system/cluster-autoscaler-status at "+
 		written.UTC().Format(time.RFC3339), "it and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
 		"kubectl bizfly pool pin --all (kubectl -n kube-system describe configmap cluster-autoscaler-status shows which pools it scales)"), nil
+}
+
+// checkBuffers looks for CapacityBuffers that another component provides: core does not look at their strategy, and launches nodes for them too.
+func checkBuffers(ctx context.Context, d *examination) ([]Finding, error) {
+	if !d.Core.FeatureGates.CapacityBuffer {
+		return nil, nil
+	}
+	buffers := &autoscalingv1beta1.CapacityBufferList{}
+	if err := d.List(ctx, buffers); err != nil {
+		if meta.IsNoMatchError(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	foreign := lo.FilterMap(buffers.Items, func(b autoscalingv1beta1.CapacityBuffer, _ int) (string, bool) {
+		strategy := lo.FromPtr(b.Spec.ProvisioningStrategy)
+		return fmt.Sprintf("%s/%s (%s)", b.Namespace, b.Name, strategy), strategy != "" && strategy != autoscalingv1beta1.ActiveProvisioningStrategy
+	})
+	if len(foreign) == 0 {
+		return nil, nil
+	}
+	return one("BufferStrategyForeign", Warning, "CapacityBuffers name a strategy of another component in spec.provisioningStrategy: "+list(foreign),
+		"Karpenter ignores the strategy and keeps running nodes for them as well, so that you pay for the capacity twice",
+		"delete them, or set spec.provisioningStrategy to "+autoscalingv1beta1.ActiveProvisioningStrategy), nil
 }
 
 // initializing is how long the cloud controller manager may take with a node that has just joined.

@@ -100,6 +100,7 @@ var checks = []check{
 	{"controller", checkController},
 	{"controller's rights", checkRights},
 	{"other autoscalers", checkAutoscalers},
+	{"capacity buffers", checkBuffers},
 	{"cloud controller manager", checkCCM},
 	{"volumes", checkCSI},
 	{"credentials and endpoint", checkCredentials},

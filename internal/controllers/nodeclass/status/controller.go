@@ -113,7 +113,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 			conditions.SetUnknown(advisory)
 		}
 	}
-	explain(conditions)
+	explain(conditions, lo.Map(c.subReconcilers(), func(part subReconciler, _ int) string { return part.conditionType }))
 	nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
 		// The lock, because a merge patch replaces the complete list of conditions.

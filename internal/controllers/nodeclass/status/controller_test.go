@@ -249,6 +249,40 @@ var _ = Describe("The status of a NodeClass", func() {
 			before.Status.Summary, after.Status.Summary = nil, nil
 			Expect(after.Status).To(Equal(before.Status))
 		})
+		DescribeTable("should follow from nothing that an earlier spec resolved to", func(spec string) {
+			w := newSetup(nil)
+			apply("")
+			w.look()
+			apply(spec)
+			edited, _ := w.look()
+			Expect(env.Client.Delete(ctx, edited)).To(Succeed())
+			apply(spec)
+			fresh, _ := w.look()
+			for _, conditionType := range append(dependents, status.ConditionReady) {
+				now, wanted := condition(edited, conditionType), condition(fresh, conditionType)
+				Expect([]any{now.Status, now.Reason, now.Message}).To(Equal([]any{wanted.Status, wanted.Reason, wanted.Message}), conditionType)
+			}
+		},
+			Entry("about zones", `zones: [HN9]`),
+			Entry("about networks", `networkSelectorTerms: [{name: office}]`),
+			Entry("about the image, which the root disk is too small for or not", `imageSelectorTerms: [{name: silver}], rootDisk: {size: 20Gi}`),
+		)
+		It("should have the same reason whichever problem came first", func() {
+			reasons := func(specs ...string) string {
+				w := newSetup(nil)
+				for _, spec := range specs {
+					apply(spec)
+					w.look()
+					w.clock.Step(time.Minute)
+				}
+				found := ready(stored())
+				return found.Reason + ": " + found.Message
+			}
+			const both = `imageSelectorTerms: [{name: silver}], sshKeyName: laptop`
+			first := reasons(`imageSelectorTerms: [{name: silver}]`, both)
+			Expect(first).To(HavePrefix("ImageNotFound: ImagesReady: "))
+			Expect(reasons("", `sshKeyName: laptop`, both)).To(Equal(first))
+		})
 		It("should name every problem at once", func() {
 			w := newSetup(nil)
 			apply(`imageSelectorTerms: [{name: silver}], sshKeyName: laptop`)

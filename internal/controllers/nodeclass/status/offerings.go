@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -24,7 +23,7 @@ import (
 // resolveFlavors checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they become
 // available again by themselves.
 func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
-	if len(nodeClass.Status.Zones) == 0 {
+	if !isTrue(nodeClass, v1alpha1.ConditionTypeZonesReady) {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
 	}
 	unmatched, miss, err := c.unmatched(nodeClass.Spec.FlavorSelectorTerms)
@@ -34,7 +33,7 @@ func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.Biz
 	if miss {
 		return missing(reasonFlavorNotFound, strings.Join(unmatched, "; "))
 	}
-	if nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeDisksReady).IsFalse() {
+	if !isTrue(nodeClass, v1alpha1.ConditionTypeDisksReady) {
 		return awaiting(reasonAwaitingDisks, "flavors depend on the disks, which are not available as specified")
 	}
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
@@ -163,11 +162,11 @@ func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyN
 	if err != nil {
 		return unavailable(err)
 	}
-	if len(nodeClass.Status.Zones) == 0 {
+	if !isTrue(nodeClass, v1alpha1.ConditionTypeZonesReady) {
 		return awaiting(reasonAwaitingZones, "volume types depend on the zones, which are not known yet")
 	}
 	disks := catalog.Disks(&nodeClass.Spec)
-	if image := nodeClass.Status.Image(); image != nil && int(image.MinDiskGiB) > disks[0].GiB {
+	if image := nodeClass.Status.Image(); image != nil && isTrue(nodeClass, v1alpha1.ConditionTypeImagesReady) && int(image.MinDiskGiB) > disks[0].GiB {
 		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
 			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
 			(image.MinDiskGiB+v1alpha1.DiskStepGiB-1)/v1alpha1.DiskStepGiB*v1alpha1.DiskStepGiB))

@@ -155,6 +155,12 @@ func isStale(condition opstatus.Condition) bool {
 	return condition.IsTrue() && isOutage(condition.Reason)
 }
 
+// isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still holds what an
+// earlier spec resolved to: nothing may follow from that for this one.
+func isTrue(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) bool {
+	return nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(conditionType).IsTrue()
+}
+
 func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 	conditions.Set(opstatus.Condition{
 		Type:    conditionType,
@@ -165,11 +171,13 @@ func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 }
 
 // explain puts the reasons themselves on Ready, because core repeats them on each NodePool of the class and
-// "UnhealthyDependents" does not help a user. While it is true, they are those of what is stale.
-func explain(conditions opstatus.ConditionSet) {
+// "UnhealthyDependents" does not help a user. While it is true, they are those of what is stale. They are in the order in which conditions
+// depend on each other, and not in that of the list, which is that of their last changes.
+func explain(conditions opstatus.ConditionSet, order []string) {
 	ready := conditions.Root()
-	culprits := lo.Filter(conditions.List(), func(c opstatus.Condition, _ int) bool {
-		return c.Type != opstatus.ConditionReady && conditions.IsDependentCondition(c.Type) && c.Status == ready.Status && (!c.IsTrue() || isStale(c))
+	culprits := lo.FilterMap(order, func(conditionType string, _ int) (opstatus.Condition, bool) {
+		c := lo.FromPtr(conditions.Get(conditionType))
+		return c, conditions.IsDependentCondition(conditionType) && c.Status == ready.Status && (!c.IsTrue() || isStale(c))
 	})
 	if len(culprits) == 0 {
 		return
