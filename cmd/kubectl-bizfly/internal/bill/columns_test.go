@@ -29,8 +29,8 @@ import (
 const (
 	// quiet is how long nothing must have changed in a cluster that has settled, beside consolidateAfter: core looks at all again every 5 minutes.
 	quiet = 15 * time.Minute
-	// search is how long the best packing is looked for, iterations how much of it for each moment of a day.
-	search, iterations = 8 * time.Second, 60
+	// search is how many steps the best packing is looked for, some seconds to a minute, and iterations how many for each moment of a day.
+	search, iterations = 300_000, 60
 	// usualFlavor is what worker pools are usually made of.
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
@@ -179,7 +179,7 @@ func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) (*Ou
 func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bound, packed float64) {
 	if k.name != "day" {
 		items := itemsAt(w.Pods, 0)
-		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Time: search}).VNDPerHour
+		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: search}).VNDPerHour
 	}
 	var moments []time.Duration
 	for _, pod := range w.Pods {

@@ -107,7 +107,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
 	}
 	var packed []string
-	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/10); err != nil {
+	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/2); err != nil {
 		return nil, err
 	}
 	if err := search.descend(ctx, Shape{}, Shape{MaxCPU: search.largest()}, search.around(packed)); err != nil {
