@@ -75,7 +75,8 @@ func policies() []column {
 
 // columns are all ways, in the order of the page.
 func columns() []column {
-	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"}, column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
+	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"},
+		column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
 }
 
 // flavor is what a fixed pool, the bound and a packing know of a flavor.
@@ -225,7 +226,9 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, er
 	})
 	var manifest bytes.Buffer
 	for _, item := range itemsAt(w.Pods, busiest.at) {
-		pod := coretest.Pod(coretest.PodOptions{ObjectMeta: metav1.ObjectMeta{Name: item.Name}, ResourceRequirements: corev1.ResourceRequirements{Requests: item.Requests}})
+		pod := coretest.Pod(coretest.PodOptions{
+			ObjectMeta: metav1.ObjectMeta{Name: item.Name}, ResourceRequirements: corev1.ResourceRequirements{Requests: item.Requests},
+		})
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 		content, err := yaml.Marshal(pod)
 		if err != nil {
