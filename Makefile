@@ -176,7 +176,7 @@ bench-scale: build controlplane ## Measure against core's kwok provider, up to 5
 	@$(CACHE)/bin/plot scale test/scale/results.json docs/images
 
 # What workloads cost in several ways to run them, in simulated time: test/bill, with core's own scheduler and consolidation.
-# Only the page and the plots from what is there: make bench-bill BENCH_BILL=report
+# Only the page and the plots from what is there: make bench-bill BENCH_BILL=report. Only some columns: BENCH_BILL=suggested,reference
 .PHONY: bench-bill
 bench-bill: ## Measure what workloads cost with each consolidationPolicy, with fixed pools and at best, for docs/concepts/cost.md (not in CI: it writes what make test compares)
 	@mkdir -p $(CACHE)/bin

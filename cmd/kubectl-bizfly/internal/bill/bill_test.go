@@ -73,6 +73,19 @@ var _ = Describe("What follows from the figures", func() {
 		Expect(days("underutilized-10m").vnd).To(BeNumerically("~", days("underutilized-30s").vnd*1.1, days("underutilized-30s").vnd*0.05))
 	})
 
+	It("should be true of the suggested NodePool", func() {
+		lower := 0
+		for _, row := range r.Settle {
+			part := row.Ways[waySuggested].VNDPerHour / row.Ways["underutilized-30s"].VNDPerHour
+			Expect(part).To(And(BeNumerically("<", 1.02), BeNumerically(">", 0.7)), row.Name)
+			if part < 0.92 {
+				lower++
+			}
+		}
+		Expect(lower).To(Equal(3))
+		Expect(days(waySuggested).vnd).To(BeNumerically("~", days("underutilized-30s").vnd, 0.02*days("underutilized-30s").vnd))
+	})
+
 	It("should be true of fixed pools", func() {
 		for _, c := range policies() {
 			Expect(settled(poolUsual)).To(BeNumerically(">", settled(c.name)), c.name)

@@ -4,6 +4,7 @@
 package bill_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -14,13 +15,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
 
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
@@ -29,12 +35,14 @@ import (
 const (
 	// quiet is how long nothing must have changed in a cluster that has settled, beside consolidateAfter: core looks at all again every 5 minutes.
 	quiet = 15 * time.Minute
-	// search is how long the best packing is looked for, iterations how much of it for each moment of a day.
-	search, iterations = 8 * time.Second, 60
+	// search is how many steps the best packing is looked for, some seconds to a minute, and iterations how many for each moment of a day.
+	search, iterations = 300_000, 60
 	// usualFlavor is what worker pools are usually made of.
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
 	poolBest, poolUsual = "pool-best", "pool-8c_16g"
+	// wayReference is the bound and the best packing, waySuggested the column of kubectl bizfly plan --suggest.
+	wayReference, waySuggested = "reference", "suggested"
 )
 
 // column is one way to run a workload.
@@ -43,6 +51,8 @@ type column struct {
 	name, title string
 	// change is what its NodePool has unlike the sample.
 	change func(*karpv1.NodePool)
+	// pools are its NodePools, where it has others than the sample.
+	pools []*karpv1.NodePool
 	// flavor is that of a fixed pool.
 	flavor string
 }
@@ -65,7 +75,8 @@ func policies() []column {
 
 // columns are all ways, in the order of the page.
 func columns() []column {
-	return append(policies(), column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
+	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"},
+		column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
 }
 
 // flavor is what a fixed pool, the bound and a packing know of a flavor.
@@ -137,11 +148,14 @@ func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload
 		}
 		live = simulation.NewPool(ctx, c.flavor, b.flavors[i].allocatable)
 	} else {
-		pool := b.sample.DeepCopy()
-		c.change(pool)
-		settled = quiet + *pool.Spec.Disruption.ConsolidateAfter.Duration
+		pools := lo.Map(c.pools, func(pool *karpv1.NodePool, _ int) *karpv1.NodePool { return pool.DeepCopy() })
+		if len(pools) == 0 {
+			pools = []*karpv1.NodePool{b.sample.DeepCopy()}
+			c.change(pools[0])
+		}
+		settled = quiet + *pools[0].Spec.Disruption.ConsolidateAfter.Duration
 		var err error
-		if live, err = simulation.NewKarpenter(ctx, pool); err != nil {
+		if live, err = simulation.NewKarpenter(ctx, pools...); err != nil {
 			return nil, err
 		}
 	}
@@ -175,28 +189,69 @@ func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) (*Ou
 	return best, nil
 }
 
+// moment is a time of a workload until which nothing comes or goes.
+type moment struct{ at, until time.Duration }
+
+func moments(w workloads.Workload) []moment {
+	var changes []time.Duration
+	for _, pod := range w.Pods {
+		changes = append(changes, pod.Arrives, pod.Leaves)
+	}
+	slices.Sort(changes)
+	changes = slices.Compact(changes)
+	return lo.Map(changes, func(at time.Duration, i int) moment {
+		return moment{at, lo.NthOr(changes, i+1, workloads.Day)}
+	})
+}
+
 // reference returns the bound and the best packing that was found.
 func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bound, packed float64) {
 	if k.name != "day" {
 		items := itemsAt(w.Pods, 0)
-		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Time: search}).VNDPerHour
+		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: search}).VNDPerHour
 	}
-	var moments []time.Duration
-	for _, pod := range w.Pods {
-		moments = append(moments, pod.Arrives, pod.Leaves)
-	}
-	slices.Sort(moments)
-	moments = slices.Compact(moments)
-	for i, at := range moments {
-		until := workloads.Day
-		if i+1 < len(moments) {
-			until = moments[i+1]
-		}
-		items, hours := itemsAt(w.Pods, at), (until - at).Hours()
+	for _, m := range moments(w) {
+		items, hours := itemsAt(w.Pods, m.at), (m.until - m.at).Hours()
 		bound += packing.Bound(items, b.bins) * hours
 		packed += packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: iterations}).VNDPerHour * hours
 	}
 	return bound, packed
+}
+
+// suggested is the NodePools that kubectl bizfly plan --suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
+// worth a change, it is the sample.
+func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, error) {
+	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {
+		return packing.Bound(itemsAt(w.Pods, x.at), b.bins) > packing.Bound(itemsAt(w.Pods, y.at), b.bins)
+	})
+	var manifest bytes.Buffer
+	for _, item := range itemsAt(w.Pods, busiest.at) {
+		pod := coretest.Pod(coretest.PodOptions{
+			ObjectMeta: metav1.ObjectMeta{Name: item.Name}, ResourceRequirements: corev1.ResourceRequirements{Requests: item.Requests},
+		})
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		content, err := yaml.Marshal(pod)
+		if err != nil {
+			return column{}, err
+		}
+		fmt.Fprintf(&manifest, "---\n%s", content)
+	}
+	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+	if err != nil {
+		return column{}, err
+	}
+	found, err := plan.Suggest(s.Context(ctx), s, plan.Options{Files: []string{"-"}, Stdin: &manifest}, time.Hour, nil)
+	if err != nil {
+		return column{}, fmt.Errorf("suggesting a NodePool for %s: %w", w.Name, err)
+	}
+	c := column{name: waySuggested, change: func(*karpv1.NodePool) {}}
+	for _, m := range found.NodePools {
+		pool := b.sample.DeepCopy()
+		pool.Name, pool.Spec = m.Metadata["name"], m.Spec
+		pool.Spec.Disruption.Budgets = b.sample.Spec.Disruption.Budgets
+		c.pools = append(c.pools, pool)
+	}
+	return c, nil
 }
 
 // itemsAt are the pods that are wanted then.

@@ -14,10 +14,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
@@ -38,7 +40,8 @@ const (
 // root is that of the repository.
 const root = "../../../.."
 
-// TestMeasure measures everything with BENCH_BILL=measure, and with BENCH_BILL=report only writes the page from the results that there are.
+// TestMeasure measures everything with BENCH_BILL=measure, with BENCH_BILL=report only writes the page from the results that there are, and with names of
+// columns, separated by commas, measures these and keeps the results of the others.
 func TestMeasure(t *testing.T) {
 	todo := os.Getenv("BENCH_BILL")
 	if todo == "" {
@@ -48,8 +51,8 @@ func TestMeasure(t *testing.T) {
 	// Runs make much garbage and need little memory.
 	debug.SetGCPercent(400)
 	ctx := coreoptions.ToContext(t.Context(), coretest.Options())
-	if todo == "measure" {
-		results, err := measure(ctx)
+	if todo != "report" {
+		results, err := measure(ctx, todo)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,17 +138,29 @@ func kinds() []kind {
 	}
 }
 
-// measure runs everything, as many runs at a time as there are processors.
-func measure(ctx context.Context) (*Results, error) {
+// measure runs what is to do, as many runs at a time as there are processors.
+func measure(ctx context.Context, todo string) (*Results, error) {
 	b, err := newBench(ctx)
 	if err != nil {
 		return nil, err
 	}
 	results := &Results{Measured: time.Now().UTC().Format(time.DateOnly)}
+	known := map[string]*Row{}
+	if todo != "measure" {
+		before, err := load()
+		if err != nil {
+			return nil, err
+		}
+		results.Measured = before.Measured
+		known = lo.KeyBy(append(before.Settle, before.Day...), func(row *Row) string { return row.Name })
+	}
 	var jobs []job
 	for _, k := range kinds() {
 		for _, w := range k.workloads {
-			row := &Row{Name: w.Name, Title: w.Title, Pods: len(w.Pods), Ways: map[string]*Outcome{}}
+			row := known[w.Name]
+			if row == nil {
+				row = &Row{Name: w.Name, Title: w.Title, Pods: len(w.Pods), Ways: map[string]*Outcome{}}
+			}
 			if k.name == "day" {
 				results.Day = append(results.Day, row)
 			} else {
@@ -154,53 +169,71 @@ func measure(ctx context.Context) (*Results, error) {
 			jobs = append(jobs, b.jobs(ctx, k, w, row)...)
 		}
 	}
+	if todo != "measure" {
+		jobs = lo.Filter(jobs, func(j job, _ int) bool { return slices.Contains(strings.Split(todo, ","), j.way) })
+	}
 	// Days take longest, so they begin.
 	slices.Reverse(jobs)
 	return results, b.work(ctx, jobs)
 }
 
-type job func() error
+// job measures a column of a workload.
+type job struct {
+	way string
+	do  func() error
+}
 
 // jobs are those of one workload.
 func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row) []job {
-	jobs := []job{func() error {
+	jobs := []job{{wayReference, func() error {
 		bound, packed := b.reference(ctx, k, w)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		row.Bound, row.Packing = bound, packed
 		return nil
-	}, func() error {
+	}}, {poolBest, func() error {
 		best, err := b.bestPool(ctx, k, w)
 		if err != nil {
 			return err
 		}
 		b.note(k, row, poolBest, best)
+		return nil
+	}}, {poolUsual, func() error {
 		usual, err := b.once(ctx, k, column{name: poolUsual, flavor: usualFlavor}, w)
 		if err != nil {
 			return err
 		}
 		b.note(k, row, poolUsual, &Outcome{usual, usualFlavor})
 		return nil
-	}}
+	}}, {waySuggested, func() error {
+		c, err := b.suggested(ctx, w)
+		if err != nil {
+			return err
+		}
+		return b.median(ctx, k, c, w, row)
+	}}}
 	for _, c := range policies() {
-		jobs = append(jobs, func() error {
-			var bills []*simulation.Bill
-			for range k.runs {
-				bill, err := b.once(ctx, k, c, w)
-				if err != nil {
-					return fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, c.name, err)
-				}
-				if bill.Unserved > 0 {
-					return fmt.Errorf("%d pods of %s with %s never had a node", bill.Unserved, w.Name, c.name)
-				}
-				bills = append(bills, bill)
-			}
-			slices.SortFunc(bills, func(x, y *simulation.Bill) int { return int(k.money(x) - k.money(y)) })
-			b.note(k, row, c.name, &Outcome{Bill: bills[len(bills)/2]})
-			return nil
-		})
+		jobs = append(jobs, job{c.name, func() error { return b.median(ctx, k, c, w, row) }})
 	}
 	return jobs
+}
+
+// median runs a workload several times, and notes the bill in the middle.
+func (b *bench) median(ctx context.Context, k kind, c column, w workloads.Workload, row *Row) error {
+	var bills []*simulation.Bill
+	for range k.runs {
+		bill, err := b.once(ctx, k, c, w)
+		if err != nil {
+			return fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, c.name, err)
+		}
+		if bill.Unserved > 0 {
+			return fmt.Errorf("%d pods of %s with %s never had a node", bill.Unserved, w.Name, c.name)
+		}
+		bills = append(bills, bill)
+	}
+	slices.SortFunc(bills, func(x, y *simulation.Bill) int { return int(k.money(x) - k.money(y)) })
+	b.note(k, row, c.name, &Outcome{Bill: bills[len(bills)/2]})
+	return nil
 }
 
 // note keeps a result and reports it.
@@ -221,7 +254,7 @@ func (b *bench) work(ctx context.Context, jobs []job) error {
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for next := range queue {
-				if err := next(); err != nil {
+				if err := next.do(); err != nil {
 					cancel(err)
 				}
 			}

@@ -52,7 +52,7 @@ func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.P
 	case len(result.Candidates) == 0 && result.TimeOver:
 		printer.Printf("\nNo shape was settled in time: raise --time-limit.\n")
 	case len(suggested) == 0:
-		printer.Printf("\nNo shape saves 1%% of what NodePool %s costs as it is: keep it.\n", result.NodePool)
+		printer.Printf("\nNo shape saves %.0f%% of what NodePool %s costs as it is: keep it.\n", 100*plan.LeastSaving, result.NodePool)
 	case options.write != "":
 		printer.Printf("\nThe first one is written to %s.\n", options.write)
 	default:

@@ -43,7 +43,7 @@ var _ = Describe("plan --suggest", func() {
 		Expect(s.TimeOver).To(BeFalse())
 		best := s.Candidates[0]
 		Expect(best.Unplaced).To(BeZero())
-		Expect(best.VNDPerMonth).To(BeNumerically("<", 0.99*s.Now.VNDPerMonth))
+		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-plan.LeastSaving)*s.Now.VNDPerMonth))
 		Expect(s.BoundVNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<=", best.VNDPerMonth)))
 		Expect(s.PackingVNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
 		Expect(lo.IsSortedBy(s.Candidates, func(c plan.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())

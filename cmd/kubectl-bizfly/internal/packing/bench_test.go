@@ -13,7 +13,7 @@ func BenchmarkBest(b *testing.B) {
 	for _, size := range []struct {
 		name  string
 		items int
-	}{{"200 items", 200}, {"2000 items", 2000}} {
+	}{{"30 items", 30}, {"60 items", 60}, {"200 items", 200}, {"2000 items", 2000}} {
 		in := random(1, size.items, false)
 		b.Run(size.name, func(b *testing.B) {
 			for b.Loop() {

@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -237,6 +236,22 @@ var _ = Describe("The best packing", func() {
 		Expect(packing.Best(ctx, in.items, in.bins, packing.Options{Seed: 5, Iterations: 300})).To(Equal(one))
 	})
 
+	It("should take as many steps as the number of items allows, and not as many as there is time for", func() {
+		Expect([]int{packing.Steps(0), packing.Steps(1), packing.Steps(200), packing.Steps(2000), packing.Steps(1_000_000)}).
+			To(Equal([]int{4000, 4000, 4000, 400, 50}))
+		in := random(4, 60, true)
+		counted := func(o packing.Options) (better []float64, found *packing.Packing) {
+			o.OnProgress = func(price float64) { better = append(better, price) }
+			return better, packing.Best(ctx, in.items, in.bins, o)
+		}
+		better, found := counted(packing.Options{Seed: 1})
+		again, same := counted(packing.Options{Seed: 1, Iterations: packing.Steps(60)})
+		Expect(again).To(Equal(better))
+		Expect(same).To(Equal(found))
+		fewer, _ := counted(packing.Options{Seed: 1, Iterations: 10})
+		Expect(len(fewer)).To(BeNumerically("<", len(better)))
+	})
+
 	It("should name the items that fit nowhere", func() {
 		in := random(3, 3, false)
 		in.items = append(in.items, packing.Item{Requests: list(500_000, 1)}, packing.Item{Allowed: func(packing.Bin) bool { return false }})
@@ -272,7 +287,7 @@ var _ = Describe("The best packing", func() {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		in := random(3, 40, false)
-		p := packing.Best(ended, in.items, in.bins, packing.Options{Time: time.Hour})
+		p := packing.Best(ended, in.items, in.bins, packing.Options{Iterations: math.MaxInt})
 		Expect(broken(in, p)).To(BeEmpty())
 	})
 })

@@ -99,11 +99,14 @@ func Explain(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	return result, nil
 }
 
+// leastPrice is the part of the bill below which a constraint has no effect: less is within what chance makes of two plans.
+const leastPrice = 0.01
+
 // add adds the price of a constraint. Differences within what chance makes of a plan are none, and neither is that a plan costs more without
 // a constraint: core found a better one with it.
 func (e *Explanation) add(c constraint, without *Plan) {
 	saved, placed := e.VNDPerHour-without.VNDPerHour, len(e.Unplaced)-len(without.Unplaced)
-	if placed <= 0 && saved < leastSaving*e.VNDPerHour {
+	if placed <= 0 && saved < leastPrice*e.VNDPerHour {
 		e.Free++
 		return
 	}

@@ -20,12 +20,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
 )
 
-// packingIterations end the search of a packing where more hardly find a cheaper one.
-const packingIterations = 4000
-
 // ideal returns, per month, a price that no set of nodes of a NodePool is below for the pods of a settled plan, and that of the cheapest set
 // that a search finds which knows requests, node selectors, required affinities to nodes, zones of volumes and required anti-affinity on nodes,
-// with its flavors.
+// with its flavors. The search is over long before the limit, unless the machine is very slow.
 func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit time.Duration) (bound, best float64, flavors []string, err error) {
 	instanceTypes, err := s.flavorsOf(ctx, pool)
 	if err != nil {
@@ -76,7 +73,9 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 		})
 	}
 	bound = packing.Bound(items, bins)
-	found := packing.Best(ctx, items, bins, packing.Options{Iterations: packingIterations, Time: limit})
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	found := packing.Best(bounded, items, bins, packing.Options{})
 	if len(found.Unplaced) > 0 {
 		s.note("the packing and the bound leave out %d pods that another NodePool runs", len(found.Unplaced))
 	}

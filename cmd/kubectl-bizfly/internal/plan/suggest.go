@@ -82,8 +82,9 @@ const (
 	maxPods = 400
 )
 
-// leastSaving is the part of the bill that a suggestion must save: less is within what chance makes of a plan.
-const leastSaving = 0.01
+// LeastSaving is the part of the bill that a suggestion must save: pods settle at a bill that differs by as much from a plan, since the kube-scheduler
+// does not fill nodes in core's order.
+const LeastSaving = 0.03
 
 // Suggest searches the shape of the NodePool that costs most for the cheapest settled bill. OnStep, which may be nil, is called with the number
 // of plans and the lowest price per month so far.
@@ -107,7 +108,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
 	}
 	var packed []string
-	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/10); err != nil {
+	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/2); err != nil {
 		return nil, err
 	}
 	if err := search.descend(ctx, Shape{}, Shape{MaxCPU: search.largest()}, search.around(packed)); err != nil {
@@ -179,7 +180,7 @@ func compare(a, b Candidate) int {
 
 // saves reports whether a candidate is worth a change.
 func (s *search) saves(c Candidate) bool {
-	return c.Unplaced < s.now.Unplaced || c.Unplaced == s.now.Unplaced && c.VNDPerHour < (1-leastSaving)*s.now.VNDPerHour
+	return c.Unplaced < s.now.Unplaced || c.Unplaced == s.now.Unplaced && c.VNDPerHour < (1-LeastSaving)*s.now.VNDPerHour
 }
 
 // descend starts from some shapes, and varies one value of the best one after the other until no change makes it cheaper.
