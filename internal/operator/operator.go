@@ -64,7 +64,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
-	op.Tuning = tuning.NewDefaultProvider(tuning.Options{Reader: reader, Settings: op.Settings})
+	op.Tuning = tuning.NewDefaultProvider(reader, op.Settings)
 	namespace := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)

@@ -131,7 +131,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active := options.NewStore(opts)
 	r.tuned = make(chan *options.Options, 100)
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
-	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
+	tuned := tuning.NewDefaultProvider(kubeClient, active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
 		r.catalog, r, &r.forms, create, elected, foreign...)
 	return r
