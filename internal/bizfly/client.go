@@ -51,10 +51,7 @@ func NewClient(config Config) (*Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(config.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
+	metrics := newMetrics(config.Registerer)
 	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
 	return c, c.Reconfigure(config)
 }

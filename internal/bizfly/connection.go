@@ -19,6 +19,7 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -240,64 +241,47 @@ type metrics struct {
 	outage        prometheus.Gauge
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	if registerer == nil {
-		registerer = crmetrics.Registry
-	}
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	factory := promauto.With(cmp.Or(registerer, prometheus.Registerer(crmetrics.Registry)))
 	m := &metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "karpenter_bizfly_api_request_duration_seconds",
 			Help: "Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome " +
 				"(success or the error's class).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
 		}, []string{"route", "method", "status", "outcome"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		retries: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_retries_total",
 			Help: "Requests to the BizFly Cloud API that were repeated, by route template and method.",
 		}, []string{"route", "method"}),
-		admissionWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		admissionWait: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "karpenter_bizfly_api_admission_wait_seconds",
 			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"class"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_in_flight",
 			Help: "Calls that are admitted and not yet answered, by class (delete, read, create, leave).",
 		}, []string{"class"}),
-		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
+		logins: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_logins_total",
 			Help: "Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).",
 		}, []string{"outcome"}),
-		outage: prometheus.NewGauge(prometheus.GaugeOpts{
+		outage: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_outage",
 			Help: "1 while the BizFly Cloud API does not answer or answers with server errors, else 0.",
 		}),
-		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rateLimit: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_rate_limit",
 			Help: "Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 " +
 				"and raised again slowly.",
 		}, []string{"class"}),
 	}
-	err := errors.Join(register(registerer, &m.duration), register(registerer, &m.retries), register(registerer, &m.admissionWait),
-		register(registerer, &m.inFlight), register(registerer, &m.logins), register(registerer, &m.outage), register(registerer, &m.rateLimit))
 	// A counter that first appears with its first count hides that count from every rate.
 	for _, outcome := range []string{"success", "refused", "failure"} {
 		m.logins.WithLabelValues(outcome)
 	}
-	return m, err
-}
-
-// register takes the collector that is registered already under this name, where there is one: a client that only
-// tries a new configuration counts into the same metrics.
-func register[C prometheus.Collector](registerer prometheus.Registerer, collector *C) error {
-	err := registerer.Register(*collector)
-	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := registered.ExistingCollector.(C); ok {
-			*collector = existing
-			return nil
-		}
-	}
-	return err
+	return m
 }
 
 // outcome is the label of an exchange.
