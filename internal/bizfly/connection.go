@@ -28,14 +28,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// connection is one set of credentials at one endpoint: the transport, the token and the catalog that belong to it.
+// connection is one set of credentials at one endpoint: the transport, the token and the services that belong to it.
 type connection struct {
 	config    Config
 	endpoint  *url.URL
 	transport *http.Transport
 	wire      *wire
 	sessions  *refreshable[session]
-	catalogs  *refreshable[*catalog]
+	services  *refreshable[*serviceCatalog]
 	// project is that of the first login, which only logins look at, one at a time. The default project of a user can change
 	// behind our back, and the token of another project answers 404 to everything that we own.
 	project string
@@ -62,34 +62,34 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
 	}}
 	c.sessions = &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.login}
-	c.catalogs = &refreshable[*catalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readCatalog}
+	c.services = &refreshable[*serviceCatalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readServices}
 	return c, nil
 }
 
 // scope logs in, when that has not happened yet, and says what the login proved.
 func (c *connection) scope(ctx context.Context) (Scope, error) {
-	session, catalog, err := c.prepare(ctx)
+	session, services, err := c.prepare(ctx)
 	if err != nil {
 		return Scope{}, err
 	}
 	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := catalog.require(serviceServers); err != nil {
+	if _, err := services.require(serviceServers); err != nil {
 		return Scope{}, err
 	}
 	return c.scopeOf(session.value), nil
 }
 
-// prepare returns the token and the catalog that a call needs. Its errors are NotSent.
-func (c *connection) prepare(ctx context.Context) (fetched[session], *catalog, error) {
+// prepare returns the token and the services that a call needs. Its errors are NotSent.
+func (c *connection) prepare(ctx context.Context) (fetched[session], *serviceCatalog, error) {
 	session, err := c.sessions.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}
-	catalog, err := c.catalogs.get(ctx, 0)
+	services, err := c.services.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}
-	return session, catalog.value, nil
+	return session, services.value, nil
 }
 
 // scopeOf returns the scope of a token of this connection.
@@ -97,12 +97,32 @@ func (c *connection) scopeOf(of session) Scope {
 	return Scope{Host: c.endpoint.Host, Region: c.config.Region, ProjectID: of.projectID}
 }
 
+// read reads what no call of the API answers; a token may be empty.
+func (c *connection) read(ctx context.Context, target *url.URL, token string, op *operation, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return notSent(ClassInvalid, "the URL of %s cannot be used", op.route)
+	}
+	if token != "" {
+		request.Header.Set("X-Auth-Type", "token")
+		request.Header.Set("X-Auth-Token", token)
+	}
+	answer, err := c.wire.send(request, op)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer.body, into); err != nil {
+		return unreadable(op.kind, answer.status, "the answer cannot be read", c.wire.cause(err))
+	}
+	return nil
+}
+
 const tokenRoute = "/token"
 
 // The requests that are not the API's calls.
 var (
-	opLogin       = &operation{route: tokenRoute, kind: kindCreate}
-	opReadCatalog = &operation{route: "/auth/service", kind: kindList}
+	opLogin        = &operation{route: tokenRoute, kind: kindCreate}
+	opReadServices = &operation{route: "/auth/service", kind: kindList}
 )
 
 // session is what a login proved.
