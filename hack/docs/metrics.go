@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -147,10 +148,14 @@ func labelRows(metrics []metric) ([]string, error) {
 
 func code(text string, _ int) string { return "`" + strings.TrimPrefix(text, prefix) + "`" }
 
+// client registers the metrics of the client of BizFly Cloud, which happens when it is made; it sends nothing.
+var client = sync.OnceValues(func() (*bizfly.Client, error) {
+	return bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "none@example.com", Password: "none"})
+})
+
 // described are all metrics in the registry that the controller serves.
 func described() ([]*prometheus.Desc, error) {
-	// The client registers its metrics when it is made; it sends nothing.
-	if _, err := bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "none@example.com", Password: "none"}); err != nil {
+	if _, err := client(); err != nil {
 		return nil, fmt.Errorf("making a client for its metrics: %w", err)
 	}
 	registry, ok := crmetrics.Registry.(prometheus.Collector)

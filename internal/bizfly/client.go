@@ -51,10 +51,7 @@ func NewClient(config Config) (*Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(config.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
+	metrics := newMetrics(config.Registerer)
 	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
 	return c, c.Reconfigure(config)
 }
@@ -107,11 +104,11 @@ func (c *Client) Scope(ctx context.Context) (Scope, error) {
 // Account implements API.
 func (c *Client) Account(ctx context.Context) (Account, error) {
 	connection := c.backend.Load().connection
-	session, catalog, err := connection.prepare(ctx)
+	session, services, err := connection.prepare(ctx)
 	if err != nil {
 		return Account{}, named("Account", err)
 	}
-	account, said := Account{Services: slices.Sorted(maps.Keys(catalog.services))}, user{}
+	account, said := Account{Services: slices.Sorted(maps.Keys(services.services))}, user{}
 	err = connection.readWith(ctx, session.value.token, opGetUser, &said)
 	account.Unpaid = said.unpaid()
 	return account, named("Account", err)
@@ -241,14 +238,14 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 
 // attempt sends the request at most once, and once more after a 401.
 func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
-	session, catalog, err := b.connection.prepare(ctx)
+	session, services, err := b.connection.prepare(ctx)
 	if err != nil {
 		return typed(err)
 	}
 	if err := b.checkScope(op, session.value); err != nil {
 		return err
 	}
-	base, err := catalog.require(op.service)
+	base, err := services.require(op.service)
 	if err != nil {
 		return loginFailed(err)
 	}

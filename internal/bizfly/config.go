@@ -32,7 +32,7 @@ const (
 	// AuthMethodAppCredential logs in with Config.AppCredID and Config.AppCredSecret.
 	AuthMethodAppCredential = "application_credential"
 
-	// defaultDomain is where the production hosts are; see catalog.go.
+	// defaultDomain is where the production hosts are; see services.go.
 	defaultDomain = "bizflycloud.vn"
 	// maxLimit bounds each number of a Limit.
 	maxLimit = 1000

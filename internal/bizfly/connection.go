@@ -19,6 +19,7 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -27,14 +28,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// connection is one set of credentials at one endpoint: the transport, the token and the catalog that belong to it.
+// connection is one set of credentials at one endpoint: the transport, the token and the services that belong to it.
 type connection struct {
 	config    Config
 	endpoint  *url.URL
 	transport *http.Transport
 	wire      *wire
 	sessions  *refreshable[session]
-	catalogs  *refreshable[*catalog]
+	services  *refreshable[*serviceCatalog]
 	// project is that of the first login, which only logins look at, one at a time. The default project of a user can change
 	// behind our back, and the token of another project answers 404 to everything that we own.
 	project string
@@ -61,34 +62,34 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
 	}}
 	c.sessions = &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.login}
-	c.catalogs = &refreshable[*catalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readCatalog}
+	c.services = &refreshable[*serviceCatalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readServices}
 	return c, nil
 }
 
 // scope logs in, when that has not happened yet, and says what the login proved.
 func (c *connection) scope(ctx context.Context) (Scope, error) {
-	session, catalog, err := c.prepare(ctx)
+	session, services, err := c.prepare(ctx)
 	if err != nil {
 		return Scope{}, err
 	}
 	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := catalog.require(serviceServers); err != nil {
+	if _, err := services.require(serviceServers); err != nil {
 		return Scope{}, err
 	}
 	return c.scopeOf(session.value), nil
 }
 
-// prepare returns the token and the catalog that a call needs. Its errors are NotSent.
-func (c *connection) prepare(ctx context.Context) (fetched[session], *catalog, error) {
+// prepare returns the token and the services that a call needs. Its errors are NotSent.
+func (c *connection) prepare(ctx context.Context) (fetched[session], *serviceCatalog, error) {
 	session, err := c.sessions.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}
-	catalog, err := c.catalogs.get(ctx, 0)
+	services, err := c.services.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}
-	return session, catalog.value, nil
+	return session, services.value, nil
 }
 
 // scopeOf returns the scope of a token of this connection.
@@ -96,12 +97,32 @@ func (c *connection) scopeOf(of session) Scope {
 	return Scope{Host: c.endpoint.Host, Region: c.config.Region, ProjectID: of.projectID}
 }
 
+// read reads what no call of the API answers; a token may be empty.
+func (c *connection) read(ctx context.Context, target *url.URL, token string, op *operation, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return notSent(ClassInvalid, "the URL of %s cannot be used", op.route)
+	}
+	if token != "" {
+		request.Header.Set("X-Auth-Type", "token")
+		request.Header.Set("X-Auth-Token", token)
+	}
+	answer, err := c.wire.send(request, op)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer.body, into); err != nil {
+		return unreadable(op.kind, answer.status, "the answer cannot be read", c.wire.cause(err))
+	}
+	return nil
+}
+
 const tokenRoute = "/token"
 
 // The requests that are not the API's calls.
 var (
-	opLogin       = &operation{route: tokenRoute, kind: kindCreate}
-	opReadCatalog = &operation{route: "/auth/service", kind: kindList}
+	opLogin        = &operation{route: tokenRoute, kind: kindCreate}
+	opReadServices = &operation{route: "/auth/service", kind: kindList}
 )
 
 // session is what a login proved.
@@ -240,64 +261,47 @@ type metrics struct {
 	outage        prometheus.Gauge
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	if registerer == nil {
-		registerer = crmetrics.Registry
-	}
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	factory := promauto.With(cmp.Or(registerer, prometheus.Registerer(crmetrics.Registry)))
 	m := &metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "karpenter_bizfly_api_request_duration_seconds",
 			Help: "Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome " +
 				"(success or the error's class).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
 		}, []string{"route", "method", "status", "outcome"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		retries: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_retries_total",
 			Help: "Requests to the BizFly Cloud API that were repeated, by route template and method.",
 		}, []string{"route", "method"}),
-		admissionWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		admissionWait: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "karpenter_bizfly_api_admission_wait_seconds",
 			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"class"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_in_flight",
 			Help: "Calls that are admitted and not yet answered, by class (delete, read, create, leave).",
 		}, []string{"class"}),
-		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
+		logins: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_logins_total",
 			Help: "Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).",
 		}, []string{"outcome"}),
-		outage: prometheus.NewGauge(prometheus.GaugeOpts{
+		outage: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_outage",
 			Help: "1 while the BizFly Cloud API does not answer or answers with server errors, else 0.",
 		}),
-		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rateLimit: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "karpenter_bizfly_api_rate_limit",
 			Help: "Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 " +
 				"and raised again slowly.",
 		}, []string{"class"}),
 	}
-	err := errors.Join(register(registerer, &m.duration), register(registerer, &m.retries), register(registerer, &m.admissionWait),
-		register(registerer, &m.inFlight), register(registerer, &m.logins), register(registerer, &m.outage), register(registerer, &m.rateLimit))
 	// A counter that first appears with its first count hides that count from every rate.
 	for _, outcome := range []string{"success", "refused", "failure"} {
 		m.logins.WithLabelValues(outcome)
 	}
-	return m, err
-}
-
-// register takes the collector that is registered already under this name, where there is one: a client that only
-// tries a new configuration counts into the same metrics.
-func register[C prometheus.Collector](registerer prometheus.Registerer, collector *C) error {
-	err := registerer.Register(*collector)
-	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := registered.ExistingCollector.(C); ok {
-			*collector = existing
-			return nil
-		}
-	}
-	return err
+	return m
 }
 
 // outcome is the label of an exchange.

@@ -6,7 +6,6 @@ package bizfly
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -75,7 +74,7 @@ func (c *connection) projectOf(ctx context.Context, token string) (string, error
 
 // readWith reads an answer with a token whose project is not known yet.
 func (c *connection) readWith(ctx context.Context, token string, op *operation, into any) error {
-	services, err := c.catalogs.get(ctx, 0)
+	services, err := c.services.get(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -83,18 +82,5 @@ func (c *connection) readWith(ctx context.Context, token string, op *operation, 
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(op.route).String(), nil)
-	if err != nil {
-		return notSent(ClassInvalid, "the URL of %s cannot be used", op.service)
-	}
-	request.Header.Set("X-Auth-Type", "token")
-	request.Header.Set("X-Auth-Token", token)
-	answer, err := c.wire.send(request, op)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(answer.body, into); err != nil {
-		return unreadable(op.kind, answer.status, "the answer cannot be read", c.wire.cause(err))
-	}
-	return nil
+	return c.read(ctx, base.JoinPath(op.route), token, op, into)
 }

@@ -26,14 +26,12 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // Operator is core's operator with this provider's own parts.
@@ -66,7 +64,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
-	op.Tuning = tuning.NewDefaultProvider(tuning.Options{Reader: reader, Settings: op.Settings})
+	op.Tuning = tuning.NewDefaultProvider(reader, op.Settings)
 	namespace := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
@@ -160,18 +158,7 @@ func credentialVariables(opts *options.Options) string {
 // connect creates the client of the effective configuration.
 func (op *Operator) connect(ctx context.Context, opts *options.Options, reader client.Reader) error {
 	op.Config = config.NewDefaultProvider(config.Options{
-		Reader: reader,
-		ClaimsExist: func(ctx context.Context) (bool, error) {
-			found, err := claims(ctx, reader)
-			return len(found) > 0, err
-		},
-		ServerIDs: func(ctx context.Context) ([]string, error) {
-			found, err := claims(ctx, reader)
-			return lo.FilterMap(found, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) }), err
-		},
-		Environment: Environment(opts),
-		Namespace:   opts.Namespace,
-		SecretName:  opts.CredentialsSecretName,
+		Reader: reader, Environment: Environment(opts), Namespace: opts.Namespace, SecretName: opts.CredentialsSecretName,
 	})
 	initial, err := op.Config.Initial(ctx)
 	if err != nil {
@@ -213,13 +200,4 @@ func Environment(opts *options.Options) bizfly.Config {
 		AllowedHosts:  allowed,
 		Version:       coreoperator.Version,
 	}
-}
-
-// claims returns the NodeClaims of this provider.
-func claims(ctx context.Context, reader client.Reader) ([]karpv1.NodeClaim, error) {
-	list := &karpv1.NodeClaimList{}
-	if err := reader.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims: %w", err)
-	}
-	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool { return cloudprovider.IsManaged(&claim) }), nil
 }

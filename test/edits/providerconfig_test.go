@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
@@ -57,7 +58,24 @@ func (a *applied) Reconfigure(c bizfly.Config) error {
 type process struct {
 	client     *applied
 	controller *providerconfig.Controller
-	claims     bool
+}
+
+// claimed is a reader of the API server that has one NodeClaim without a server, or none.
+type claimed struct {
+	client.Reader
+	claims bool
+}
+
+func (c *claimed) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	claims, ok := list.(*karpv1.NodeClaimList)
+	if !ok {
+		return c.Reader.List(ctx, list, opts...)
+	}
+	claims.Items = nil
+	if c.claims {
+		claims.Items = []karpv1.NodeClaim{{Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group}}}}
+	}
+	return nil
 }
 
 func newProcess(claims bool) *process {
@@ -69,18 +87,17 @@ func newProcess(claims bool) *process {
 	}
 	made, err := bizfly.NewClient(base)
 	Expect(err).ToNot(HaveOccurred())
-	p := &process{client: &applied{Client: made, config: base}, claims: claims}
+	p := &process{client: &applied{Client: made, config: base}}
 	settings := config.NewDefaultProvider(config.Options{
-		Reader: env.APIReader, Environment: base, Namespace: metav1.NamespaceDefault, SecretName: granted, Client: p.client, Clock: env.Clock,
-		ClaimsExist: func(context.Context) (bool, error) { return p.claims, nil },
-		ServerIDs:   func(context.Context) ([]string, error) { return nil, nil },
+		Reader: &claimed{Reader: env.APIReader, claims: claims}, Environment: base, Namespace: metav1.NamespaceDefault, SecretName: granted,
+		Client: p.client, Clock: env.Clock,
 	})
 	opts := options.Defaults()
 	opts.Namespace, opts.TuningConfigMapName = metav1.NamespaceDefault, granted
 	elected := make(chan struct{})
 	close(elected)
 	p.controller = providerconfig.NewController(env.Clock, env.APIReader, env.Recorder, settings,
-		tuning.NewDefaultProvider(tuning.Options{Reader: env.APIReader, Settings: options.NewStore(opts)}), env.Catalog, env.CloudProvider, &instance.Forms{},
+		tuning.NewDefaultProvider(env.APIReader, options.NewStore(opts)), env.Catalog, env.CloudProvider, &instance.Forms{},
 		false, elected)
 	return p
 }

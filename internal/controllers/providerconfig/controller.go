@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,7 +247,7 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	conditions := object.StatusConditions()
 	object.Status.Tuning = result.Active
 	for _, problem := range result.Problems {
-		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem.String()))
+		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem))
 	}
 	if len(result.Changed) > 0 {
 		c.recorder.Publish(bizflyevents.TuningApplied(object, result.Changed))
@@ -270,8 +271,8 @@ func reasonOf(err error) string {
 	return lo.Ternary(errors.Is(err, tuning.ErrNotFound), ReasonConfigMapNotFound, ReasonConfigMapUnreadable)
 }
 
-func summary(problems []tuning.Problem) string {
-	texts := lo.Map(problems[:min(len(problems), maxProblems)], func(p tuning.Problem, _ int) string { return p.String() })
+func summary(problems []string) string {
+	texts := slices.Clone(problems[:min(len(problems), maxProblems)])
 	if more := len(problems) - maxProblems; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}

@@ -44,7 +44,6 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(err).ToNot(HaveOccurred())
 		follower := config.NewDefaultProvider(config.Options{
 			Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName, Client: api,
-			ClaimsExist: claimsExist, ServerIDs: serverIDs,
 		})
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
 

@@ -34,7 +34,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -106,20 +105,6 @@ func environment() bizfly.Config {
 	}
 }
 
-func claimsExist(ctx context.Context) (bool, error) {
-	claims := &karpv1.NodeClaimList{}
-	err := kubeClient.List(ctx, claims)
-	return len(claims.Items) > 0, err
-}
-
-func serverIDs(ctx context.Context) ([]string, error) {
-	claims := &karpv1.NodeClaimList{}
-	err := kubeClient.List(ctx, claims)
-	return lo.FilterMap(claims.Items, func(claim karpv1.NodeClaim, _ int) (string, bool) {
-		return providerid.Parse(claim.Status.ProviderID)
-	}), err
-}
-
 // start makes a replica as the operator does; a leader has won the lease.
 func start(leader bool, base bizfly.Config) *replica { return startWith(leader, base, true) }
 
@@ -128,7 +113,6 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r := &replica{recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	settings := config.NewDefaultProvider(config.Options{
 		Reader: reader{kubeClient}, Environment: base, Namespace: namespace, SecretName: secretName,
-		ClaimsExist: claimsExist, ServerIDs: serverIDs,
 	})
 	effective, err := settings.Effective(ctx)
 	if err != nil {
@@ -147,7 +131,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active := options.NewStore(opts)
 	r.tuned = make(chan *options.Options, 100)
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
-	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
+	tuned := tuning.NewDefaultProvider(kubeClient, active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
 		r.catalog, r, &r.forms, create, elected, foreign...)
 	return r

@@ -33,7 +33,7 @@ const (
 	// labelPoolNode is on the nodes of BKE's own pools.
 	labelPoolNode = "bke.bizflycloud.vn/node-id"
 
-	// maxServers bounds how many pool servers are read: those that are read must agree, and more prove no more.
+	// maxServers bounds how many pool servers, or launch configurations of pools, are read before one has the values.
 	maxServers = 3
 	// maxNodes bounds the list of nodes.
 	maxNodes = 100
@@ -42,8 +42,6 @@ const (
 	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
 	// is used within that time. A try is a few reads.
 	retry = time.Minute
-	// poolServerOf names the source of values.
-	poolServerOf = "the pool server of node "
 	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that join with
 	// an old one cost money until they are given up.
 	relearn = 10 * time.Minute
@@ -193,9 +191,9 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	}
 }
 
-// learn reads the metadata of a few pool servers, which must agree with each other, with what is configured, and with this
-// project's clusters in the Kubernetes Engine. Where no server has the values, they are those of a pool's launch configuration, and what
-// follows from the name of the API server.
+// learn reads the metadata of the newest pool server that has the values. They must be those that are configured, and of one of this
+// project's clusters in the Kubernetes Engine. Servers that have joined before are not compared with: the token may have been rotated since.
+// Where no server has the values, they are those of a pool's launch configuration, and what follows from the name of the API server.
 func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	nodes, err := p.PoolNodes(ctx)
 	if err != nil {
@@ -210,22 +208,17 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 			readings = append(readings, read)
 			err = p.consistent("its server's metadata", read)
 		}
-		if err != nil {
-			failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
-			continue
+		if err == nil {
+			found = read
+			break
 		}
-		if found != nil && (read.ClusterID != found.ClusterID || read.Token != found.Token || read.JoinEndpoint != found.JoinEndpoint) {
-			return nil, fmt.Errorf("the servers of nodes %s and %s describe different clusters: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT "+
-				"instead", strings.TrimPrefix(found.from, poolServerOf), node.Name)
-		}
-		found = cmp.Or(found, read)
+		failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
 	}
 	if len(nodes) == 0 {
 		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
 			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", labelPoolNode))
 	}
 	if found == nil {
-		var err error
 		if found, err = p.withoutServers(ctx, readings); err != nil {
 			return nil, errors.Join(append(failures, err)...)
 		}
@@ -267,7 +260,7 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading,
 	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
 		return nil, errors.New("its server was launched by Karpenter")
 	}
-	return p.readingOf(metadata, poolServerOf+node.Name), nil
+	return p.readingOf(metadata, "the pool server of node "+node.Name), nil
 }
 
 // reading are values with where they are from: metadata, the configuration, or the name of the API server.
@@ -297,26 +290,14 @@ func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *re
 
 // consistent checks what was read from metadata; its errors hold no token.
 func (p *DefaultProvider) consistent(of string, read *reading) error {
-	configured := p.config.Values
 	if !read.Complete() {
 		return errors.New(of + " lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
 	}
-	if configured.ClusterID != "" && read.ClusterID != configured.ClusterID {
-		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured.ClusterID)
+	if configured := p.config.ClusterID; configured != "" && read.ClusterID != configured {
+		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured)
 	}
-	join, err := url.Parse(read.JoinEndpoint)
-	if err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
+	if join, err := url.Parse(read.JoinEndpoint); err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
 		return errors.New(of + " bke_join_endpoint is not an http or https URL")
-	}
-	if !strings.HasSuffix(strings.TrimSuffix(join.Path, "/"), "/"+read.ClusterID) {
-		return fmt.Errorf("%s bke_join_endpoint does not end in its bke_cluster_id %q", of, read.ClusterID)
-	}
-	for _, other := range []struct{ name, endpoint string }{
-		{"BKE_JOIN_ENDPOINT", configured.JoinEndpoint}, {"BKE_LOG_ENDPOINT", configured.LogEndpoint}, {"bke_log_endpoint", read.LogEndpoint},
-	} {
-		if u, err := url.Parse(other.endpoint); other.endpoint != "" && (err != nil || u.Host != join.Host) {
-			return fmt.Errorf("%s bke_join_endpoint is at %q, %s is not", of, join.Host, other.name)
-		}
 	}
 	return nil
 }

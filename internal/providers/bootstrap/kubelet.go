@@ -133,41 +133,20 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 	return max(0, int64(reserved)-defaultSystemMemoryMiB)
 }
 
-// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and GiB of root disk. They never
-// exceed the server: what is reserved beyond the server is cut, first from the eviction threshold, then
-// from the system, so that allocatable is never negative: such a server has no capacity for pods.
+// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and GiB of root disk. Together they
+// may exceed the server: the flavor provider cuts them to its capacity.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)
-	memory, disk := int64(memoryMiB)<<20, int64(rootDiskGiB)<<30
-	left := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk, resource.BinarySI),
-	}
 	return Reservations{
 		Configured:     nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
 		MaxPods:        *settings.MaxPods,
-		KubeReserved:   take(left, quantities(settings.KubeReserved)),
-		SystemReserved: take(left, quantities(settings.SystemReserved)),
-		EvictionThreshold: take(left, corev1.ResourceList{
-			corev1.ResourceMemory:           highest(settings, evictionMemory, memory),
-			corev1.ResourceEphemeralStorage: highest(settings, evictionNodeFS, disk),
-		}),
+		KubeReserved:   quantities(settings.KubeReserved),
+		SystemReserved: quantities(settings.SystemReserved),
+		EvictionThreshold: corev1.ResourceList{
+			corev1.ResourceMemory:           highest(settings, evictionMemory, int64(memoryMiB)<<20),
+			corev1.ResourceEphemeralStorage: highest(settings, evictionNodeFS, int64(rootDiskGiB)<<30),
+		},
 	}
-}
-
-// take returns of wanted what is left, and takes it from there.
-func take(left, wanted corev1.ResourceList) corev1.ResourceList {
-	taken := corev1.ResourceList{}
-	for name, quantity := range wanted {
-		rest := left[name]
-		if quantity.Cmp(rest) > 0 {
-			quantity = rest.DeepCopy()
-		}
-		rest.Sub(quantity)
-		left[name], taken[name] = rest, quantity
-	}
-	return taken
 }
 
 // quantities leaves out what is no quantity or negative. The CRD admits neither; an object that bypassed it must not

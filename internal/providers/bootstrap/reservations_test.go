@@ -79,28 +79,4 @@ var _ = Describe("Reservations", func() {
 			EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
 			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{}),
 	)
-
-	DescribeTable("should never exceed the server", func(nodeClass func() *v1alpha1.BizflyNodeClass, cpu, memoryMiB, diskGiB int) {
-		reserved := provider().Reservations(nodeClass(), cpu, memoryMiB, diskGiB)
-		for name, whole := range map[corev1.ResourceName]int64{
-			corev1.ResourceCPU: int64(cpu) * 1000, corev1.ResourceMemory: int64(memoryMiB) << 20 * 1000, corev1.ResourceEphemeralStorage: int64(diskGiB) << 30 * 1000,
-		} {
-			sum := int64(0)
-			for _, part := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
-				quantity := part[name]
-				Expect(quantity.Sign()).To(BeNumerically(">=", 0))
-				sum += quantity.MilliValue()
-			}
-			Expect(sum).To(BeNumerically("<=", whole), string(name))
-		}
-	},
-		Entry("a tiny server", bke, 1, 256, 20),
-		Entry("a server without anything", bke, 0, 0, 0),
-		Entry("more reserved than there is", func() *v1alpha1.BizflyNodeClass {
-			return withKubelet(&v1alpha1.KubeletConfiguration{
-				KubeReserved: map[string]string{"cpu": "3", "memory": "64Gi", "ephemeral-storage": "1Ti"}, SystemReserved: map[string]string{"cpu": "3"},
-				EvictionHard: map[string]string{"memory.available": "99%", "nodefs.available": "1Ti"},
-			})
-		}, 4, 8192, 100),
-	)
 })

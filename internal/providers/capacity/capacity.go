@@ -54,9 +54,6 @@ type Size struct {
 	MemoryMiB int
 }
 
-// atLeast reports whether a server of this size needs at least as much of everything as one of the other size.
-func (s Size) atLeast(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
-
 var (
 	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
 		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))

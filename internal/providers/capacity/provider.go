@@ -101,12 +101,8 @@ func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavail
 // MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure before it
 // within the last two hours, up to eight times period. It returns for how long.
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
-	p.RecordFailure(offering)
-	start := p.clock.Now().Add(-ttl.OfferingFailures)
-	p.mu.Lock()
-	failures := len(since(p.failures[offering], start))
-	p.mu.Unlock()
-	period *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
+	failures := p.RecordFailure(offering)
+	period *= time.Duration(min(maxGrowth, 1<<(failures-1)))
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
 	return period
 }
@@ -124,33 +120,28 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 		return false
 	}
 	until := p.clock.Now().Add(period)
-	changed, news := p.markAll(scopes, mark{reason: reason, until: until})
+	changed := false
+	p.mu.Lock()
+	marks := lo.Assign(p.state.Load().marks)
+	for _, scope := range scopes {
+		existing, exists := marks[scope]
+		if exists && !existing.until.Before(until) || !exists && len(marks) >= maxScopes {
+			continue
+		}
+		marks[scope], changed, news = mark{reason: reason, until: until}, true, news || !exists
+	}
+	if changed {
+		p.publish(marks)
+	}
+	p.mu.Unlock()
 	if !changed {
-		return news
+		return false
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
 		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
 	// The timer gets its due time instead of reading the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(period, func() { p.expire(until) })
 	return news
-}
-
-// markAll marks scopes at once and reports whether any mark is new or longer, and whether any is new.
-func (p *DefaultProvider) markAll(scopes []Offering, m mark) (changed, news bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	marks := lo.Assign(p.state.Load().marks)
-	for _, scope := range scopes {
-		existing, exists := marks[scope]
-		if exists && !existing.until.Before(m.until) || !exists && len(marks) >= maxScopes {
-			continue
-		}
-		marks[scope], changed, news = m, true, news || !exists
-	}
-	if changed {
-		p.publish(marks)
-	}
-	return changed, news
 }
 
 // MarkAvailable ends the mark of exactly this scope.
@@ -192,8 +183,9 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 }
 
-// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
-func (p *DefaultProvider) RecordFailure(offering Offering) {
+// RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many there were within the
+// last two hours.
+func (p *DefaultProvider) RecordFailure(offering Offering) int {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,6 +200,7 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	if _, known := p.failures[offering]; known || len(p.failures) < maxScopes {
 		p.failures[offering] = recent
 	}
+	return len(recent)
 }
 
 // RecordSuccess forgets the failures of the offering: its next one counts as the first.
@@ -255,7 +248,7 @@ func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors
 	}
 	scopes := make([]Offering, 0, len(flavors))
 	for flavor, size := range flavors {
-		if flavor != "" && size.atLeast(rejected) {
+		if size.CPU >= rejected.CPU && size.MemoryMiB >= rejected.MemoryMiB {
 			scopes = append(scopes, Offering{Flavor: flavor})
 		}
 	}

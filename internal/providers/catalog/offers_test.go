@@ -24,7 +24,9 @@ type fixedAPI struct {
 	catalog.Snapshot
 }
 
-func (f fixedAPI) Scope(context.Context) (bizfly.Scope, error) { return bizfly.Scope{}, nil }
+func (f fixedAPI) Scope(context.Context) (bizfly.Scope, error) {
+	return bizfly.Scope{Region: "HaNoi"}, nil
+}
 func (f fixedAPI) ListRegions(context.Context) ([]gobizfly.Region, error) {
 	return []gobizfly.Region{f.Region}, nil
 }
@@ -72,7 +74,7 @@ var _ = Describe("What BizFly Cloud offers", func() {
 	It("should be metrics", func(ctx context.Context) {
 		generation := gobizfly.FlavorGeneration{Code: "p2", AvailabilityZones: []string{"HN1", "HN2"}}
 		Expect(catalog.NewDefaultProvider(fixedAPI{Snapshot: catalog.Snapshot{
-			Region:      gobizfly.Region{ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
+			Region:      gobizfly.Region{RegionName: "HaNoi", ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
 			ServerTypes: []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic"}},
 			Flavors: []*gobizfly.ServerFlavorResponse{
 				{Name: "p2.2c_4g", Category: "premium", BillingPlans: []string{"on_demand", "saving_plan"}, Generation: generation},
@@ -80,7 +82,7 @@ var _ = Describe("What BizFly Cloud offers", func() {
 				{Name: "old", Category: "premium"},
 			},
 			VolumeTypes: []*gobizfly.VolumeType{{Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}},
-		}}, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", BKEClusterID: "cluster"}).Refresh(ctx)).To(Succeed())
+		}}, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "cluster"}).Refresh(ctx)).To(Succeed())
 		Expect(offered()).To(Equal(map[string]float64{
 			"zone_active{HN1}": 1, "zone_active{HN2}": 0,
 			"category_enabled{premium}": 1, "category_enabled{basic}": 0,

@@ -45,13 +45,9 @@ func (p *DefaultProvider) newParts() []part {
 }
 
 func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), error) {
-	wanted := p.config.Region
-	if wanted == "" {
-		scope, err := p.api.Scope(ctx)
-		if err != nil {
-			return nil, err
-		}
-		wanted = scope.Region
+	scope, err := p.api.Scope(ctx)
+	if err != nil {
+		return nil, err
 	}
 	regions, err := p.api.ListRegions(ctx)
 	if err != nil {
@@ -60,16 +56,14 @@ func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), erro
 	if err := notEmpty(regions); err != nil {
 		return nil, err
 	}
-	region, ok := lo.Find(regions, func(r gobizfly.Region) bool {
-		return strings.EqualFold(r.RegionName, wanted) || strings.EqualFold(r.ShortName, wanted)
-	})
+	region, ok := lo.Find(regions, func(r gobizfly.Region) bool { return strings.EqualFold(r.RegionName, scope.Region) })
 	if !ok {
 		names := lo.Map(regions, func(r gobizfly.Region, _ int) string { return fmt.Sprintf("%s (%s)", r.ShortName, r.RegionName) })
 		slices.Sort(names)
-		return nil, fmt.Errorf("region %q is not among those of the account: %s", wanted, strings.Join(names, ", "))
+		return nil, fmt.Errorf("region %q is not among those of the account: %s", scope.Region, strings.Join(names, ", "))
 	}
 	if len(region.Zones) == 0 {
-		return nil, fmt.Errorf("region %q was answered without zones", wanted)
+		return nil, fmt.Errorf("region %q was answered without zones", scope.Region)
 	}
 	region.Zones = sorted(region.Zones, func(a, b gobizfly.AvailabilityZone) int { return cmp.Compare(a.ShortName, b.ShortName) })
 	return func(s *Snapshot) { s.Region = region }, nil

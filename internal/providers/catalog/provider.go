@@ -37,7 +37,7 @@ type Snapshot struct {
 	Seq uint64
 	// FetchedAt is when the last successful read of everything ended, even when it changed nothing; zero until then.
 	FetchedAt time.Time
-	// Region is the configured region with its zones.
+	// Region is the region of the client's configuration with its zones.
 	Region gobizfly.Region
 	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
 	Flavors []*gobizfly.ServerFlavorResponse
@@ -71,9 +71,6 @@ const concurrency = 3
 
 // Config is what to read.
 type Config struct {
-	// Region is the region by its long or short name in any letter case, for example HaNoi or hn. When it is empty, the
-	// region is that of the client's configuration, also after that has changed.
-	Region string
 	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
 	BKEClusterID string
 	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
@@ -82,8 +79,6 @@ type Config struct {
 	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own BIZFLYCLOUD_REGION
 	// verbatim, so where that is set this must be the same; empty means the region's short name, its default, for example HN.
 	RegionLabel string
-	// Timeout bounds one refresh; 0 means ttl.CatalogRefresh.
-	Timeout time.Duration
 }
 
 // DefaultProvider reads the catalog from the cloud and keeps the last good answer of each part.
@@ -108,9 +103,6 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api bizfly.API, clk clock.Clock, config Config) *DefaultProvider {
-	if config.Timeout <= 0 {
-		config.Timeout = ttl.CatalogRefresh
-	}
 	p := &DefaultProvider{api: api, clock: clk, config: config, started: clk.Now(), readBy: map[string]uint64{}}
 	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
@@ -128,7 +120,7 @@ func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 
 // Refresh implements Provider: it reads all parts at the same time. One that fails does not keep the others from being taken over.
 func (p *DefaultProvider) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, ttl.CatalogRefresh)
 	defer cancel()
 
 	number := p.begun.Add(1)

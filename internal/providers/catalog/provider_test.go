@@ -38,7 +38,7 @@ var _ = Describe("Catalog over the real client", func() {
 		sandbox = cloud.Start(cloud.Options{})
 		DeferCleanup(sandbox.Close)
 		clk = clocktesting.NewFakeClock(start)
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HaNoi", BKEClusterID: sandbox.BKE().ClusterUID})
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{BKEClusterID: sandbox.BKE().ClusterUID})
 	})
 
 	It("should not be ready before the first refresh", func() {
@@ -47,7 +47,7 @@ var _ = Describe("Catalog over the real client", func() {
 	})
 	It("should read the BKE cluster once it is known which it is, and be ready before", func(ctx context.Context) {
 		learned := ""
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HN", LearnedBKEClusterID: func() string { return learned }})
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{LearnedBKEClusterID: func() string { return learned }})
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Cluster).To(BeNil())
 		Expect(must(provider).ClusterUnknown).To(BeTrue())
@@ -73,23 +73,9 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(snapshot.Cluster.UID).To(Equal(sandbox.BKE().ClusterUID))
 		Expect(snapshot.Cluster.VPCNetworkID).To(Equal(sandbox.BKE().NetworkID))
 	})
-	It("should take the region by its short name in any letter case", func(ctx context.Context) {
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "hn"})
-		Expect(provider.Refresh(ctx)).To(Succeed())
-		Expect(must(provider).Region.RegionName).To(Equal("HaNoi"))
-	})
-	It("should take the region of the login when none is configured", func(ctx context.Context) {
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{})
-		Expect(provider.Refresh(ctx)).To(Succeed())
-		Expect(must(provider).Region.RegionName).To(Equal("HaNoi"))
-	})
-	It("should name the regions there are when the configured one is unknown", func(ctx context.Context) {
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "DaNang"})
-		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"DaNang"`), ContainSubstring("HCM (HoChiMinh), HN (HaNoi)"))))
-	})
 	It("should not ask the Kubernetes Engine without a cluster id", func(ctx context.Context) {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/**", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HaNoi"})
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{})
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Cluster).To(BeNil())
 		Expect(must(provider).KubernetesVersions).To(BeEmpty())
@@ -199,7 +185,7 @@ var _ = Describe("Catalog over the real client", func() {
 		elsewhere := cloud.Start(cloud.Options{Modes: []string{"volume-types-down", "pool-servers-elsewhere"}})
 		DeferCleanup(elsewhere.Close)
 		elsewhere.AddPool("workers")
-		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{Region: "HN", BKEClusterID: elsewhere.BKE().ClusterUID})
+		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{BKEClusterID: elsewhere.BKE().ClusterUID})
 		Expect(provider.Refresh(ctx)).NotTo(Succeed())
 		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
 			Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}))))
@@ -209,7 +195,7 @@ var _ = Describe("Catalog over the real client", func() {
 		DeferCleanup(elsewhere.Close)
 		elsewhere.AddPool("workers")
 		elsewhere.AddVolume(cloud.VolumeSpec{Name: "data", Zone: "HN2"})
-		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{Region: "HN", BKEClusterID: elsewhere.BKE().ClusterUID})
+		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{BKEClusterID: elsewhere.BKE().ClusterUID})
 		down := cloud.Fault{Path: "/volumes", Effect: cloud.EffectStatus, Status: http.StatusBadGateway, Message: "no volumes"}
 		elsewhere.AddFaults(1, down)
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")), "beside the volume types, which were not read either")
@@ -222,16 +208,10 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")))
 		Expect(must(provider).VolumeTypes).To(both)
 	})
-	It("should not replace a region that is not the account's", func(ctx context.Context) {
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "VC-HaNoi"})
-		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("not among those of the account")))
-		_, err := provider.Snapshot()
-		Expect(err).To(MatchError(catalog.ErrNotReady))
-	})
 	It("should name volume types by their identifier, whichever field has it", func(ctx context.Context) {
 		for _, modes := range [][]string{nil, {"volume-types-swapped"}} {
 			box := cloud.Start(cloud.Options{Modes: modes})
-			swapped := catalog.NewDefaultProvider(clientOf(box), clk, catalog.Config{Region: "HN"})
+			swapped := catalog.NewDefaultProvider(clientOf(box), clk, catalog.Config{})
 			Expect(swapped.Refresh(ctx)).To(Succeed())
 			box.Close()
 			name, ok := must(swapped).VolumeType("HN2", "premium", v1alpha1.DiskMediumSSD)
@@ -263,9 +243,15 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 
 	BeforeEach(func() {
 		api = newStub()
-		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", BKEClusterID: "c", Timeout: time.Minute})
+		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "c"})
 	})
 
+	It("should name the regions there are where the login's is none of them, and not replace it", func(ctx context.Context) {
+		api.set(func() { api.region = "VC-HaNoi" })
+		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"VC-HaNoi" is not among those of the account`), ContainSubstring("HN (HaNoi)"))))
+		_, err := provider.Snapshot()
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
 	It("should raise the number when the content changes", func(ctx context.Context) {
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		api.set(func() { api.flavors = append(api.flavors, flavor("c")) })
@@ -324,7 +310,8 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		Expect(must(provider).Seq).To(BeEquivalentTo(1))
 	})
 	It("should end at its deadline although a read does not", func(ctx context.Context) {
-		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", Timeout: time.Millisecond})
+		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
 		api.set(func() {
 			api.listFlavors = func(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
 				<-ctx.Done()
@@ -391,6 +378,7 @@ func gauge(name, part string) float64 {
 type stub struct {
 	bizfly.API
 	mu          sync.Mutex
+	region      string
 	flavors     []*gobizfly.ServerFlavorResponse
 	volumeTypes []*gobizfly.VolumeType
 	cluster     gobizfly.FullCluster
@@ -403,6 +391,7 @@ func flavor(name string) *gobizfly.ServerFlavorResponse {
 
 func newStub() *stub {
 	s := &stub{
+		region:      "HaNoi",
 		flavors:     []*gobizfly.ServerFlavorResponse{flavor("a"), nil, flavor("b")},
 		volumeTypes: []*gobizfly.VolumeType{{Name: "A"}, {Name: "B"}},
 	}
@@ -417,7 +406,7 @@ func (s *stub) set(change func()) {
 }
 
 func (s *stub) Scope(context.Context) (bizfly.Scope, error) {
-	return bizfly.Scope{Region: "HaNoi"}, nil
+	return bizfly.Scope{Region: s.region}, nil
 }
 
 func (s *stub) ListRegions(context.Context) ([]gobizfly.Region, error) {

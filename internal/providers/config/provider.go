@@ -19,10 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // Keys of the credentials Secret: those of the cloud controller manager's own, so that one Secret can serve both.
@@ -35,14 +37,9 @@ const (
 
 // Options are what the provider is made with.
 type Options struct {
-	// Reader reads the ProviderConfig, its Secret by name, and whether NodeClaims exist. It must not be a cache: the
+	// Reader reads the ProviderConfig, its Secret by name, and the NodeClaims. It must not be a cache: the
 	// Role grants one Secret by name, and a cache would have to list them all.
 	Reader client.Reader
-	// ClaimsExist says whether any NodeClaim of this provider exists.
-	ClaimsExist func(ctx context.Context) (bool, error)
-	// ServerIDs are those of the servers that NodeClaims of this provider name. They prove the scope where none is
-	// written down, because the ProviderConfig was deleted while no controller ran.
-	ServerIDs func(ctx context.Context) ([]string, error)
 	// Client is the adapter that is configured, and closed until its scope is confirmed.
 	Client Client
 	// Environment is the configuration that ProviderConfig is laid over.
@@ -51,8 +48,6 @@ type Options struct {
 	Namespace, SecretName string
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// List returns the ids of all servers where a configuration is about, without applying it. The default asks BizFly Cloud.
-	List func(ctx context.Context, config bizfly.Config) ([]string, error)
 	// Probe asks the cloud whom a configuration's credentials are for, without applying it. The default asks BizFly Cloud.
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
@@ -87,9 +82,6 @@ func NewDefaultProvider(config Options) *DefaultProvider {
 	if config.Probe == nil {
 		config.Probe = probe
 	}
-	if config.List == nil {
-		config.List = list
-	}
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
 	return &DefaultProvider{Options: config}
 }
@@ -100,8 +92,8 @@ func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
 	return scope, err
 }
 
-// list lists the servers with a client of its own. The list is only compared with ids that are known.
-func list(ctx context.Context, config bizfly.Config) ([]string, error) {
+// serversOf returns the ids of all servers where a configuration is about, by a client of its own. They are only compared with ids that are known.
+func serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
 	client, scope, err := candidate(ctx, config)
 	if err != nil {
 		return nil, err
@@ -202,7 +194,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 	if candidate.ProjectID == "" && pinned != nil {
 		// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
 		// spec.projectID named once would stay after it was removed there, and servers be launched in it.
-		if exist, err := p.ClaimsExist(ctx); exist || err != nil {
+		if claims, err := p.claims(ctx); len(claims) > 0 || err != nil {
 			candidate.ProjectID = pinned.ProjectID
 		}
 	}
@@ -291,27 +283,37 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 	if wanted == *pinned {
 		return nil
 	}
-	exist, err := p.ClaimsExist(ctx)
-	if err != nil {
-		return fmt.Errorf("finding out whether NodeClaims exist: %w", err)
-	}
-	if exist {
+	claims, err := p.claims(ctx)
+	if err == nil && len(claims) > 0 {
 		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	}
-	return nil
+	return err
+}
+
+// claims returns the NodeClaims of this provider.
+func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error) {
+	list := &karpv1.NodeClaimList{}
+	if err := p.Reader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing the NodeClaims, whose servers must not be lost: %w", err)
+	}
+	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool {
+		return lo.FromPtr(claim.Spec.NodeClassRef).Group == v1alpha1.Group
+	}), nil
 }
 
 // provenByServers lets a scope be written down for the first time. Where servers exist already, the one that was written down
-// has been lost, and at least one of them must be found in this one, unless the user has named the project.
+// has been lost, as with a ProviderConfig that was deleted while no controller ran, and at least one of them must be found in this one,
+// unless the user has named the project.
 func (p *DefaultProvider) provenByServers(ctx context.Context, wanted bizfly.Scope, candidate bizfly.Config) error {
-	ids, err := p.ServerIDs(ctx)
+	claims, err := p.claims(ctx)
 	if err != nil {
-		return fmt.Errorf("finding out which servers NodeClaims have: %w", err)
+		return err
 	}
+	ids := lo.FilterMap(claims, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) })
 	if len(ids) == 0 || p.named == wanted.ProjectID {
 		return nil
 	}
-	servers, err := p.List(ctx, candidate)
+	servers, err := serversOf(ctx, candidate)
 	if err != nil {
 		return fmt.Errorf("looking for the servers of NodeClaims in %s: %w", wanted, err)
 	}

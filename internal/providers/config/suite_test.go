@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
@@ -53,6 +54,7 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 	var requests atomic.Int32
 	var object *v1alpha1.ProviderConfig
 	var options config.Options
+	var claims []client.Object
 	BeforeEach(func() {
 		requests.Store(0)
 		elsewhere = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -70,15 +72,16 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		}
 		options = config.Options{
 			Client: &adapter{}, Namespace: "karpenter", SecretName: "credentials",
-			ClaimsExist: func(context.Context) (bool, error) { return true, nil },
-			ServerIDs:   func(context.Context) ([]string, error) { return nil, nil },
 		}
+		claims = []client.Object{&karpv1.NodeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "general-x7k2p"}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group}},
+		}}
 	})
 	provider := func() *config.DefaultProvider {
 		options.Reader = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(object).WithObjects(object, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "karpenter", Name: "credentials"},
 			Data:       map[string][]byte{config.SecretKeyAppCredID: []byte("id"), config.SecretKeyAppCredSecret: []byte("secret")},
-		}).Build()
+		}).WithObjects(claims...).Build()
 		return config.NewDefaultProvider(options)
 	}
 
@@ -109,7 +112,7 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		Expect(requests.Load()).To(BeZero())
 	})
 	DescribeTable("should be asked", func(allowed ...string) {
-		options.ClaimsExist = func(context.Context) (bool, error) { return false, nil }
+		claims = nil
 		options.Environment.AllowedHosts = allowed
 		Expect(bizfly.IsAuth(provider().Sync(ctx).CredentialsErr)).To(BeTrue())
 		Expect(requests.Load()).To(BeNumerically(">", 0))

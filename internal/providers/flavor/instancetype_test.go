@@ -165,13 +165,17 @@ var _ = Describe("Instance types", func() {
 		nodeClass.Spec.BootstrapMode, nodeClass.Spec.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#!/bin/sh")
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr[int32](42),
-			KubeReserved: map[string]string{"cpu": "500m", "memory": "4Gi"}, SystemReserved: map[string]string{"memory": "1Gi"},
+			KubeReserved: map[string]string{"cpu": "500m", "memory": "4Gi"}, SystemReserved: map[string]string{"cpu": "3", "memory": "1Gi"},
+			EvictionHard: map[string]string{"memory.available": "99%", "nodefs.available": "1Ti"},
 		}
 		it := only(ctx)
 		Expect(it.Capacity.Pods().Value()).To(BeEquivalentTo(42))
 		Expect(it.Overhead.KubeReserved.Cpu().String()).To(Equal("500m"))
+		Expect(it.Overhead.SystemReserved.Cpu().String()).To(Equal("1500m"), "the rest")
 		allocatable := it.Allocatable()
+		Expect(allocatable.Cpu().Sign()).To(BeZero())
 		Expect(allocatable.Memory().Sign()).To(BeZero())
+		Expect(allocatable.StorageEphemeral().Sign()).To(BeZero())
 	})
 	It("should define labels that do not apply as not existing", func(ctx context.Context) {
 		it := only(ctx)

@@ -71,8 +71,6 @@ type DefaultProvider struct {
 	// entries (by the name of the NodeClass) and learned are replaced completely: a warm List is one atomic load and one map
 	// read, without lock or allocation.
 	entries atomic.Pointer[map[string]*entry]
-	// newest is the entry that was built last. Most clusters have one NodeClass, whose UID is compared faster than found.
-	newest atomic.Pointer[entry]
 	// uses counts the NodeClaims that were found to run on what was not listed.
 	uses    atomic.Uint64
 	learned atomic.Pointer[learned]
@@ -125,11 +123,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
 		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
 	}
-	e := p.newest.Load()
-	if e == nil || e.uid != nodeClass.UID {
-		e = (*p.entries.Load())[nodeClass.Name]
-	}
-	if e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
 	// Hundreds of launches ask at once after each change, and one of them builds.
@@ -163,10 +157,7 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 }
 
 // Flush forgets all answers, for tests.
-func (p *DefaultProvider) Flush() {
-	p.entries.Store(&map[string]*entry{})
-	p.newest.Store(nil)
-}
+func (p *DefaultProvider) Flush() { p.entries.Store(&map[string]*entry{}) }
 
 // Use makes List have what the NodeClaim runs on. Its labels come after its launch, and what the launch was chosen from may not be
 // listed any more by then; core replaces nodes whose type is in no list.
@@ -207,7 +198,6 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}
 	entries[nodeClass.Name] = next
 	p.entries.Store(&entries)
-	p.newest.Store(next)
 	return next, nil
 }
 

@@ -9,7 +9,6 @@ package jointoken
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,15 +26,8 @@ import (
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 )
 
-const (
-	alphabet     = "abcdefghijklmnopqrstuvwxyz0123456789"
-	idLength     = 6
-	secretLength = 16
-
-	// maxTries bounds how many tokens one attempt can have: another is only issued when a restarted controller finds
-	// one that it cannot read, or when a retry comes after half of the time of the one before.
-	maxTries = 5
-)
+// idLength and secretLength are how long the parts of a bootstrap token are.
+const idLength, secretLength = 6, 16
 
 // Request is the attempt that a token is for.
 type Request struct {
@@ -50,7 +42,7 @@ type Request struct {
 
 // Provider issues and revokes tokens.
 type Provider interface {
-	// Issue returns the token of the attempt, id.secret, and the same one at each call.
+	// Issue returns the token of the attempt, id.secret, and the same one at each call while half of its time is left.
 	Issue(ctx context.Context, request Request) (string, error)
 	// Revoke deletes the tokens of a NodeClaim that this process has issued. Those of an earlier one expire.
 	Revoke(ctx context.Context, nodeClaimUID string) error
@@ -70,7 +62,7 @@ type DefaultProvider struct {
 
 // issue is a token that was issued.
 type issue struct {
-	attempt, try  int
+	attempt       int
 	token         string
 	secret        *corev1.Secret
 	created, ends time.Time
@@ -89,53 +81,37 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 		return "", errors.New("a join token needs the NodeClaim with its UID, an attempt from 1 and a time")
 	}
 	now := p.clock.Now()
-	usable, next := p.known(request, now)
-	if usable != "" {
-		return usable, nil
+	if token := p.known(request, now); token != "" {
+		return token, nil
 	}
-	for try := next; try < maxTries; try++ {
-		created, err := p.create(ctx, request, try, now)
-		if apierrors.IsAlreadyExists(err) {
-			// It is of an earlier process, or of a user, and cannot be read.
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
-				request.NodeClaim, metav1.NamespaceSystem, err)
-		}
-		p.mu.Lock()
-		p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], created)
-		p.mu.Unlock()
-		return created.token, nil
+	created, err := p.create(ctx, request, now)
+	if err != nil {
+		return "", fmt.Errorf("creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
+			request.NodeClaim, metav1.NamespaceSystem, err)
 	}
-	return "", fmt.Errorf("attempt %d of NodeClaim %s has had %d join tokens already: those of kube-system that are labelled with it expire by themselves",
-		request.Attempt, request.NodeClaim, maxTries)
+	p.mu.Lock()
+	p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], created)
+	p.mu.Unlock()
+	return created.token, nil
 }
 
-// known returns the token of the attempt while half of its time is left, and else the number of the next try. What has
-// ended is forgotten, which bounds what is remembered.
-func (p *DefaultProvider) known(request Request, now time.Time) (usable string, next int) {
+// known returns the token of the attempt while half of its time is left. What has ended is forgotten, which bounds what is remembered.
+func (p *DefaultProvider) known(request Request, now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for uid := range p.issued {
 		p.issued[uid] = lo.Filter(p.issued[uid], func(i *issue, _ int) bool { return i.ends.After(now) })
 	}
 	maps.DeleteFunc(p.issued, func(_ string, issues []*issue) bool { return len(issues) == 0 })
-	for _, i := range p.issued[request.NodeClaimUID] {
-		if i.attempt != request.Attempt {
-			continue
-		}
-		if i.ends.Sub(now) >= i.ends.Sub(i.created)/2 {
-			return i.token, 0
-		}
-		next = i.try + 1
-	}
-	return "", next
+	usable, _ := lo.Find(p.issued[request.NodeClaimUID], func(i *issue) bool {
+		return i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
+	})
+	return lo.FromPtr(usable).token
 }
 
-func (p *DefaultProvider) create(ctx context.Context, request Request, try int, now time.Time) (*issue, error) {
-	id, ends := identifier(request, try), now.Add(request.TTL)
-	secret := strings.ToLower(rand.Text()[:secretLength])
+func (p *DefaultProvider) create(ctx context.Context, request Request, now time.Time) (*issue, error) {
+	random, ends := strings.ToLower(rand.Text()), now.Add(request.TTL)
+	id, secret := random[:idLength], random[idLength:idLength+secretLength]
 	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
@@ -160,7 +136,7 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, try int, 
 	if err := p.writer.Create(ctx, object); err != nil {
 		return nil, err
 	}
-	return &issue{attempt: request.Attempt, try: try, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
+	return &issue{attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
 }
 
 // Revoke implements Provider. Only the object that was created is deleted, not another one of its name.
@@ -181,15 +157,4 @@ func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error
 		p.mu.Unlock()
 	}
 	return errs
-}
-
-// identifier is the public half of a token. It follows from the attempt, so that however often an attempt is repeated by
-// however many controllers, it never has more than maxTries tokens.
-func identifier(request Request, try int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", request.NodeClaimUID, request.Attempt, try))
-	id := make([]byte, idLength)
-	for i := range id {
-		id[i] = alphabet[int(sum[i])%len(alphabet)]
-	}
-	return string(id)
 }

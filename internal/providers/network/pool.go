@@ -22,7 +22,9 @@ import (
 // PoolNodes returns nodes of BKE's own pools, in the order in which their servers are to be learned from.
 type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
 
-// PoolServer implements Provider.
+// PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For another spec it is that
+// of the status as long as a new node of a pool has it. It is returned with an error where the pools cannot be read, and nil where they are
+// not to be learned from.
 func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
 	if p.pools == nil {
 		return nil, nil //nolint:nilnil // nothing is to be learned

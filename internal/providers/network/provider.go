@@ -53,26 +53,9 @@ type Firewall struct {
 	Name string
 }
 
-// Provider finds what servers are attached to. Answers are cached for a short while; a *lookup.NotFoundError says that
-// something does not exist, any other error that it could not be found out. So does one that what the NodeClass has resolved to is
-// missing or another, until several reads agree.
-type Provider interface {
-	// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms they
-	// are those of status.poolServer, else the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
-	// that the NodeClass has resolved to already, and otherwise an error: whoever creates a network must not give every new
-	// server another interface.
-	Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error)
-	// Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the cloud's default.
-	Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error)
-	// SSHKey returns the name of the key, empty when the NodeClass selects none.
-	SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error)
-	// PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For another spec it
-	// is that of the status as long as a new node of a pool has it. It is returned with an error where the pools cannot be read, and nil where
-	// they are not to be learned from.
-	PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error)
-}
-
-// DefaultProvider chooses from complete lists, which it caches for as long as its cache keeps an entry by default.
+// DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps an entry by default. A
+// *lookup.NotFoundError says that something does not exist, any other error that it could not be found out. So does one that what the
+// NodeClass has resolved to is missing or another, until several reads agree.
 type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
@@ -81,15 +64,15 @@ type DefaultProvider struct {
 	doubts  lookup.Doubts
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be nil: then nothing
 // is learned from their servers.
 func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache, pools PoolNodes) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache, pools: pools}
 }
 
-// Networks implements Provider.
+// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms they are those of
+// status.poolServer, else the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
+// that the NodeClass has resolved to already, and otherwise an error: whoever creates a network must not give every new server another interface.
 func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error) {
 	selectors := lo.Map(nodeClass.Spec.NetworkSelectorTerms, networkSelector)
 	if pool := nodeClass.Status.PoolServer; len(selectors) == 0 && pool != nil {
@@ -204,7 +187,7 @@ func zones(n *gobizfly.VPCNetwork) []string {
 	return all
 }
 
-// Firewalls implements Provider.
+// Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the cloud's default.
 func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error) {
 	pool := lo.FromPtr(nodeClass.Status.PoolServer)
 	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && len(pool.Firewalls) == 0 {
@@ -244,7 +227,7 @@ func ofPool(all []*gobizfly.Firewall, pool v1alpha1.PoolServerStatus) []*gobizfl
 	return listed
 }
 
-// SSHKey implements Provider.
+// SSHKey returns the name of the key, empty when the NodeClass selects none.
 func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error) {
 	name := nodeClass.Spec.SSHKeyName
 	if name == "" {

@@ -34,30 +34,12 @@ const maxShown = 60
 // ErrNotFound says that the ConfigMap which the ProviderConfig names does not exist.
 var ErrNotFound = errors.New("the ConfigMap does not exist")
 
-// Problem is a key that cannot be used.
-type Problem struct {
-	// Key is the key of the ConfigMap; Value what was given, shortened.
-	Key, Value string
-	// Remedy is what is wrong, or what may be used instead, and which value is active meanwhile.
-	Remedy string
-}
-
-// String is for events and conditions.
-func (p Problem) String() string {
-	return fmt.Sprintf("%s=%s is invalid: %s", p.Key, p.Value, p.Remedy)
-}
-
-func problem(key, value, remedy string) Problem {
-	value = lo.Ellipsis(strings.Join(strings.Fields(value), " "), maxShown)
-	return Problem{Key: key, Value: value, Remedy: strings.ReplaceAll(remedy, "\n", "; ")}
-}
-
 // Result is that of one Sync.
 type Result struct {
 	// ConfigMap is the name of the one that was asked for; empty for none.
 	ConfigMap string
-	// Problems are the keys that cannot be used.
-	Problems []Problem
+	// Problems name the keys that cannot be used, with their values, shortened, what may be used instead, and which value is active meanwhile.
+	Problems []string
 	// Changed are the keys whose values became active now.
 	Changed []string
 	// Active are the keys whose values are active, with the text that they were given as.
@@ -66,17 +48,9 @@ type Result struct {
 	Err error
 }
 
-// Options are the dependencies of the provider.
-type Options struct {
-	// Reader reads the ConfigMap by name. It must not be a cache: the Role grants one ConfigMap by name, and a cache would
-	// have to list them all.
-	Reader client.Reader
-	// Settings are the active settings; those at the start are the defaults of the keys.
-	Settings *options.Store
-}
-
 // DefaultProvider keeps the tuning active.
 type DefaultProvider struct {
+	// reader reads the ConfigMap by name. It is no cache: the Role grants one ConfigMap by name, and a cache would have to list them all.
 	reader   client.Reader
 	settings *options.Store
 	start    *options.Options
@@ -87,9 +61,9 @@ type DefaultProvider struct {
 	active map[string]string
 }
 
-// NewDefaultProvider returns a provider with the defaults active.
-func NewDefaultProvider(opts Options) *DefaultProvider {
-	return &DefaultProvider{reader: opts.Reader, settings: opts.Settings, start: opts.Settings.Load()}
+// NewDefaultProvider returns a provider that changes these settings, which are the defaults of the keys. The reader must not be a cache.
+func NewDefaultProvider(reader client.Reader, settings *options.Store) *DefaultProvider {
+	return &DefaultProvider{reader: reader, settings: settings, start: settings.Load()}
 }
 
 // Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be read changes
@@ -187,10 +161,16 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 }
 
 // unknownKeys names the keys that do not exist.
-func unknownKeys(data map[string]string, broken map[string][]byte) []Problem {
+func unknownKeys(data map[string]string, broken map[string][]byte) []string {
 	known := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
 	given := slices.Sorted(maps.Keys(lo.Assign(data, lo.MapValues(broken, func([]byte, string) string { return "" }))))
-	return lo.Map(lo.Without(given, known...), func(name string, _ int) Problem {
+	return lo.Map(lo.Without(given, known...), func(name string, _ int) string {
 		return problem(name, data[name], "there is no such key, use one of "+strings.Join(known, ", "))
 	})
+}
+
+// problem is for events and conditions.
+func problem(key, value, remedy string) string {
+	value = lo.Ellipsis(strings.Join(strings.Fields(value), " "), maxShown)
+	return fmt.Sprintf("%s=%s is invalid: %s", key, value, strings.ReplaceAll(remedy, "\n", "; "))
 }

@@ -40,7 +40,7 @@ func Unlimited(config *bizfly.Config) {
 
 // Catalog returns the catalog of the sandbox, which has been read.
 func Catalog(ctx context.Context, sandbox *cloud.Sandbox, client *bizfly.Client, changes ...func(*catalog.Config)) *catalog.DefaultProvider {
-	config := catalog.Config{Region: sandbox.Credentials().Region}
+	config := catalog.Config{}
 	for _, change := range changes {
 		change(&config)
 	}

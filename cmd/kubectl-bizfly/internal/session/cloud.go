@@ -190,7 +190,7 @@ func (s *Session) tune(ctx context.Context, settings *options.Store) {
 	if s.Cluster == nil || s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object) != nil {
 		return
 	}
-	result := tuning.NewDefaultProvider(tuning.Options{Reader: s.Cluster, Settings: settings}).Sync(ctx, object)
+	result := tuning.NewDefaultProvider(s.Cluster, settings).Sync(ctx, object)
 	if result.Err != nil {
 		s.Note("the tuning was not read, so the values of the ProviderConfig's status apply: %s", result.Err)
 	}

@@ -51,7 +51,7 @@ type Controller struct {
 	clock      clock.Clock
 	catalog    catalog.Provider
 	images     *image.DefaultProvider
-	networks   network.Provider
+	networks   *network.DefaultProvider
 	bootstraps *bootstrap.DefaultProvider
 	flavors    flavor.Provider
 }
@@ -59,7 +59,8 @@ type Controller struct {
 // NewController returns the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
-	catalog catalog.Provider, images *image.DefaultProvider, networks network.Provider, bootstraps *bootstrap.DefaultProvider, flavors flavor.Provider,
+	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider, bootstraps *bootstrap.DefaultProvider,
+	flavors flavor.Provider,
 ) *Controller {
 	return &Controller{
 		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,

@@ -1,0 +1,128 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bizfly
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+)
+
+const (
+	catalogPath = "/api/auth/service"
+
+	serviceServers     = "cloud_server"
+	serviceKubernetes  = "kubernetes_engine"
+	serviceAutoScaling = "auto_scaling"
+	serviceAccount     = "bizfly_account"
+)
+
+// serviceCatalog is where the services of our region are, and thereby which URLs a token may be sent to.
+type serviceCatalog struct {
+	endpoint *url.URL
+	region   string
+	services map[string]*url.URL
+	// elsewhere are the regions that have a service which ours lacks, for messages.
+	elsewhere map[string][]string
+	// rejected says why an entry was not taken, by service.
+	rejected map[string]string
+}
+
+func (c *connection) readServices(ctx context.Context) (none fetched[*serviceCatalog], err error) {
+	var document gobizfly.ServiceList
+	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
+		return none, prefixed("service catalog", typed(err))
+	}
+	result, err := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
+	if err != nil {
+		return none, err
+	}
+	now, life := c.config.Clock.Now(), c.config.CatalogTTL
+	return fetched[*serviceCatalog]{value: result, refreshAt: now.Add(life), expiresAt: now.Add(max(ttl.MaxServiceCatalog, life))}, nil
+}
+
+func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {
+	entries = lo.Filter(entries, func(entry *gobizfly.Service, _ int) bool { return entry != nil && entry.CanonicalName != "" })
+	if len(entries) == 0 {
+		return nil, &APIError{Class: ClassOutage, Message: "service catalog: it is empty"}
+	}
+	c := &serviceCatalog{
+		endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{},
+	}
+	// An entry without a region serves all of them, after those of our own.
+	for _, global := range []bool{false, true} {
+		for _, entry := range entries {
+			switch long, err := ParseRegion(entry.Region); {
+			case global != (entry.Region == ""):
+			case !global && (err != nil || long != region):
+				c.elsewhere[entry.CanonicalName] = append(c.elsewhere[entry.CanonicalName], entry.Region)
+			default:
+				c.add(entry)
+			}
+		}
+	}
+	return c, nil
+}
+
+func (c *serviceCatalog) add(entry *gobizfly.Service) {
+	if _, ok := c.services[entry.CanonicalName]; ok {
+		return
+	}
+	target, reason := c.accept(entry.ServiceURL)
+	if reason != "" {
+		c.rejected[entry.CanonicalName] = reason
+		return
+	}
+	c.services[entry.CanonicalName] = target
+}
+
+// accept checks where an entry would send the token. Another host than the endpoint's is good enough because the
+// endpoint that got the credentials names it, and only with TLS. The production hosts, which gobizfly falls back to,
+// belong to no other endpoint: a sandbox that names them has copied a real catalog.
+func (c *serviceCatalog) accept(raw string) (*url.URL, string) {
+	target, err := url.Parse(raw)
+	if err != nil || target.Host == "" || target.User != nil || target.RawQuery != "" || target.Fragment != "" {
+		return nil, "its URL cannot be used"
+	}
+	sameHost := strings.EqualFold(target.Host, c.endpoint.Host)
+	switch {
+	case target.Scheme == "https":
+	case target.Scheme == "http" && sameHost && c.endpoint.Scheme == "http":
+	default:
+		return nil, fmt.Sprintf("host %s without TLS", target.Host)
+	}
+	if inDomain(target.Hostname()) && !inDomain(c.endpoint.Hostname()) {
+		return nil, fmt.Sprintf("production host %s in the catalog of %s", target.Host, c.endpoint.Host)
+	}
+	target.Path, target.RawPath = path.Clean("/"+target.Path), ""
+	return target, ""
+}
+
+func inDomain(host string) bool {
+	host = strings.ToLower(host)
+	return host == defaultDomain || strings.HasSuffix(host, "."+defaultDomain)
+}
+
+// require returns the base of a service, or the error that keeps gobizfly from falling back to its production host.
+func (c *serviceCatalog) require(service string) (*url.URL, error) {
+	if target, ok := c.services[service]; ok {
+		return target, nil
+	}
+	if reason, ok := c.rejected[service]; ok {
+		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s",
+			c.endpoint.Host, service, c.region, reason)
+	}
+	only := ""
+	if others := lo.Uniq(c.elsewhere[service]); len(others) > 0 {
+		only = ", only in " + strings.Join(others, ", ")
+	}
+	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s%s", c.endpoint.Host, service, c.region, only)
+}
