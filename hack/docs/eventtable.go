@@ -56,7 +56,7 @@ var eventDocs = []eventDoc{
 	{events.ReasonLaunchNotSent, true, kindNodeClaim,
 		"The create request waited for its turn until core's launch timeout was near: rate limit, no connection, or a busy API server. No " +
 			"server exists; the NodeClaim is replaced.",
-		"Nothing in a burst; else check the API, or raise `LAUNCH_TIMEOUT` or the rate limits."},
+		"Unless it is a burst, check the API, or raise `LAUNCH_TIMEOUT` or the rate limits."},
 	{events.ReasonLaunchSlow, true, kindNodeClaim,
 		"The server has been in BUILD for five minutes.",
 		"Wait; after 15 minutes the NodeClaim is replaced."},
@@ -124,7 +124,7 @@ var eventDocs = []eventDoc{
 	{events.ReasonNodeSmallerThanPlanned, true, kindNodeClaim,
 		"The node offers pods noticeably less than planned. From the second such node on Karpenter plans with it, though with no less than " +
 			"a third of the estimate.",
-		"Nothing, or set [`spec.kubelet`](bootstrap.md#the-kubelets-settings) to plan with it at once."},
+		"Set [`spec.kubelet`](bootstrap.md#the-kubelets-settings) to plan with it at once."},
 	{events.ReasonServerHeld, true, kindNodeClaim,
 		"The server was launched for another NodeClaim, as after a restore from a backup. It is kept, and deleted with this NodeClaim.",
 		"Unless NodeClaims were restored, delete the NodeClaim."},

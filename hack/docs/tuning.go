@@ -61,7 +61,8 @@ spec:
 `
 
 const tuningDetails = `
-Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `). Durations are written like ` + "`90s`" + ` or ` + "`1h30m`" + `.
+Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `). Durations are
+written like ` + "`90s`" + ` or ` + "`1h30m`" + `.
 
 ` + "`flavorOverrides`" + ` has, by the flavor's name, what BizFly Cloud leaves out or reports wrongly. Nodes keep the labels that they were launched with.
 

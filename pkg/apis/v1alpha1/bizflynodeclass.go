@@ -93,7 +93,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
 	// ImageSelectorTerms are tried in order; the first that matches gives the image. A term with an alias must be the only one. A
-	// change to another image replaces nodes, and so does a newer image.
+	// change that leads to another image replaces nodes, and so does a newer image.
 	// +kubebuilder:default={{alias: "bke@latest"}}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -162,9 +162,9 @@ type BizflyNodeClassSpec struct {
 	// .JoinToken. It needs the chart's value joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
-	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node, and a
-	// change replaces nodes. In BKE mode nothing of it is sent to the server: set here what the worker image reserves, if nodes
-	// offer pods less than estimated. A change then concerns new nodes only.
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. In BKE
+	// mode nothing of it is sent to the server: set here what the worker image reserves, if nodes offer pods less than estimated. A
+	// change replaces nodes in Custom mode, and in BKE mode it concerns new nodes only.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
 	// PlacementStrategy chooses among the cheapest available offerings: Balanced prefers those that failed least and start fastest,
