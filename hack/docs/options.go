@@ -66,13 +66,12 @@ func optionsPage() (string, error) {
 	b.WriteString(tuningIntroduction)
 	tuningTable(&b)
 	b.WriteString(tuningDetails)
-	b.WriteString("\n## Of Karpenter\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each.\n\n" +
-		"| variable | default |\n| --- | --- |\n")
+	b.WriteString("\n## Of Karpenter\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each; these are the defaults:\n\n")
 	for _, o := range cores {
 		if o.flag != strings.ReplaceAll(strings.ToLower(o.variable), "_", "-") {
 			return "", fmt.Errorf("the flag of %s is %s: list both", o.variable, o.flag)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", o.variable, defaultValue(o))
+		fmt.Fprintf(&b, "- `%s=%s`\n", o.variable, o.value)
 	}
 	return b.String(), nil
 }

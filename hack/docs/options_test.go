@@ -17,7 +17,7 @@ var _ = Describe("The page of options", func() {
 		for _, text := range []string{
 			"| `LAUNCH_TIMEOUT` | `3m` |", "| `CREATE_PROVIDER_CONFIG` | `true` |", "| `BIZFLY_CLOUD_REGION_LABEL`, `--region-label` | - |",
 			"| `CLUSTER_NAME` | - |", "| `BKE_CLUSTER_TOKEN` |",
-			"| `BATCH_IDLE_DURATION` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `false` |",
+			"- `BATCH_IDLE_DURATION=1s`\n", "- `DISABLE_LEADER_ELECTION=false`\n",
 		} {
 			Expect(page).To(ContainSubstring(text))
 		}

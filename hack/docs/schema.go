@@ -165,7 +165,7 @@ func describe(name string, field schema) string {
 	}
 	switch {
 	case field.Minimum != nil && field.Maximum != nil:
-		text += fmt.Sprintf(" %v to %v.", *field.Minimum, *field.Maximum)
+		text += fmt.Sprintf(" From %v to %v.", *field.Minimum, *field.Maximum)
 	case field.Minimum != nil:
 		text += fmt.Sprintf(" At least %v.", *field.Minimum)
 	case field.Maximum != nil:

@@ -78,8 +78,8 @@ const (
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
-	// Zones are those in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the region in which the
-	// networks exist. A change concerns new nodes only.
+	// Zones are the zones in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the region in
+	// which the networks exist. A change concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1

@@ -59,7 +59,8 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
-	// EvictionHard is below what the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a percentage.
+	// EvictionHard is the thresholds below which the kubelet evicts pods: memory.available and nodefs.available, each a quantity or
+	// a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
@@ -121,7 +122,7 @@ type RootDisk struct {
 	// Medium selects the volume type by the server's category and zone. Default: SSD, unless volumeType is set.
 	// +optional
 	Medium DiskMedium `json:"medium,omitempty"`
-	// VolumeType is a volume type, for example PREMIUM-SSD1. It belongs to one category: only flavors of that are used then.
+	// VolumeType is a volume type, for example PREMIUM-SSD1. Only flavors of its category are used then.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -141,7 +142,7 @@ type DataDisk struct {
 	// Medium selects the volume type by the server's category and zone. Default: SSD, unless volumeType is set.
 	// +optional
 	Medium DiskMedium `json:"medium,omitempty"`
-	// VolumeType is a volume type, for example PREMIUM-HDD1. It belongs to one category: only flavors of that are used then.
+	// VolumeType is a volume type, for example PREMIUM-HDD1. Only flavors of its category are used then.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -165,7 +166,7 @@ type ImageSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is that of a custom image of the project, with * for any characters, for example "worker-*"; the newest is used.
+	// Name is the name of a custom image of the project, with * for any characters, for example "worker-*"; the newest is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -181,12 +182,12 @@ type ImageSelectorTerm struct {
 // SnapshotSelector selects a volume snapshot by its id or by its name.
 // +kubebuilder:validation:XValidation:message="set exactly one of snapshot.id and snapshot.name",rule="has(self.id) != has(self.name)"
 type SnapshotSelector struct {
-	// ID is that of a snapshot.
+	// ID is the id of a snapshot.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is that of a snapshot, with * for any characters, for example "golden-*"; the newest is used.
+	// Name is the name of a snapshot, with * for any characters, for example "golden-*"; the newest is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -196,7 +197,7 @@ type SnapshotSelector struct {
 // FlavorSelectorTerm selects flavors; the fields that are set must all match.
 // +kubebuilder:validation:XValidation:message="set at least one of name, category and generation",rule="has(self.name) || has(self.category) || has(self.generation)"
 type FlavorSelectorTerm struct {
-	// Name is that of flavors, with * for any characters, for example "nix.*" or "4c_8g_dedicated".
+	// Name is the name of flavors, with * for any characters, for example "nix.*" or "4c_8g_dedicated".
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:message="name must be made of letters, digits, - _ . and *, for example nix.*",rule="self.matches('^[A-Za-z0-9_.*-]+$')"
 	// +optional

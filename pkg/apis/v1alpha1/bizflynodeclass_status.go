@@ -45,7 +45,7 @@ var AdvisoryConditionTypes = []string{
 	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeBillingPlanSuitable,
 }
 
-// ReasonNotApplicable is the reason of a condition that is True because what it reports does not apply to the NodeClass.
+// ReasonNotApplicable says that what the condition reports does not apply.
 const ReasonNotApplicable = "NotApplicable"
 
 // BizflyNodeClassStatus is what the spec resolves to in the cloud at the moment.
@@ -53,7 +53,7 @@ type BizflyNodeClassStatus struct {
 	// Summary is what the columns of kubectl get show.
 	// +optional
 	Summary *NodeClassSummary `json:"summary,omitempty"`
-	// Zones are those in which servers may be launched, also while nothing is available there.
+	// Zones are the zones in which servers may be launched, also while nothing is available there.
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// Images are the images that new servers boot.
@@ -63,7 +63,7 @@ type BizflyNodeClassStatus struct {
 	// Networks are the VPC networks of servers, in the order of the ports.
 	// +optional
 	Networks []NetworkStatus `json:"networks,omitempty"`
-	// Firewalls are those that are attached to servers.
+	// Firewalls are the firewalls of servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
 	// PoolServer is what a server of BKE's own pools has, for new servers where the spec selects no network, no firewall or no
@@ -83,7 +83,7 @@ type BizflyNodeClassStatus struct {
 	// UserDataHash is the hash of the user data templates; empty without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
-	// KubernetesVersion is that of a BKE worker image, for example v1.35.4; empty for other images.
+	// KubernetesVersion is the version of a BKE worker image, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
@@ -93,10 +93,10 @@ type BizflyNodeClassStatus struct {
 
 // NodeClassSummary is what the columns of kubectl get show, each as one text.
 type NodeClassSummary struct {
-	// Reason is why the NodeClass is not ready; empty while it is.
+	// Reason is why it is not ready; empty while it is.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Zones are those of servers, separated by commas.
+	// Zones are the zones, separated by commas.
 	// +optional
 	Zones string `json:"zones,omitempty"`
 	// Networks are the names of the networks, separated by commas.
