@@ -35,7 +35,7 @@ Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samp
 
 The script of the worker image reads the cluster's id, its join token and the endpoints from the server's metadata. With the recommended chart value
 BTbke.discoverFromPoolBT, the controller learns them from the servers of up to three nodes of BKE's own pools (label BTbke.bizflycloud.vn/node-idBT).
-Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and BTBKE_CLUSTER_TOKENBT.
+Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and the key BTbke_cluster_tokenBT of the Secret.
 
 What is learned must agree among the servers, with what is set, and with what the Kubernetes Engine reports. The condition BTBootstrapReadyBT names it and
 its source. If no server has the join token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is

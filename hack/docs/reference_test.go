@@ -32,7 +32,7 @@ var _ = Describe("The reference of the API", func() {
 			"| `billingPlan` | `OnDemand`, `SavingPlan` |",
 			"| `snapshot.name` | string |", "| `joinToken.ttl` | string |", "### ProviderConfig: spec.rateLimits\n", "| `create.burst` | integer |",
 			"| `delete` | object | For deletions. Fields: as of `create`. |", " Rule: set exactly one of snapshot.id and snapshot.name. |",
-			"| `name` (required) | string |", "| `images[].id` (required) | string |", "- `CloudUnavailable`: ",
+			"| `name` (required) | string |", "| `networks` | list of object: `id`, `name` |", "- `CloudUnavailable`: ",
 			"| `DisksReady` |", "`RootDiskTooSmall`<br>", "`NothingLaunchable`<br>", "`UserDataInvalid`<br>", "`AwaitingZones`: ",
 			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
 			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `bizfly-karpenter-cluster-uid` |",
@@ -66,7 +66,7 @@ var _ = Describe("The reference of the API", func() {
 			writeKind(part, crd)
 			Expect(fields).NotTo(BeEmpty(), crd.Name)
 			for _, field := range fields {
-				Expect(part.String()).To(MatchRegexp("(?m)^\\| `([A-Za-z0-9.\\[\\]]+\\.)?"+field+"`( \\(required\\))? \\|"), crd.Name)
+				Expect(part.String()).To(MatchRegexp("(?m)^\\| (`([A-Za-z0-9.\\[\\]]+\\.)?"+field+"`( \\(required\\))? \\||.*object: .*`"+field+"`)"), crd.Name)
 			}
 			for _, message := range messages {
 				Expect(part.String()).To(ContainSubstring(strings.ReplaceAll(message, "|", "\\|")))

@@ -66,8 +66,13 @@ func writeRows(page *strings.Builder, kind, path, prefix string, object schema, 
 		field := object.Properties[name]
 		at := path + "." + prefix + name
 		inner, suffix := nested(field)
-		expand := len(inner.Properties) > 0 && !slices.Contains(kubernetesTypes, at) && (deep || len(inner.Properties) == 1)
-		text := describe(name, field)
+		// What the controller writes needs no more than the names of the fields.
+		status := path == "status" && len(inner.Properties) > 0 && !slices.Contains(kubernetesTypes, at)
+		expand := len(inner.Properties) > 0 && !status && !slices.Contains(kubernetesTypes, at) && (deep || len(inner.Properties) == 1)
+		text, kindOf := describe(name, field), typeOf(kind, at, field, deep || expand)
+		if status {
+			kindOf += ": " + strings.Join(lo.Map(slices.Sorted(maps.Keys(inner.Properties)), code), ", ")
+		}
 		if expand {
 			for _, rule := range inner.XValidations {
 				text += " Rule: " + strings.TrimSuffix(rule.Message, ".") + "."
@@ -82,7 +87,7 @@ func writeRows(page *strings.Builder, kind, path, prefix string, object schema, 
 			}
 		}
 		fmt.Fprintf(page, "| `%s`%s | %s | %s |\n", prefix+name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
-			cell(typeOf(kind, at, field, deep || expand)), cell(text))
+			cell(kindOf), cell(text))
 		if expand {
 			writeRows(page, kind, path, prefix+name+suffix+".", *inner, deep, shown)
 		}

@@ -378,15 +378,14 @@ var table = []*Setting{
 	},
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-		Doc: "The price table, in the form of [table.yaml](../../internal/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
-			"and how to correct it from an invoice. All other numbers stay those of the built-in table.",
+		Doc:   "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): [prices](../concepts/pricing.md).",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{
 		Key: "flavorOverrides", Unit: "YAML, by flavor",
 		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d",
 			maxGPUs),
-		Doc:   "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
+		Doc:   "What the cloud leaves out or reports wrongly.",
 		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
 	},
 }
