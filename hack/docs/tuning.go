@@ -64,7 +64,7 @@ const tuningDetails = `
 Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `). Durations are
 written like ` + "`90s`" + ` or ` + "`1h30m`" + `.
 
-` + "`flavorOverrides`" + ` has, by the flavor's name, what BizFly Cloud leaves out or reports wrongly. With ` + "`hidden`" + ` no more servers are launched, and
-nodes are neither drifted nor drained. ` + "`category`" + ` decides how servers are launched and priced. The other fields are for labels and price;
+` + "`flavorOverrides`" + ` has, by the flavor's name, what BizFly Cloud leaves out or reports wrongly. With ` + "`hidden`" + ` no more servers are
+launched, and nodes are neither drifted nor drained. ` + "`category`" + ` decides how servers are launched and priced. The other fields are for labels and price;
 ` + "`gpuCount: 0`" + ` means none. Nodes keep the labels that they were launched with.
 `
