@@ -154,7 +154,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials. A change replaces
+	// UserDataFrom is user data from a Secret of the controller's namespace, for templates that hold credentials. A change replaces
 	// nodes, also one of the Secret's content.
 	// +optional
 	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`

@@ -47,13 +47,13 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	PodsPerCore *int32 `json:"podsPerCore,omitempty"`
-	// SystemReserved is for the operating system: cpu, memory and ephemeral-storage.
+	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
 	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
-	// KubeReserved is for the kubelet and the container runtime: cpu, memory and ephemeral-storage.
+	// KubeReserved is what the kubelet keeps for itself and the container runtime: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
 	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
@@ -66,14 +66,14 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft is the same after evictionSoftGracePeriod. Where it is higher than evictionHard, the scheduler computes with it,
-	// so that pods are not placed only to be evicted.
+	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. Where it is higher than evictionHard, the scheduler computes
+	// with it, so that pods are not placed only to be evicted.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionSoft map[string]string `json:"evictionSoft,omitempty"`
-	// EvictionSoftGracePeriod is how long each threshold must hold, for example "1m30s".
+	// EvictionSoftGracePeriod is how long each threshold of evictionSoft must hold, for example "1m30s".
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoftGracePeriod are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoftGracePeriod values must be durations, for example 1m30s",rule="self.all(x, self[x].matches('^([0-9]+(s|m|h))+$'))"
 	// +kubebuilder:validation:MaxProperties=2
@@ -98,7 +98,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
-	// ImageGCLowThresholdPercent is the disk usage down to which it does. Default: 80.
+	// ImageGCLowThresholdPercent is the disk usage down to which the kubelet deletes unused images. Default: 80.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +optional
