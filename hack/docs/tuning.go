@@ -65,6 +65,6 @@ Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent:
 written like ` + "`90s`" + ` or ` + "`1h30m`" + `.
 
 ` + "`flavorOverrides`" + ` has, by the flavor's name, what BizFly Cloud leaves out or reports wrongly. With ` + "`hidden`" + ` no more servers are
-launched, and nodes are neither drifted nor drained. ` + "`category`" + ` decides how servers are launched and priced. The other fields are for labels and price;
-` + "`gpuCount: 0`" + ` means none. Nodes keep the labels that they were launched with.
+launched, and nodes are neither drifted nor drained. ` + "`category`" + ` decides how servers are launched and priced. The other fields are for
+labels and price; ` + "`gpuCount: 0`" + ` means none. Nodes keep the labels that they were launched with.
 `
