@@ -26,7 +26,7 @@ the flavors and prices of your own project, run ` + "`kubectl bizfly flavors`" +
 
 Prices are estimates, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has
 720 hours. The source is that of the least certain number in the price: ` + "`published`" + ` by BizFly Cloud, ` + "`derived`" + ` from published numbers, or
-` + "`assumed`" + ` by this project. [Prices](../concepts/pricing.md) has each number with its document, and the formula.
+` + "`assumed`" + ` by this project. [Prices](../concepts/pricing.md) has the formula.
 
 | flavor | category | vCPU | memory | GPU | VND per hour | VND per month | saving plan, per hour | source |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
