@@ -23,7 +23,7 @@ const flavorsIntroduction = `# Flavors
 Look up the estimated price of each flavor that public sources name for the region HN. ` + "`kubectl bizfly flavors`" + ` shows those of your project.
 
 Prices are in VND, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has 720 hours. Where no
-source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pricing.md) has each number with its document, and the formula.
+source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pricing.md) has the formula.
 
 | flavor | category | vCPU, memory, GPU | per hour | per month | saving plan, per hour |
 | --- | --- | --- | --- | --- | --- |

@@ -52,7 +52,7 @@ func serverTypesOfFlavors(context.Context) (func(*Snapshot) bool, error) {
 // volumeTypesOfVolumes returns the volume types of the volumes that the project has, and of the pools of the BKE cluster.
 func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snapshot) bool, error) {
 	volumes, err := p.api.ListVolumes(ctx)
-	if id := p.clusterID(); id != "" {
+	if id := p.clusterID(ctx); id != "" {
 		cluster, clusterErr := p.api.GetCluster(ctx, id)
 		for _, pool := range lo.FromPtr(cluster).WorkerPools {
 			volumes = append(volumes, &gobizfly.Volume{VolumeType: pool.VolumeType, Category: pool.ProfileType, AvailabilityZone: pool.AvailabilityZone})
