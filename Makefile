@@ -361,7 +361,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields flavors metrics options tuning)
+DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields flavors metrics options)
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates

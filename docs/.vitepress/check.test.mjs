@@ -27,13 +27,13 @@ const replaceIn = (path, from, to) => {
 };
 
 for (const [fault, message, change] of [
-  ["a link to a file that does not exist", /nowhere\.md does not exist/, (dir) => appendFileSync(join(dir, "operate/sizing.md"), "\n[x](nowhere.md)\n")],
-  ["a link to a heading that does not exist", /no heading for/, (dir) => appendFileSync(join(dir, "operate/sizing.md"), "\n[x](security.md#nowhere)\n")],
+  ["a link to a file that does not exist", /nowhere\.md does not exist/, (dir) => appendFileSync(join(dir, "operate/monitoring.md"), "\n[x](nowhere.md)\n")],
+  ["a link to a heading that does not exist", /no heading for/, (dir) => appendFileSync(join(dir, "operate/monitoring.md"), "\n[x](security.md#nowhere)\n")],
   ["a page that the sidebar does not list", /the sidebar does not list it/, (dir) => writeFileSync(join(dir, "operate/new.md"), "# A page\n")],
   ["a sidebar that lists a page that does not exist", /does not exist/, (dir) => rmSync(join(dir, "how-to/workloads.md"))],
   ["an image that no page shows", /no page shows it/, (dir) => writeFileSync(join(dir, "images/unused.svg"), "<svg/>")],
   ["an owner that has moved", /internal\/moved does not exist/, (dir) => appendFileSync(join(dir, "contribute/documentation.md"), "| `internal/moved` | |\n")],
-  ["a warning without a symptom", /no row for the warning/, (dir) => replaceIn(join(dir, "operate/troubleshooting.md"), "`ImageUnsuitable`", "`Other`")],
+  ["a reason that does not exist", /CatalogUnready is no reason/, (dir) => replaceIn(join(dir, "operate/troubleshooting.md"), "`CatalogNotReady`", "`CatalogUnready`")],
 ]) {
   test(`should fail for ${fault}`, () => {
     const { status, stderr } = check(change);

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// compatibilityPage says which versions belong together, from the files that decide it.
+// The table of versions is between these lines of its page; the rest of the page is written by hand.
+const (
+	versionsBegin = "<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n"
+	versionsEnd   = "<!-- The end of what make generate writes. -->"
+)
+
+// compatibilityPage is the page with the versions that belong together, from the files that decide it.
 func compatibilityPage() (string, error) {
 	root, err := repository()
 	if err != nil {
@@ -56,12 +63,15 @@ func compatibilityPage() (string, error) {
 	if _, err = version.ParseGeneric(tested); err != nil {
 		return "", fmt.Errorf("reading the version of the tests' control plane: %w", err)
 	}
-	var page strings.Builder
-	page.WriteString("# Compatibility\n\n<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n\n" +
-		"See here which versions of Karpenter, Kubernetes and Go this version works with. What a version number means is in [releases](../contribute/release.md), " +
-		"faults of these versions are in [known issues](known-issues.md).\n\n| | |\n| --- | --- |\n")
+	var table strings.Builder
+	table.WriteString("\n| | |\n| --- | --- |\n")
 	for _, row := range rows {
-		fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
+		fmt.Fprintf(&table, "| %s | %s |\n", row[0], row[1])
 	}
-	return page.String(), nil
+	before, rest, found := strings.Cut(read("docs", "reference", "compatibility.md"), versionsBegin)
+	_, after, ends := strings.Cut(rest, versionsEnd)
+	if err != nil || !found || !ends {
+		return "", errors.Join(err, errors.New("docs/reference/compatibility.md has no place for the table of versions"))
+	}
+	return before + versionsBegin + table.String() + "\n" + versionsEnd + after, nil
 }

@@ -14,21 +14,18 @@ const eventsIntroduction = `# Events
 
 <!-- Written by make generate. -->
 
-Every decision about a node is reported as an event on the object that it is about, with a reason that does not change
-between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node, and
-` + "`kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp`" + ` all of them.
-
-The same event about the same object is published at most every two minutes, some of them less often. The log has one line
-for each launch and each removal beside: [monitoring](../operate/monitoring.md).
+Look up the reason of an event. Reasons do not change between versions. ` + "`kubectl describe nodeclaim`" + ` shows the events of one node,
+` + "`kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp`" + ` all.
+An event about an object is repeated every two minutes at most. Those without *normal* are warnings.
 `
 
 const coreEventsIntroduction = `
 ## Karpenter's own
 
-Karpenter itself reports the rest of a node's life. Its most important events:
+The most important ones:
 
-| reason | type | object | what it means | what to do |
-| --- | --- | --- | --- | --- |
+| reason | object | meaning, and what to do |
+| --- | --- | --- |
 `
 
 // eventsPage is the page of everything that is published as an event.
@@ -39,7 +36,7 @@ func eventsPage() (string, error) {
 	byObject := lo.GroupBy(eventDocs, object)
 	// As they are first needed in a node's life: lo.UniqMap would give them in any order.
 	for _, first := range lo.UniqBy(eventDocs, object) {
-		page.WriteString("\n## On " + first.Object + "\n\n| reason | type | what it means | what to do |\n| --- | --- | --- | --- |\n")
+		page.WriteString("\n## On " + first.Object + "\n\n| reason | meaning, and what to do |\n| --- | --- |\n")
 		for _, d := range byObject[first.Object] {
 			page.WriteString(eventRow(d, ""))
 		}
@@ -54,5 +51,8 @@ func eventsPage() (string, error) {
 // eventRow is the row of an event, with the object that it is about where the table has them.
 func eventRow(d eventDoc, object string) string {
 	reasons := strings.Join(lo.Map(strings.Split(d.Reason, ", "), code), ", ")
-	return fmt.Sprintf("| %s | %s%s | %s | %s |\n", reasons, lo.Ternary(d.Warning, "Warning", "Normal"), object, d.Meaning, d.Remedy)
+	if !d.Warning {
+		reasons += ", *normal*"
+	}
+	return fmt.Sprintf("| %s%s | %s |\n", reasons, object, strings.TrimSpace(d.Meaning+" "+lo.Ternary(d.Remedy == nothing, "", d.Remedy)))
 }

@@ -20,16 +20,13 @@ const flavorsIntroduction = `# Flavors
 
 <!-- Written by make generate from internal/pricing/table.yaml and the sandbox's catalog. -->
 
-Look up here what this provider's built-in price table makes of each flavor of the region HN. The flavors are those of the
-[sandbox](../contribute/sandbox.md), whose names and sizes were read in public sources; the controller takes yours from the API. To see
-the flavors and prices of your own project, run ` + "`kubectl bizfly flavors`" + `.
+Look up the estimated price of each flavor that public sources name for the region HN. ` + "`kubectl bizfly flavors`" + ` shows those of your project.
 
-Prices are estimates, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has
-720 hours. The source is that of the least certain number in the price: ` + "`published`" + ` by BizFly Cloud, ` + "`derived`" + ` from published numbers, or
-` + "`assumed`" + ` by this project. [Prices](../concepts/pricing.md) has each number with its document, and the formula.
+Prices are in VND, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has 720 hours. Where no
+source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pricing.md) has the formula.
 
-| flavor | category | vCPU | memory | GPU | VND per hour | VND per month | saving plan, per hour | source |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| flavor | category | vCPU, memory, GPU | per hour | per month | saving plan, per hour |
+| --- | --- | --- | --- | --- | --- |
 `
 
 // flavorsPage lists the flavors that are known, with their prices and where these come from.
@@ -64,9 +61,9 @@ func flavorsPage() (string, error) {
 		gpu := ""
 		if f.GPU != nil && f.GPU.Count > 0 {
 			item.GPUName, item.GPUCount = strings.ReplaceAll(f.GPU.Name, " ", "-"), f.GPU.Count
-			gpu = fmt.Sprintf("%d x %s", f.GPU.Count, f.GPU.Name)
+			gpu = fmt.Sprintf(", %d x %s", f.GPU.Count, f.GPU.Name)
 		}
-		row := []string{item.Category, fmt.Sprint(f.VCPUs), fmt.Sprintf("%d GiB", f.RAM/1024), gpu}
+		row := []string{item.Category, fmt.Sprintf("%d, %d GiB%s", f.VCPUs, f.RAM/1024, gpu)}
 		hourly, known := prices.Price(item)
 		if !known {
 			return "", fmt.Errorf("pricing the flavor %s: no price", f.Name)
@@ -76,7 +73,10 @@ func flavorsPage() (string, error) {
 		row = append(row, lo.Ternary(sold(cloud.PlanOnDemand), thousands(hourly), ""), lo.Ternary(sold(cloud.PlanOnDemand), thousands(hourly*720), ""))
 		item.BillingPlan = v1alpha1.BillingPlanSavingPlan
 		saving, _ := prices.Price(item)
-		row = append(row, lo.Ternary(sold(cloud.PlanSaving), thousands(saving), ""), string(prices.Source(item)))
+		row = append(row, lo.Ternary(sold(cloud.PlanSaving), thousands(saving), ""))
+		if source := prices.Source(item); source != pricing.SourceAssumed {
+			row[0] += " (`" + string(source) + "`)"
+		}
 		if alike := strings.Join(row, " | "); alike != shown {
 			write()
 			names, shown = nil, alike

@@ -21,7 +21,6 @@ var pages = map[string]func() (string, error){
 	"reference/metrics":       metricsPage,
 	"reference/options":       optionsPage,
 	"reference/fields":        referencePage,
-	"reference/tuning":        tuningPage,
 }
 
 func main() {

@@ -32,41 +32,35 @@ const (
 	sharedPrefix = "karpenter_cloudprovider_instance_type_"
 )
 
-// labels say what a label holds, by its name or, where that differs, by metric and name. A metric with a label that is
-// not here is an error, so that none goes undocumented.
+// labels say what a label holds, by its name or, where that differs, by metric and name; nothing where its name or the help of its metrics
+// does. A metric with a label that is not here is an error, so that none goes undocumented.
 var labels = map[string]string{
 	"route":         "path of the request with its ids replaced, such as `/servers/{id}`",
-	"method":        "HTTP method",
-	"status":        "HTTP status, `0` where there was no answer",
+	"method":        "",
+	"status":        "HTTP status, `0` without an answer",
 	"class":         "queue of the call: `delete`, `read`, `create` or `leave` (of BKE)",
 	"part":          "what was read, such as `flavors`",
-	"flavor":        "flavor, the value of `node.kubernetes.io/instance-type`",
-	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
-	"nodeclass":     "name of the BizflyNodeClass",
-	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
-	"source": "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` " +
-		"([prices](../concepts/pricing.md))",
+	"flavor":        "",
+	"zone":          "",
+	"nodeclass":     "",
+	"instance_type": "the flavor",
+	"source":        "the least certain number of the price: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
-	"nodepool":      "name of the NodePool",
-	"billing_plan":  "billing plan of the server, such as `on_demand`",
-	"image":         "id of the image",
-	"category":      "category of flavors and disks, such as `premium`",
-	"generation":    "generation of the hardware",
-	"volume_type":   "volume type",
-	"version":       "version of this provider",
-	"commit":        "commit that it was built from, `unknown` where the build does not set it",
-	"goversion":     "version of Go that it was built with",
-	"change":        "what was changed on a running server: `network_plan` or `firewalls`",
-	"reason":        "why, in one word, as in the events and conditions",
+	"nodepool":      "",
+	"billing_plan":  "such as `on_demand`",
+	"image":         "the id",
+	"category":      "such as `premium`",
+	"generation":    "",
+	"volume_type":   "",
+	"version":       "",
+	"commit":        "`unknown` where the build does not set it",
+	"goversion":     "",
+	"change":        "",
+	"reason":        "as in the events and conditions",
+	"outcome":       "",
 
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the " +
-		"error: " +
-		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
-	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
-	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `rejected`, `failed` or `unknown`",
-	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
-	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
-	"karpenter_bizfly_instance_reboots_total/outcome":        "`accepted`, `error`, or `unknown` where the answer was lost",
+		"error: `Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
 }
 
 // metric is what is known of one metric.
@@ -79,20 +73,17 @@ const metricsIntroduction = `# Metrics
 
 <!-- Written by make generate. -->
 
-The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below with the prefix
-` + "`" + prefix + "`" + ` are this provider's own. Other providers of Karpenter have those with the prefix
-` + "`" + sharedPrefix + "`" + ` as well. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
-NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
-with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
-
-A histogram has a ` + "`_bucket`, a `_sum` and a `_count`" + ` of the name.
+The controller serves these metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `), beside
+[Karpenter's](https://karpenter.sh/docs/reference/metrics/). The conditions of NodeClasses and ProviderConfigs are
+` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `, with the labels
+` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 
 | metric | type | labels | |
 | --- | --- | --- | --- |
 `
 
-// byLabels is the end of a help that only lists the labels, which have a column.
-var byLabels = regexp.MustCompile(`(, by [a-z, ]+|\. By [a-z_, ]+)\.$`)
+// byLabels is the end of a help that only lists the labels, which have a column, or the values of the class, which has a row.
+var byLabels = regexp.MustCompile(`(, by [a-z, ]+( \(delete, read, create, leave\))?|\. By [a-z_, ]+)\.$`)
 
 // metricsPage is the page of everything that this provider counts.
 func metricsPage() (string, error) {
@@ -105,7 +96,7 @@ func metricsPage() (string, error) {
 	for _, m := range metrics {
 		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), byLabels.ReplaceAllString(m.help, "."))
 	}
-	page.WriteString("\n## Labels\n\nThe column *of* names the metrics of a label that means something else on others.\n\n| label | of | |\n| --- | --- | --- |\n")
+	page.WriteString("\n## Labels\n\nAll other labels hold what their name means.\n\n| label | |\n| --- | --- |\n")
 	rows, err := labelRows(metrics)
 	if err != nil {
 		return "", err
@@ -121,10 +112,10 @@ func labelRows(metrics []metric) ([]string, error) {
 	for _, m := range metrics {
 		for _, label := range m.labels {
 			key := m.name + "/" + label
-			if labels[key] == "" {
+			if _, ok := labels[key]; !ok {
 				key = label
 			}
-			if labels[key] == "" {
+			if _, ok := labels[key]; !ok {
 				unknown = append(unknown, fmt.Errorf("label %s of %s has no description: add it to labels in hack/docs/metrics.go", label, m.name))
 			}
 			users[key] = append(users[key], m.name)
@@ -135,13 +126,17 @@ func labelRows(metrics []metric) ([]string, error) {
 			unknown = append(unknown, fmt.Errorf("no metric has the label %s: remove it from labels in hack/docs/metrics.go", key))
 		}
 	}
-	rows := lo.MapToSlice(users, func(key string, of []string) string {
-		name := key[strings.LastIndex(key, "/")+1:]
-		if name == key {
-			of = nil // what the table of metrics shows
+	var rows []string
+	for key, of := range users {
+		if labels[key] == "" {
+			continue
 		}
-		return fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Join(lo.Map(of, code), ", "), labels[key])
-	})
+		name := code(key[strings.LastIndex(key, "/")+1:], 0)
+		if strings.Contains(key, "/") {
+			name += " of " + strings.Join(lo.Map(of, code), ", ")
+		}
+		rows = append(rows, fmt.Sprintf("| %s | %s |\n", name, labels[key]))
+	}
 	slices.Sort(rows)
 	return rows, errors.Join(unknown...)
 }

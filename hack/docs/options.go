@@ -23,7 +23,20 @@ import (
 // option is a flag with its variable as the source has them.
 type option struct{ flag, variable, value, usage string }
 
-// optionsPage is the reference of flags and environment variables: ours and those of Karpenter core.
+const optionsIntroduction = `<!-- Written by make generate from internal/options and Karpenter core. -->
+
+# Options and tuning
+
+Look up a setting of the controller. It reads options from its environment or flags when it starts; a flag wins. [Tuning keys](#tuning-keys)
+change while it runs. The Helm chart has a value for each ([its README](../../charts/karpenter-provider-bizflycloud/README.md)).
+
+## Of this provider
+
+A flag is the variable in lower case, with hyphens, and ` + "`bizfly` for `BIZFLY_CLOUD`: `--cluster-name`, `--bizfly-region`" + `.
+
+`
+
+// optionsPage is the reference of flags and environment variables, ours and those of Karpenter core, and of the tuning keys.
 func optionsPage() (string, error) {
 	core, err := moduleFolder("sigs.k8s.io/karpenter")
 	if err != nil {
@@ -34,35 +47,31 @@ func optionsPage() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("<!-- Written by make generate from internal/options and Karpenter core. -->\n\n# Options\n\n" +
-		"Settings that the controller reads when it starts, from its environment or flags; a flag wins. The Helm chart has a value for each " +
-		"([its README](../../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning](tuning.md), " +
-		"what servers are made of in [fields](fields.md).\n\n## Of this provider\n\n")
 	var ours, secrets []option
 	for _, s := range options.Table() {
 		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}
-		if s.Key != "" {
-			o.usage = "The default of the [tuning key](tuning.md#keys) `" + s.Key + "`."
-		}
 		switch {
 		case s.Secret:
 			secrets = append(secrets, o)
-		case s.Variable != "":
+		case s.Variable != "" && s.Key == "":
 			ours = append(ours, o)
 		}
 	}
+	b.WriteString(optionsIntroduction)
 	table(&b, ours)
-	b.WriteString("\n## Secrets\n\nThey have no flag, because every process of a machine can read a command line.\n\n| Variable | What it is |\n|---|---|\n")
+	b.WriteString("\nSecrets have no flag, because every process of a machine can read a command line:\n\n| variable | |\n| --- | --- |\n")
 	for _, s := range secrets {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s.variable, s.usage)
 	}
-	b.WriteString("\n## Of Karpenter core\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each. The flag is the " +
-		"variable's name in lower case, with hyphens: `--log-level`.\n\n| Variable | Default |\n|---|---|\n")
+	b.WriteString(tuningIntroduction)
+	tuningTable(&b)
+	b.WriteString(tuningDetails)
+	b.WriteString("\n## Of Karpenter\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each; these are the defaults:\n\n")
 	for _, o := range cores {
 		if o.flag != strings.ReplaceAll(strings.ToLower(o.variable), "_", "-") {
 			return "", fmt.Errorf("the flag of %s is %s: list both", o.variable, o.flag)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", o.variable, defaultValue(o))
+		fmt.Fprintf(&b, "- `%s=%s`\n", o.variable, o.value)
 	}
 	return b.String(), nil
 }
@@ -84,9 +93,13 @@ func defaultValue(o option) string {
 }
 
 func table(b *strings.Builder, list []option) {
-	b.WriteString("| Variable | Flag | Default | What it does |\n|---|---|---|---|\n")
+	b.WriteString("| variable | default | |\n| --- | --- | --- |\n")
 	for _, o := range list {
-		fmt.Fprintf(b, "| `%s` | `--%s` | %s | %s |\n", o.variable, o.flag, defaultValue(o), strings.ReplaceAll(strings.TrimSpace(o.usage), "|", "\\|"))
+		name := "`" + o.variable + "`"
+		if o.flag != strings.ReplaceAll(strings.ToLower(strings.Replace(o.variable, "BIZFLY_CLOUD", "BIZFLY", 1)), "_", "-") {
+			name += ", `--" + o.flag + "`"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", name, defaultValue(o), strings.ReplaceAll(strings.TrimSpace(o.usage), "|", "\\|"))
 	}
 }
 

@@ -29,8 +29,7 @@ const referenceIntroduction = `# Reference
 
 <!-- Written by make generate. -->
 
-Look up a field of the two custom resources of this provider, a condition, a label, an annotation or a metadata key. The text of a rule is
-the API server's message when the rule is broken. Karpenter has the fields of [NodePools](https://karpenter.sh/docs/concepts/nodepools/) and
+Look up a field, condition, label, annotation or metadata key. Karpenter has the fields of [NodePools](https://karpenter.sh/docs/concepts/nodepools/) and
 [NodeClaims](https://karpenter.sh/docs/concepts/nodeclaims/).
 
 `
@@ -108,10 +107,9 @@ func referencePage() (string, error) {
 		writeKind(page, crd)
 	}
 	errs := []error{complete(sources)}
-	page.WriteString("## Conditions\n\n`Ready` is true while all conditions that have a part in it are. A condition that is true has its own name as its\n" +
-		"reason unless another is listed. Every condition is there from the first reconciliation on: until it has been checked, it is\n" +
-		"`Unknown` with the reason `AwaitingReconciliation`, so that `kubectl wait` can wait for it. [Events](events.md) has what the other reasons\n" +
-		"mean and what to do.\n\nThe conditions of a BizflyNodeClass may also have these reasons:\n\n")
+	page.WriteString("## Conditions\n\nA true condition has its own name as its reason unless another is listed. Until it has been checked, it is `Unknown`\n" +
+		"with the reason `AwaitingReconciliation`. [Events](events.md) has what the other reasons mean and what to do.\n\n" +
+		"All conditions of a BizflyNodeClass may also have these reasons:\n\n")
 	for _, name := range unavailable {
 		reason, _ := sources[statusSource].find(name)
 		fmt.Fprintf(page, "- `%s`: %s\n", reason.value, reason.sentence())

@@ -26,23 +26,18 @@ func writeKind(page *strings.Builder, crd *apiextensionsv1.CustomResourceDefinit
 	fmt.Fprintf(page, "`apiVersion: %s/%s`, %s; short for it: %s.\n\n", crd.Spec.Group, version.Name,
 		lo.Ternary(crd.Spec.Scope == apiextensionsv1.ClusterScoped, "of the cluster, in no namespace", "in a namespace"),
 		strings.Join(lo.Map(crd.Spec.Names.ShortNames, func(name string, _ int) string { return "`" + name + "`" }), ", "))
-	page.WriteString("| column of `kubectl get` | |\n| --- | --- |\n")
-	for _, column := range version.AdditionalPrinterColumns {
-		fmt.Fprintf(page, "| %s%s | %s |\n", strings.ToUpper(column.Name), lo.Ternary(column.Priority > 0, " (with `-o wide`)", ""), cell(column.Description))
-	}
-	page.WriteString("\n")
 	writeObject(page, crd.Spec.Names.Kind, "spec", root.Properties["spec"])
 	writeTable(page, crd.Spec.Names.Kind, "status", root.Properties["status"], true)
 }
 
-// writeObject writes a table of the object's fields, and then a table of each object in it.
+// writeObject writes a table of the object's fields, and then a table of each object in it that has several.
 func writeObject(page *strings.Builder, kind, path string, object schema) {
 	writeTable(page, kind, path, object, path != "spec")
 	if path != "spec" {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
-		if field, suffix := nested(object.Properties[name]); len(field.Properties) > 0 {
+		if field, suffix := nested(object.Properties[name]); len(field.Properties) > 1 {
 			writeObject(page, kind, path+"."+name+suffix, *field)
 		}
 	}
@@ -57,23 +52,44 @@ func writeTable(page *strings.Builder, kind, path string, object schema, deep bo
 	if len(object.XValidations) > 0 {
 		page.WriteString("\n")
 	}
-	page.WriteString("| field | type | default | |\n| --- | --- | --- | --- |\n")
-	writeRows(page, kind, path, "", object, deep)
+	page.WriteString("| field | type | |\n| --- | --- | --- |\n")
+	writeRows(page, kind, path, "", object, deep, map[string]string{})
 	page.WriteString("\n")
 }
 
 // kubernetesTypes are objects of Kubernetes' own: its reference has their fields.
 var kubernetesTypes = []string{"status.conditions", "status.images[].requirements"}
 
-func writeRows(page *strings.Builder, kind, path, prefix string, object schema, deep bool) {
+// writeRows writes the fields of an object. Of objects that are alike, shown has the path of the first, by their fields.
+func writeRows(page *strings.Builder, kind, path, prefix string, object schema, deep bool, shown map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
 		field := object.Properties[name]
 		at := path + "." + prefix + name
 		inner, suffix := nested(field)
-		fmt.Fprintf(page, "| `%s`%s | %s | %s | %s |\n", prefix+name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
-			cell(typeOf(kind, at, field, deep)), defaultOf(field), cell(describe(name, field, deep)))
-		if deep && len(inner.Properties) > 0 && !slices.Contains(kubernetesTypes, at) {
-			writeRows(page, kind, path, prefix+name+suffix+".", *inner, deep)
+		// What the controller writes needs no more than the names of the fields.
+		status := path == "status" && len(inner.Properties) > 0 && !slices.Contains(kubernetesTypes, at)
+		expand := len(inner.Properties) > 0 && !status && !slices.Contains(kubernetesTypes, at) && (deep || len(inner.Properties) == 1)
+		text, kindOf := describe(name, field), typeOf(kind, at, field, deep || expand)
+		if status {
+			kindOf += ": " + strings.Join(lo.Map(slices.Sorted(maps.Keys(inner.Properties)), code), ", ")
+		}
+		if expand {
+			for _, rule := range inner.XValidations {
+				text += " Rule: " + strings.TrimSuffix(rule.Message, ".") + "."
+			}
+			fields := strings.Join(lo.Map(slices.Sorted(maps.Keys(inner.Properties)), func(name string, _ int) string {
+				return name + ": " + inner.Properties[name].Description
+			}), "\n")
+			if first, ok := shown[fields]; ok {
+				expand, text = false, text+" Fields: as of `"+first+"`."
+			} else {
+				shown[fields] = prefix + name + suffix
+			}
+		}
+		fmt.Fprintf(page, "| `%s`%s | %s | %s |\n", prefix+name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
+			cell(kindOf), cell(text))
+		if expand {
+			writeRows(page, kind, path, prefix+name+suffix+".", *inner, deep, shown)
 		}
 	}
 }
@@ -131,13 +147,6 @@ func anchor(heading string) string {
 	}, strings.ToLower(heading))
 }
 
-func defaultOf(field schema) string {
-	if field.Default == nil {
-		return ""
-	}
-	return "`" + plain(*field.Default) + "`"
-}
-
 // plain is a value without the quotes of a text.
 func plain(value apiextensionsv1.JSON) string {
 	var text string
@@ -151,35 +160,24 @@ func plain(value apiextensionsv1.JSON) string {
 	return compact.String()
 }
 
-// describe is the description without the field's name, and the rules whose message the API server has for a user. How long a text or
-// a list may be is none of them: who needs it reads it there.
-func describe(name string, field schema, deep bool) string {
+// describe is the description without the field's name, its bounds and its default. The messages of rules for one field, and how long a
+// text or a list may be, are left to the API server: they explain themselves.
+func describe(name string, field schema) string {
 	inner, suffix := nested(field)
 	text := withoutName(name, oneLine(field.Description))
 	if text == "" && suffix != "" {
 		text = oneLine(inner.Description)
 	}
-	var rules []string
 	switch {
 	case field.Minimum != nil && field.Maximum != nil:
-		rules = append(rules, fmt.Sprintf("%v to %v", *field.Minimum, *field.Maximum))
+		text += fmt.Sprintf(" From %v to %v.", *field.Minimum, *field.Maximum)
 	case field.Minimum != nil:
-		rules = append(rules, fmt.Sprintf("at least %v", *field.Minimum))
+		text += fmt.Sprintf(" At least %v.", *field.Minimum)
 	case field.Maximum != nil:
-		rules = append(rules, fmt.Sprintf("at most %v", *field.Maximum))
+		text += fmt.Sprintf(" At most %v.", *field.Maximum)
 	}
-	validations := field.XValidations
-	if len(field.Properties) > 0 && !deep {
-		validations = nil // they stand above the table of the object
-	}
-	if suffix != "" && (deep || len(inner.Properties) == 0) {
-		validations = slices.Concat(validations, inner.XValidations)
-	}
-	for _, rule := range validations {
-		rules = append(rules, strings.TrimSuffix(rule.Message, "."))
-	}
-	if len(rules) > 0 {
-		text += " Rules: " + strings.Join(rules, "; ") + "."
+	if field.Default != nil {
+		text += " Default: `" + plain(*field.Default) + "`."
 	}
 	return strings.TrimSpace(text)
 }

@@ -17,7 +17,7 @@ func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 
 var _ = Describe("docs", func() {
 	It("should print a page", func() {
-		Expect(page([]string{"reference/tuning"})).To(ContainSubstring("# Tuning"))
+		Expect(page([]string{"reference/options"})).To(ContainSubstring("## Tuning keys"))
 	})
 	It("should print the catalog that the kubectl plugin embeds", func() {
 		embedded, err := os.ReadFile("../../cmd/kubectl-bizfly/internal/offline/catalog.json")
@@ -25,9 +25,9 @@ var _ = Describe("docs", func() {
 		Expect(page([]string{"catalog"})).To(MatchJSON(embedded), "make generate writes it")
 	})
 	It("should list the pages", func() {
-		for _, args := range [][]string{nil, {"other"}, {"reference/tuning", "other"}} {
+		for _, args := range [][]string{nil, {"other"}, {"reference/options", "other"}} {
 			_, err := page(args)
-			Expect(err).To(MatchError(ContainSubstring("reference/tuning")))
+			Expect(err).To(MatchError(ContainSubstring("reference/options")))
 		}
 	})
 })

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pricing knows what an offering costs in VND per hour. BizFly documents no price API, so the prices come from an
-// embedded table whose sources are in docs/concepts/pricing.md; what matters for consolidation is that they are comparable.
+// embedded table whose comments have the source of each number; what matters for consolidation is that they are comparable.
 package pricing
 
 import (

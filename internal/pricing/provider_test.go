@@ -5,9 +5,6 @@ package pricing_test
 
 import (
 	"os"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"math/rand/v2"
 	"slices"
@@ -176,20 +173,6 @@ var _ = Describe("Pricing", func() {
 		Entry("a surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": 5}\nsources: {networkPlans: assumed}",
 			func(i *pricing.Item) { i.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }, pricing.SourceAssumed),
 	)
-	It("should show the prices and sources that docs/concepts/pricing.md lists", func() {
-		page := string(lo.Must(os.ReadFile("../../docs/concepts/pricing.md")))
-		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).
-			FindAllStringSubmatch(page, -1)
-		Expect(len(rows)).To(BeNumerically(">=", 6))
-		for _, row := range rows {
-			item := with(func(i *pricing.Item) {
-				i.CPU, i.MemoryMiB = lo.Must(strconv.Atoi(row[1])), 1024*lo.Must(strconv.Atoi(row[2]))
-				i.Category, i.Disks = row[6], []pricing.Disk{{GiB: lo.Must(strconv.Atoi(row[3])), Type: v1alpha1.DiskMedium(row[4])}}
-			})
-			Expect(price(item)).To(BeNumerically("~", lo.Must(strconv.ParseFloat(strings.ReplaceAll(row[5], ",", ""), 64)), 0.5), row[0])
-			Expect(provider.Source(item)).To(BeEquivalentTo(row[7]), row[0])
-		}
-	})
 	DescribeTable("should reject a table that would break comparison, naming the field",
 		func(text, message string) {
 			_, err := pricing.ParseTable([]byte(text))

@@ -134,18 +134,12 @@ kubectl patch deployment $name --patch '{"spec": {"template": {"spec": {"nodeSel
 kubectl rollout status deployment $name --timeout=2m
 done`
 
-// prepareWorkerPools leaves a pool "apps" whose nodes run two workloads.
+// prepareWorkerPools leaves a pool "apps" whose nodes run two workloads, and a cluster-autoscaler as users run it outside BKE.
 func prepareWorkerPools(ctx context.Context, s *session) {
 	GinkgoHelper()
 	s.createPool(ctx, "apps", 2, 5, map[string]string{"env": "prod"})
 	s.must(ctx, workloads)
 	s.after = func(ctx context.Context) { expectNoServersOfOurs(ctx, s) }
-}
-
-// prepareClusterAutoscaler leaves the same with a cluster-autoscaler that a user runs.
-func prepareClusterAutoscaler(ctx context.Context, s *session) {
-	GinkgoHelper()
-	prepareWorkerPools(ctx, s)
 	s.must(ctx, `kubectl create deployment cluster-autoscaler --namespace kube-system --image=registry.k8s.io/autoscaling/cluster-autoscaler:v1.33.0
 kubectl rollout status deployment cluster-autoscaler --namespace kube-system --timeout=2m`)
 }

@@ -49,13 +49,12 @@ var machines = os.Getenv("NODES") != ""
 
 // fixtures are the values of "cluster" in the front matter of a page.
 var fixtures = map[string]fixture{
-	"new":                {},
-	"kubeadm":            {machines: true},
-	"ready":              {installed: true},
-	"helm":               {prepare: installWithHelm},
-	"worker-pools":       {prepare: prepareWorkerPools},
-	"cluster-autoscaler": {prepare: prepareClusterAutoscaler},
-	"older-provider":     {prepare: prepareOlderProvider},
+	"new":            {},
+	"kubeadm":        {machines: true},
+	"ready":          {installed: true},
+	"helm":           {prepare: installWithHelm},
+	"worker-pools":   {prepare: prepareWorkerPools},
+	"older-provider": {prepare: prepareOlderProvider},
 }
 
 func newSession(ctx context.Context, name string) *session {

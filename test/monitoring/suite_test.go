@@ -26,8 +26,8 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
-	runbooks   = root + "/docs/operate/runbooks.md"
-	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/runbooks.md#"
+	runbooks   = root + "/docs/operate/troubleshooting.md"
+	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/troubleshooting.md#"
 )
 
 var scrapes *monitoring.Scrapes
@@ -207,9 +207,11 @@ var _ = Describe("The alerts", func() {
 		Expect(err).ToNot(HaveOccurred())
 		page, err := os.ReadFile(runbooks)
 		Expect(err).ToNot(HaveOccurred())
-		_, sections, _ := strings.Cut(string(page), "\n## ")
+		_, sections, _ := strings.Cut(string(page), "\n## Alerts\n")
+		sections, _, _ = strings.Cut(sections, "\n## ")
+		_, sections, _ = strings.Cut(sections, "\n### ")
 		byAlert := map[string]string{}
-		for _, section := range strings.Split(sections, "\n## ") {
+		for _, section := range strings.Split(sections, "\n### ") {
 			name, text, _ := strings.Cut(section, "\n")
 			byAlert[name] = text
 		}

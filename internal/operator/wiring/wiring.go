@@ -146,11 +146,15 @@ func (d Dependencies) withDefaults() Dependencies {
 	return d
 }
 
-// catalogConfig lets the catalog read the BKE cluster once its id is known.
+// catalogConfig lets the catalog read the BKE cluster, whose id may have to be learned first.
 func catalogConfig(opts *options.Options, values bke.Provider) catalog.Config {
 	config := catalog.Config{BKEClusterID: opts.BKEClusterID, RegionLabel: opts.RegionLabel}
 	if opts.BKEDiscoverFromPool {
-		config.LearnedBKEClusterID = func() string { return values.Known().ClusterID }
+		config.LearnedBKEClusterID = func(ctx context.Context) string {
+			// Why it is not known, NodeClasses report.
+			learned, _ := values.Values(ctx)
+			return learned.ClusterID
+		}
 	}
 	return config
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -171,6 +172,9 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		learned, err := p.learn(ctx)
 		if err != nil {
 			err = fmt.Errorf("learning the BKE values: %w", err)
+		}
+		if bizfly.IsNotSent(err) {
+			return nil, err // before the first login, which is no try: it would delay the one after the login
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()

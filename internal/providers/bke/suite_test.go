@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
@@ -50,9 +51,14 @@ type counting struct {
 	bke.API
 	mu   sync.Mutex
 	read int
+	// notSent is whether there is no login yet.
+	notSent bool
 }
 
 func (c *counting) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
+	if c.notSent {
+		return nil, &bizfly.APIError{Operation: "GetServerMetadata", NotSent: true, Message: "no configuration is active"}
+	}
 	c.mu.Lock()
 	c.read++
 	c.mu.Unlock()
@@ -192,6 +198,17 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		_, err = learner.Values(ctx)
 		Expect(err).To(HaveOccurred())
 		clk.Step(time.Minute)
+		values, err := learner.Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.Complete()).To(BeTrue())
+	})
+	It("should be looked for at once after the login, before which no request is sent", func() {
+		node("pool-1", pool("pool-1"), metadata())
+		api.notSent = true
+		learner := provider()
+		_, err := learner.Values(ctx)
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		api.notSent = false
 		values, err := learner.Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values.Complete()).To(BeTrue())

@@ -42,8 +42,7 @@ type Variables struct {
 	KubernetesVersion string
 	// ProviderIDPrefix is the prefix of the server's id in the kubelet's --provider-id: bizflycloud://.
 	ProviderIDPrefix string
-	// ServerIDCommand is a shell command that prints the id of the server on which it runs, which is not known before
-	// there is a server: SERVER_ID=$({{ .ServerIDCommand }}).
+	// ServerIDCommand is a shell command that prints the id of the server on which it runs: SERVER_ID=$({{ .ServerIDCommand }}).
 	ServerIDCommand string
 	// NetworkIDs are the ids of the server's VPC networks.
 	NetworkIDs []string
@@ -57,24 +56,21 @@ type Variables struct {
 	KubeletTaints string
 	// KubeletConfiguration is a KubeletConfiguration with all settings below and the taints, as YAML.
 	KubeletConfiguration string
-	// KubeletArgs are the settings below as arguments of the kubelet's command line, without dashes, by name: max-pods,
-	// pods-per-core, kube-reserved, system-reserved, eviction-hard, eviction-soft, eviction-soft-grace-period, and, where
-	// spec.kubelet sets them, eviction-max-pod-grace-period, image-gc-high-threshold, image-gc-low-threshold, cpu-cfs-quota
-	// and cluster-dns.
+	// KubeletArgs are the settings below as arguments of the kubelet by name, such as max-pods, and others that spec.kubelet sets.
 	KubeletArgs map[string]string
 	// MaxPods is the kubelet's maxPods, lowered to what podsPerCore allows on this server.
 	MaxPods int32
 	// PodsPerCore is the kubelet's podsPerCore; 0 is no limit.
 	PodsPerCore int32
-	// KubeReserved is the kubelet's kubeReserved: cpu, memory and perhaps ephemeral-storage.
+	// KubeReserved is the kubelet's kubeReserved.
 	KubeReserved map[string]string
-	// SystemReserved is the kubelet's systemReserved: cpu, memory and perhaps ephemeral-storage.
+	// SystemReserved is the kubelet's systemReserved.
 	SystemReserved map[string]string
-	// EvictionHard is the kubelet's evictionHard: memory.available and nodefs.available.
+	// EvictionHard is the kubelet's evictionHard.
 	EvictionHard map[string]string
 	// EvictionSoft is the kubelet's evictionSoft; it may be empty.
 	EvictionSoft map[string]string
-	// EvictionSoftGracePeriod is the kubelet's evictionSoftGracePeriod; it may be empty.
+	// EvictionSoftGracePeriod is the kubelet's; it may be empty.
 	EvictionSoftGracePeriod map[string]string
 	// Tags is spec.tags.
 	Tags map[string]string
@@ -84,19 +80,16 @@ type Variables struct {
 	token      func() (string, error)
 }
 
-// APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT of the controller, else what the
-// ConfigMap kube-public/cluster-info names.
+// APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT, else that of kube-public/cluster-info.
 func (v *Variables) APIServerEndpoint() (string, error) { return v.cluster.endpoint() }
 
-// CABundle is the certificate of the cluster's authority, PEM: what the controller itself trusts, else what the ConfigMap
-// kube-public/cluster-info holds.
+// CABundle is the certificate of the cluster's authority, PEM: what the controller trusts, else that of kube-public/cluster-info.
 func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
 
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
 func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
 
-// ClusterDNS are the addresses of the cluster's DNS: those of spec.kubelet.clusterDNS, else CLUSTER_DNS of the controller, else
-// that of the Service kube-system/kube-dns.
+// ClusterDNS are the addresses of the cluster's DNS, as of spec.kubelet.clusterDNS.
 func (v *Variables) ClusterDNS() ([]string, error) {
 	if len(v.clusterDNS) > 0 {
 		return slices.Clone(v.clusterDNS), nil

@@ -121,15 +121,15 @@ func versionsOf(answer []gobizfly.ControllerVersion) []gobizfly.ControllerVersio
 }
 
 // clusterID is the uid of our own BKE cluster, empty where there is none or it is not known yet.
-func (p *DefaultProvider) clusterID() string {
+func (p *DefaultProvider) clusterID(ctx context.Context) string {
 	if p.config.BKEClusterID == "" && p.config.LearnedBKEClusterID != nil {
-		return p.config.LearnedBKEClusterID()
+		return p.config.LearnedBKEClusterID(ctx)
 	}
 	return p.config.BKEClusterID
 }
 
 func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
-	id := p.clusterID()
+	id := p.clusterID(ctx)
 	if id == "" {
 		return func(s *Snapshot) { s.ClusterUnknown = s.Cluster == nil }, nil // it is not known yet which cluster is ours
 	}

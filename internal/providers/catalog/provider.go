@@ -73,9 +73,8 @@ const concurrency = 3
 type Config struct {
 	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
 	BKEClusterID string
-	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
-	// empty and may be nil.
-	LearnedBKEClusterID func() string
+	// LearnedBKEClusterID learns it, and returns "" where it is not known yet; it is used where BKEClusterID is empty and may be nil.
+	LearnedBKEClusterID func(context.Context) string
 	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own BIZFLYCLOUD_REGION
 	// verbatim, so where that is set this must be the same; empty means the region's short name, its default, for example HN.
 	RegionLabel string

@@ -47,7 +47,7 @@ var _ = Describe("Catalog over the real client", func() {
 	})
 	It("should read the BKE cluster once it is known which it is, and be ready before", func(ctx context.Context) {
 		learned := ""
-		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{LearnedBKEClusterID: func() string { return learned }})
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{LearnedBKEClusterID: func(context.Context) string { return learned }})
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Cluster).To(BeNil())
 		Expect(must(provider).ClusterUnknown).To(BeTrue())

@@ -53,7 +53,7 @@ func serverTypesOfFlavors(context.Context) (func(*Snapshot) bool, error) {
 // cannot be read it also returns the error, and what was known before stays.
 func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snapshot) bool, error) {
 	volumes, err := p.api.ListVolumes(ctx)
-	if id := p.clusterID(); id != "" {
+	if id := p.clusterID(ctx); id != "" {
 		cluster, clusterErr := p.api.GetCluster(ctx, id)
 		for _, pool := range lo.FromPtr(cluster).WorkerPools {
 			volumes = append(volumes, &gobizfly.Volume{VolumeType: pool.VolumeType, Category: pool.ProfileType, AvailabilityZone: pool.AvailabilityZone})

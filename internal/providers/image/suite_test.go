@@ -153,7 +153,7 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should call no alias missing, and try no other term, before it could be learned which cluster is ours", func() {
 		learned := ""
-		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
+		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func(context.Context) string { return learned } })
 		_, err := resolve(alias("bke@latest"), v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
 		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 		var miss *lookup.NotFoundError

@@ -132,7 +132,7 @@ var _ = Describe("VPC networks", func() {
 		})
 		It("should not be the default one while it could not be learned yet which cluster is ours", func() {
 			learned := ""
-			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
+			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func(context.Context) string { return learned } })
 			_, err := networks()
 			Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 			var miss *lookup.NotFoundError

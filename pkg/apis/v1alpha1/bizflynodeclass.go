@@ -78,8 +78,8 @@ const (
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
-	// Zones narrows the zones in which servers may be launched, for example ["HN1","HN2"]. When it is empty, every
-	// active zone of the region is used in which the networks exist. A change concerns new nodes only.
+	// Zones are the zones in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the region in
+	// which the networks exist. A change concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1
@@ -87,42 +87,41 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
-	// FlavorSelectorTerms narrow the flavors that servers may have; a flavor that any term selects is used. When it is
-	// empty, every flavor may be. What NodePools and pods ask for by labels narrows them further. A change concerns new nodes only.
+	// FlavorSelectorTerms select the flavors that servers may have: those that any term selects. Empty: every flavor. Labels of
+	// NodePools and pods narrow them further. A change concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
-	// ImageSelectorTerms are tried in order and the first that matches gives the image. The default is the BKE worker
-	// image of the cluster's own version. A change that leads to another image replaces nodes, and so does a newer image.
+	// ImageSelectorTerms are tried in order; the first that matches gives the image. A term with an alias must be the only one. A
+	// change that leads to another image replaces nodes, and so does a newer image.
 	// +kubebuilder:default={{alias: "bke@latest"}}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:message="an alias term must be the only term of imageSelectorTerms",rule="!self.exists(t, has(t.alias)) || size(self) == 1"
 	// +optional
 	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
-	// NetworkSelectorTerms select VPC networks, one each; the server gets a port in each network selected. When it is empty, those
-	// of BKE's pools are used where bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own VPC network or, without
-	// BKE, the project's default VPC network. A change replaces nodes; what the terms select later does not.
+	// NetworkSelectorTerms select VPC networks, one each, in which the server gets a port. Empty: those of BKE's pools where
+	// bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own or, without BKE, the project's default one. A
+	// change replaces nodes; what the terms select later does not.
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
-	// FirewallSelectorTerms select firewalls; each one selected is attached. When it is empty, servers have those of BKE's pools where
-	// bke.discoverFromPool is on (status.poolServer), and otherwise the cloud's default firewall. A change is applied in place.
+	// FirewallSelectorTerms select firewalls, all of which are attached. Empty: those of BKE's pools where bke.discoverFromPool is
+	// on (status.poolServer), else the cloud's default firewall. A change is applied in place.
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
-	// SSHKeyName is the name of the SSH key whose owner may log in. When it is empty, no key is installed and no password
-	// is set. A change concerns new nodes only.
+	// SSHKeyName is the name of the SSH key whose owner may log in. Empty: no key and no password. A change concerns new nodes only.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	SSHKeyName string `json:"sshKeyName,omitempty" hash:"ignore"`
-	// RootDisk is the disk that the server boots from. It is deleted with the server. A change replaces nodes.
+	// RootDisk is the disk that the server boots from, deleted with it. A change replaces nodes.
 	// +kubebuilder:default={size: "40Gi", medium: SSD}
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
-	// DataDisks are further disks of the server, blank, deleted with it. They appear in the server as /dev/vdb and so on,
-	// in this order; user data has to format and mount them. A change replaces nodes.
+	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must format and
+	// mount them. A change replaces nodes.
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	DataDisks []DataDisk `json:"dataDisks,omitempty"`
@@ -130,51 +129,50 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=FreeDataTransfer
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
-	// BillingPlan is how servers and their disks are paid for. Only flavors that are available with it are used.
-	// SavingPlan is prepaid at each create, and whether what remains is refunded at a delete is not certain: use it with static replicas only.
-	// A change replaces nodes.
+	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used. SavingPlan is
+	// prepaid at each create, and whether the rest is refunded at a delete is not certain: use it with static replicas only. A
+	// change replaces nodes.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
-	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries
-	// only through an internet gateway of their VPC network. The default is what servers of BKE's pools have where bke.discoverFromPool
-	// is on (status.poolServer), and otherwise true. A change replaces nodes.
+	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries only through
+	// an internet gateway of their VPC network. Default: as servers of BKE's pools where bke.discoverFromPool is on
+	// (status.poolServer), else true. A change replaces nodes.
 	// +optional
 	PublicIPv4 *bool `json:"publicIPv4,omitempty"`
-	// IPv6 gives each server an IPv6 address beside its IPv4 addresses; the default is false. A change replaces nodes.
+	// IPv6 gives each server an IPv6 address, too. Default: false. A change replaces nodes.
 	// +optional
 	IPv6 *bool `json:"ipv6,omitempty"`
 	// BootstrapMode is how a new server becomes a node: BKE with the worker image's own script, Custom with user data. A change replaces nodes.
 	// +kubebuilder:default=BKE
 	// +optional
 	BootstrapMode BootstrapMode `json:"bootstrapMode,omitempty"`
-	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
-	// are in docs/reference/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
-	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script. A change replaces nodes.
+	// UserData is a Go text/template of a script, cloud-config or MIME multipart: docs/reference/bootstrap.md. In BKE mode it is
+	// optional and runs before the worker image's own script. userDataFrom comes first, then userData, then BKE's script. A change
+	// replaces nodes.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials. A change replaces
-	// nodes, also that of the Secret's content.
+	// UserDataFrom is user data from a Secret of the controller's namespace, for templates that hold credentials. A change replaces
+	// nodes, also one of the Secret's content.
 	// +optional
 	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
-	// JoinToken creates a bootstrap token for each server, valid for a short time and for this node only to begin with;
-	// templates get it as .JoinToken. It needs the chart's value joinTokens.enabled, which grants its Role. A change replaces nodes.
+	// JoinToken creates a bootstrap token for each server, short-lived and at first valid for this node only; templates get it as
+	// .JoinToken. It needs the chart's value joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
-	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode the user data gives it to the
-	// node. The BKE worker image decides for itself: in BKE mode set here what it reserves where nodes offer pods less than
-	// was estimated, of which nothing is sent to the server, as the condition BootstrapReady reports. A change replaces nodes in
-	// Custom mode, and in BKE mode it concerns new nodes only.
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. In BKE
+	// mode nothing of it is sent to the server: set here what the worker image reserves, if nodes offer pods less than estimated. A
+	// change replaces nodes in Custom mode, and in BKE mode it concerns new nodes only.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
-	// PlacementStrategy chooses among the cheapest offerings that are available: Balanced prefers those that failed
-	// least and start fastest, BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool. A change concerns new nodes only.
+	// PlacementStrategy chooses among the cheapest available offerings: Balanced prefers those that failed least and start fastest,
+	// BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool. A change concerns new nodes only.
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// Tags are put on each server as metadata, beside this provider's own. They are readable inside the server: no secrets. A change replaces nodes.
+	// Tags are metadata on each server, readable inside it: no secrets. A change replaces nodes.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
 	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"

@@ -10,11 +10,11 @@ import (
 
 // SecretKeySelector selects a key of a Secret of the controller's namespace.
 type SecretKeySelector struct {
-	// Name is the name of the Secret; the controller's Role must grant it (chart value userDataSecrets).
+	// Name is the name of the Secret, which the chart's value userDataSecrets must list.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:message="userDataFrom.name must be the name of a Secret: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
 	Name string `json:"name"`
-	// Key is the key within it; the default is userData.
+	// Key is the key within it.
 	// +kubebuilder:default=userData
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:message="userDataFrom.key must be a key of a Secret: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
@@ -24,7 +24,7 @@ type SecretKeySelector struct {
 
 // JoinToken is a bootstrap token that is created for one server.
 type JoinToken struct {
-	// TTL is how long the token is valid; it must exceed the longest launch. The default is 30m.
+	// TTL is how long the token is valid, 5m to 24h; longer than the longest launch.
 	// +kubebuilder:default="30m"
 	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be a duration between 5m and 24h, for example 30m",rule="self.matches('^([0-9]{1,5}(s|m|h)){1,3}$') && duration(self) >= duration('5m') && duration(self) <= duration('24h')"
 	// +kubebuilder:validation:Type=string
@@ -37,12 +37,12 @@ type JoinToken struct {
 // +kubebuilder:validation:XValidation:message="imageGCHighThresholdPercent (default 85) must be greater than imageGCLowThresholdPercent (default 80)",rule="(has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85) > (has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
 // +kubebuilder:validation:XValidation:message="each threshold of evictionSoft needs a time in evictionSoftGracePeriod, and each time a threshold",rule="(has(self.evictionSoft) ? self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && k in self.evictionSoftGracePeriod) : true) && (has(self.evictionSoftGracePeriod) ? self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft) : true)"
 type KubeletConfiguration struct {
-	// MaxPods is the most pods that the node runs; the default is 110.
+	// MaxPods is the most pods that the node runs. Default: 110.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxPods *int32 `json:"maxPods,omitempty"`
-	// PodsPerCore limits the pods by the number of vCPUs: the node runs the lower of maxPods and podsPerCore x vCPUs.
+	// PodsPerCore limits the pods by the number of vCPUs; the lower of it and maxPods holds.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
@@ -59,16 +59,15 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
-	// EvictionHard is the threshold below which the kubelet evicts pods: memory.available and nodefs.available, each
-	// a quantity or a percentage.
+	// EvictionHard is the thresholds below which the kubelet evicts pods: memory.available and nodefs.available, each a quantity or
+	// a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft is the threshold below which the kubelet evicts pods after evictionSoftGracePeriod: memory.available
-	// and nodefs.available, each a quantity or a percentage. Where it is higher than evictionHard, the scheduler computes
-	// with it, since pods would otherwise be placed only to be evicted.
+	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. Where it is higher than evictionHard, the scheduler computes
+	// with it, so that pods are not placed only to be evicted.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
@@ -80,14 +79,13 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
-	// EvictionMaxPodGracePeriod is the longest time in seconds that a pod gets to stop when evictionSoft evicts it; the
-	// default is 0, immediately.
+	// EvictionMaxPodGracePeriod is the longest time in seconds that a pod gets to stop at a soft eviction. Default: 0, immediately.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	EvictionMaxPodGracePeriod *int32 `json:"evictionMaxPodGracePeriod,omitempty"`
-	// ClusterDNS are the addresses of the cluster's DNS. The default is CLUSTER_DNS of the controller, else the address of
-	// the Service kube-system/kube-dns where the controller may read it.
+	// ClusterDNS are the addresses of the cluster's DNS. Default: CLUSTER_DNS of the controller, else the Service
+	// kube-system/kube-dns, if it may be read.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MinLength=1
@@ -95,17 +93,17 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:XValidation:message="each of clusterDNS must be an IP address, for example 10.96.0.10",rule="self.all(a, a.matches('^([0-9]{1,3}[.]){3}[0-9]{1,3}$') || a.matches('^[0-9a-fA-F]*:[0-9a-fA-F:]+$'))"
 	// +optional
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
-	// ImageGCHighThresholdPercent is the disk usage above which the kubelet deletes unused images; the default is 85.
+	// ImageGCHighThresholdPercent is the disk usage above which the kubelet deletes unused images. Default: 85.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
-	// ImageGCLowThresholdPercent is the disk usage down to which the kubelet deletes unused images; the default is 80.
+	// ImageGCLowThresholdPercent is the disk usage down to which the kubelet deletes unused images. Default: 80.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	ImageGCLowThresholdPercent *int32 `json:"imageGCLowThresholdPercent,omitempty"`
-	// CPUCFSQuota enforces the CPU limits of containers by CFS quota; the default is true.
+	// CPUCFSQuota enforces CPU limits of containers by CFS quota. Default: true.
 	// +optional
 	CPUCFSQuota *bool `json:"cpuCFSQuota,omitempty"`
 }
@@ -113,7 +111,7 @@ type KubeletConfiguration struct {
 // RootDisk is the disk that a server boots from.
 // +kubebuilder:validation:XValidation:message="set medium or volumeType, not both",rule="!(has(self.medium) && has(self.volumeType))"
 type RootDisk struct {
-	// Size is the size of the disk, at least 20Gi, in steps of 10Gi. It is the node's ephemeral storage.
+	// Size is from 20Gi to 16Ti, in steps of 10Gi. It is the node's ephemeral storage.
 	// +kubebuilder:default="40Gi"
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
@@ -121,12 +119,10 @@ type RootDisk struct {
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty" hash:"string"`
-	// Medium is SSD or HDD: the volume type of the server's category and zone with this medium is used. The default,
-	// where volumeType is not set either, is SSD.
+	// Medium selects the volume type by the server's category and zone. Default: SSD, unless volumeType is set.
 	// +optional
 	Medium DiskMedium `json:"medium,omitempty"`
-	// VolumeType is a volume type by its name, for example PREMIUM-SSD1. A volume type belongs to one category, so
-	// only flavors of that category are then used.
+	// VolumeType is a volume type, for example PREMIUM-SSD1. Only flavors of its category are used then.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -136,19 +132,17 @@ type RootDisk struct {
 // DataDisk is a further disk of a server.
 // +kubebuilder:validation:XValidation:message="set medium or volumeType, not both",rule="!(has(self.medium) && has(self.volumeType))"
 type DataDisk struct {
-	// Size is the size of the disk, at least 10Gi, in steps of 10Gi.
+	// Size is from 10Gi to 16Ti, in steps of 10Gi.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be a multiple of 10Gi, in which steps disks are sold, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be between 10Gi and 16Ti, for example 100Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('10Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +required
 	Size *resource.Quantity `json:"size" hash:"string"`
-	// Medium is SSD or HDD: the volume type of the server's category and zone with this medium is used. The default,
-	// where volumeType is not set either, is SSD.
+	// Medium selects the volume type by the server's category and zone. Default: SSD, unless volumeType is set.
 	// +optional
 	Medium DiskMedium `json:"medium,omitempty"`
-	// VolumeType is a volume type by its name, for example PREMIUM-HDD1. A volume type belongs to one category, so only
-	// flavors of that category are then used.
+	// VolumeType is a volume type, for example PREMIUM-HDD1. Only flavors of its category are used then.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -161,8 +155,8 @@ type DataDisk struct {
 // +kubebuilder:validation:XValidation:message="id already names one image: it cannot be combined with other fields of a term",rule="!has(self.id) || !(has(self.alias) || has(self.name) || has(self.os) || has(self.snapshot))"
 // +kubebuilder:validation:XValidation:message="name (custom images), os (public images) and snapshot are different kinds of images: use a term for each",rule="[has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() <= 1"
 type ImageSelectorTerm struct {
-	// Alias is the BKE worker image. Its family is bke (the cluster's default), bke-ubuntu or bke-flatcar:
-	// "bke@latest" follows the version of the control plane, "bke-flatcar@v1.33" or "bke@v1.33.5" stays with that version.
+	// Alias is a BKE worker image: family bke (the cluster's default), bke-ubuntu or bke-flatcar. "bke@latest" follows the control
+	// plane's version; "bke@v1.33" or "bke-flatcar@v1.33.5" stays with that version.
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:message="alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version (latest, v1.33 or v1.33.5), for example bke@latest",rule="self.matches('^bke(-ubuntu|-flatcar)?@(latest|v[0-9]+[.][0-9]+([.][0-9]+)?)$')"
 	// +optional
@@ -172,8 +166,7 @@ type ImageSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is the name of a custom image of the project, in which * stands for any characters, for example "worker-*";
-	// of several, the newest is used.
+	// Name is the name of a custom image of the project, with * for any characters, for example "worker-*"; the newest is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -181,7 +174,7 @@ type ImageSelectorTerm struct {
 	// OS is a public operating system image.
 	// +optional
 	OS *OSImageSelector `json:"os,omitempty"`
-	// Snapshot is a snapshot of a boot volume, from which the root disk is created.
+	// Snapshot is a snapshot of a boot volume.
 	// +optional
 	Snapshot *SnapshotSelector `json:"snapshot,omitempty"`
 }
@@ -189,13 +182,12 @@ type ImageSelectorTerm struct {
 // SnapshotSelector selects a volume snapshot by its id or by its name.
 // +kubebuilder:validation:XValidation:message="set exactly one of snapshot.id and snapshot.name",rule="has(self.id) != has(self.name)"
 type SnapshotSelector struct {
-	// ID is the id of a volume snapshot.
+	// ID is the id of a snapshot.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is the name of a volume snapshot, in which * stands for any characters, for example "golden-*"; of several,
-	// the newest is used.
+	// Name is the name of a snapshot, with * for any characters, for example "golden-*"; the newest is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -205,18 +197,17 @@ type SnapshotSelector struct {
 // FlavorSelectorTerm selects flavors; the fields that are set must all match.
 // +kubebuilder:validation:XValidation:message="set at least one of name, category and generation",rule="has(self.name) || has(self.category) || has(self.generation)"
 type FlavorSelectorTerm struct {
-	// Name is the name of flavors, in which * stands for any characters, for example "nix.*" or "4c_8g_dedicated".
+	// Name is the name of flavors, with * for any characters, for example "nix.*" or "4c_8g_dedicated".
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:message="name must be made of letters, digits, - _ . and *, for example nix.*",rule="self.matches('^[A-Za-z0-9_.*-]+$')"
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Category is basic, premium, enterprise or dedicated, or another category of the cloud.
+	// Category is basic, premium, enterprise or dedicated, or another one of the cloud.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:message="category must be lower case: letters, digits, - and _, for example premium",rule="self.matches('^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$')"
 	// +optional
 	Category string `json:"category,omitempty"`
-	// Generation is the code of the hardware generation, for example "2" or "4a". It is the value of the label
-	// karpenter.bizflycloud.vn/instance-generation.
+	// Generation is the hardware generation, for example "2" or "4a".
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:message="generation must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example 4a",rule="self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')"
 	// +optional
@@ -225,11 +216,11 @@ type FlavorSelectorTerm struct {
 
 // OSImageSelector selects a public operating system image.
 type OSImageSelector struct {
-	// Distribution is the distribution as the cloud names it, for example "Ubuntu"; letter case does not matter.
+	// Distribution is as the cloud names it, for example "Ubuntu", in upper or lower case.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Distribution string `json:"distribution"`
-	// Version is the version as the cloud names it, for example "24.04 x64"; letter case does not matter.
+	// Version is as the cloud names it, for example "24.04 x64".
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version"`
@@ -256,7 +247,7 @@ type NetworkSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	Tag string `json:"tag,omitempty"`
-	// Alias is "default": the project's default VPC network.
+	// Alias is "default": the project's default network.
 	// +kubebuilder:validation:Enum={default}
 	// +optional
 	Alias string `json:"alias,omitempty"`

@@ -31,14 +31,12 @@ const (
 // Conditions of a BizflyNodeClass that Ready does not depend on. Each is True while nothing is wrong, also where it does not
 // apply.
 const (
-	// ConditionTypeLaunchesSucceeding is False while launches with this NodeClass pause because they kept failing for reasons
-	// other than capacity.
+	// ConditionTypeLaunchesSucceeding is False while launches pause that kept failing for reasons other than capacity.
 	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
-	// ConditionTypeEgressAvailable is False where servers get no public address and none of their networks has an internet
-	// gateway, so that they can reach neither registries nor, perhaps, the cluster.
+	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet gateway.
 	ConditionTypeEgressAvailable = "EgressAvailable"
-	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and
-	// deletes nodes by itself: a saving plan is prepaid at each create, and whether what remains is refunded at a delete is not certain.
+	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and deletes
+	// nodes by itself.
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 )
 
@@ -47,7 +45,7 @@ var AdvisoryConditionTypes = []string{
 	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeBillingPlanSuitable,
 }
 
-// ReasonNotApplicable is the reason of a condition that is True because what it reports does not apply to the NodeClass.
+// ReasonNotApplicable says that what the condition reports does not apply.
 const ReasonNotApplicable = "NotApplicable"
 
 // BizflyNodeClassStatus is what the spec resolves to in the cloud at the moment.
@@ -55,24 +53,24 @@ type BizflyNodeClassStatus struct {
 	// Summary is what the columns of kubectl get show.
 	// +optional
 	Summary *NodeClassSummary `json:"summary,omitempty"`
-	// Zones are the zones in which servers may be launched. They stay listed while nothing is available there.
+	// Zones are the zones in which servers may be launched, also while nothing is available there.
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// Images are the images that new servers boot.
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Images []ImageStatus `json:"images,omitempty"`
-	// Networks are the VPC networks in which servers get a port, in the order of the ports.
+	// Networks are the VPC networks of servers, in the order of the ports.
 	// +optional
 	Networks []NetworkStatus `json:"networks,omitempty"`
-	// Firewalls are the firewalls that are attached to servers.
+	// Firewalls are the firewalls of servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
-	// PoolServer is what a server of BKE's own pools has. New servers get the same where the spec selects no network, selects no firewall or
-	// sets no publicIPv4. It is read once for each spec, where bke.discoverFromPool is on: change the spec to have it read again.
+	// PoolServer is what a server of BKE's own pools has, for new servers where the spec selects no network, no firewall or no
+	// publicIPv4. It is read once for each spec, where bke.discoverFromPool is on.
 	// +optional
 	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`
-	// SSHKeyName is the name of the SSH key that is installed on servers.
+	// SSHKeyName is the SSH key that is installed on servers.
 	// +optional
 	SSHKeyName string `json:"sshKeyName,omitempty"`
 	// FlavorCount is how many flavors servers may have, available or not.
@@ -82,10 +80,10 @@ type BizflyNodeClassStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	VolumeTypes []VolumeTypeStatus `json:"volumeTypes,omitempty"`
-	// UserDataHash is the hash of the templates that make user data, wherever they come from; empty in BKE mode without any.
+	// UserDataHash is the hash of the user data templates; empty without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
-	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
+	// KubernetesVersion is the version of a BKE worker image, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
@@ -95,32 +93,32 @@ type BizflyNodeClassStatus struct {
 
 // NodeClassSummary is what the columns of kubectl get show, each as one text.
 type NodeClassSummary struct {
-	// Reason is why the NodeClass is not ready; empty while it is.
+	// Reason is why it is not ready; empty while it is.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Zones are the zones in which servers may be launched, separated by commas.
+	// Zones are the zones, separated by commas.
 	// +optional
 	Zones string `json:"zones,omitempty"`
-	// Networks are the names of the VPC networks of servers, separated by commas.
+	// Networks are the names of the networks, separated by commas.
 	// +optional
 	Networks string `json:"networks,omitempty"`
 }
 
 // ImageStatus is a resolved image.
 type ImageStatus struct {
-	// ID is the id of the image.
+	// ID is its id.
 	ID string `json:"id"`
-	// Name is the name of the image.
+	// Name is its name.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// Type is image or snapshot; the default is image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
-	// Requirements are what instance types must have to boot it, as well-known labels.
+	// Requirements are the labels that instance types must have to boot it.
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
-	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0 where the cloud does not report it.
+	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0: not known.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
 }
@@ -149,18 +147,18 @@ type VolumeTypeStatus struct {
 
 // NetworkStatus is a resolved VPC network.
 type NetworkStatus struct {
-	// ID is the id of the network.
+	// ID is its id.
 	ID string `json:"id"`
-	// Name is the name of the network.
+	// Name is its name.
 	// +optional
 	Name string `json:"name,omitempty"`
 }
 
 // FirewallStatus is a resolved firewall.
 type FirewallStatus struct {
-	// ID is the id of the firewall.
+	// ID is its id.
 	ID string `json:"id"`
-	// Name is the name of the firewall.
+	// Name is its name.
 	// +optional
 	Name string `json:"name,omitempty"`
 }

@@ -37,8 +37,7 @@ func AddToScheme(s *runtime.Scheme) error {
 const (
 	// LabelInstanceCategory is basic, premium, enterprise or dedicated.
 	LabelInstanceCategory = Group + "/instance-category"
-	// LabelInstanceFamily is the part of the flavor's name before the dot, for example "nix" or "p4a"; the category where a name has
-	// no dot.
+	// LabelInstanceFamily is the flavor's name before the dot, for example "nix" or "p4a"; the category where a name has none.
 	LabelInstanceFamily = Group + "/instance-family"
 	// LabelInstanceSize is the size within the family, for example "4c_8g".
 	LabelInstanceSize = Group + "/instance-size"
@@ -52,8 +51,7 @@ const (
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
 	LabelInstanceGPUName = Group + "/instance-gpu-name"
-	// LabelInstanceGPUManufacturer is the manufacturer of the GPU in lower case: "nvidia", "amd" or "intel", where the GPU's name
-	// begins with it.
+	// LabelInstanceGPUManufacturer is nvidia, amd or intel, where the GPU's name begins with it.
 	LabelInstanceGPUManufacturer = Group + "/instance-gpu-manufacturer"
 	// LabelInstanceGPUCount is the number of GPUs.
 	LabelInstanceGPUCount = Group + "/instance-gpu-count"
@@ -80,30 +78,26 @@ const (
 	AnnotationNodeClassHash = Group + "/bizflynodeclass-hash"
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
-	// AnnotationLaunchIntent records on a NodeClaim, before the create request for its server is sent, what is requested
-	// and when, and later the task. A retry learns from it that a server may already exist.
+	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A retry
+	// learns from it that a server may already exist.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationAttachedFirewalls is the comma-separated ids of the firewalls that this provider has attached to the server, where they
-	// were changed since its launch: those, and no others, it may detach again. It is written before they are attached.
+	// AnnotationAttachedFirewalls is the ids of the firewalls that were attached in place: only those may be detached again.
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
-	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
-	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
-	// disk is deleted only if it is attached to the server as well.
+	// AnnotationOwnedVolumes is the ids of the disks that were attached before the node registered, and so before any pod's volume.
+	// Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
-	// AnnotationOwnedAddresses is the comma-separated ids of the network interfaces that the server was launched with: the firewalls
-	// of others, which a user may have attached, are not changed.
+	// AnnotationOwnedAddresses is the ids of the network interfaces that the server was launched with: firewalls of others are not
+	// changed.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
-	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
-	// registered, where they differ from the launch intent. Drift compares with it, so that what the cloud changes in every create
-	// request alike replaces no node.
+	// AnnotationDelivered is JSON: billing plan, networks and disks as the cloud delivered them, where they differ from the launch
+	// intent. Drift compares with it, so that a difference in every create request replaces no node.
 	AnnotationDelivered = Group + "/delivered"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )
 
-// ConditionTypeServerRunning is a condition of a Node whose kubelet is silent because its server does not run: False while
-// it does not, True once it runs again. A Node whose server was never found so does not have it. Core's node repair acts on it where the
-// feature gate NodeRepair is on.
+// ConditionTypeServerRunning is False while a Node's kubelet is silent because its server does not run, True once it runs again.
+// Core's node repair acts on it where the feature gate NodeRepair is on.
 const ConditionTypeServerRunning = Group + "/ServerRunning"
 
 // Reasons of the condition ServerRunning.
@@ -127,8 +121,7 @@ func ServerStopped(node *corev1.Node) bool {
 	})
 }
 
-// LabelLaunchPrice is the estimated price of the server when it was launched, in VND per hour, rounded: on NodeClaims and Nodes,
-// for `kubectl get nodes --show-labels`. No NodePool can require it.
+// LabelLaunchPrice is the estimated price at launch in VND per hour, rounded. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"
 
 // Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata cannot
@@ -139,11 +132,9 @@ const (
 	MetadataManaged = "bizfly-karpenter-managed"
 	// MetadataClusterName is the cluster's name, for display.
 	MetadataClusterName = "bizfly-karpenter-cluster-name"
-	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster. Two clusters of one
-	// name in one project differ in it.
+	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster.
 	MetadataClusterUID = "bizfly-karpenter-cluster-uid"
-	// MetadataName is the name that the server was launched under, after which the cloud named its disks and interfaces: it
-	// outlives a renaming.
+	// MetadataName is the name at launch, after which the cloud named disks and interfaces.
 	MetadataName = "bizfly-karpenter-name"
 	// MetadataNodeClaim is the NodeClaim's name, for display.
 	MetadataNodeClaim = "bizfly-karpenter-nodeclaim"
@@ -155,12 +146,12 @@ const (
 	MetadataNodePool = "bizfly-karpenter-nodepool"
 	// MetadataNodeClass is the BizflyNodeClass's name.
 	MetadataNodeClass = "bizfly-karpenter-nodeclass"
-	// MetadataImage is the id of the image that the server was created from, which the API does not report.
+	// MetadataImage is the id of the image, which the API does not report.
 	MetadataImage = "bizfly-karpenter-image"
-	// MetadataDataDisks is the number of data disks in the server's create request: the evidence that disks which the cloud
-	// named after it are its own.
+	// MetadataDataDisks is the number of data disks in the create request: the evidence that disks named after the server are its
+	// own.
 	MetadataDataDisks = "bizfly-karpenter-data-disks"
-	// MetadataUserDataHash is the hash of the user data templates that the server was launched with, empty without any.
+	// MetadataUserDataHash is the hash of the user data templates, empty without any.
 	MetadataUserDataHash = "bizfly-karpenter-user-data-hash"
 )
 

@@ -17,8 +17,7 @@ const (
 	ConditionTypeCredentialsReady = "CredentialsReady"
 	// ConditionTypeEndpointReachable reports whether BizFly Cloud answers.
 	ConditionTypeEndpointReachable = "EndpointReachable"
-	// ConditionTypeScopePinned reports whether the active configuration is for the endpoint, region and project that this
-	// cluster's servers are in.
+	// ConditionTypeScopePinned reports whether the configuration is for the endpoint, region and project of this cluster's servers.
 	ConditionTypeScopePinned = "ScopePinned"
 	// ConditionTypeTuningReady reports whether the tuning ConfigMap could be read; its message names the keys that are ignored.
 	ConditionTypeTuningReady = "TuningReady"
@@ -26,18 +25,18 @@ const (
 
 // Conditions of a ProviderConfig on which Ready does not depend.
 const (
-	// ConditionTypeControlPlaneRecognized reports whether the cluster has the API servers that the status records. While it has others it
-	// may be a clone, and garbage collection only reports.
+	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that the status records: it may be
+	// a clone, and garbage collection only reports.
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
-	// ConditionTypeWithinSpendingLimits reports whether no launch is held back by the limits of the cluster's servers and of their price.
+	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
 )
 
 // ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's
 // environment, and what is not set there has a default.
 type ProviderConfigSpec struct {
-	// Endpoint is the address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while
-	// NodeClaims exist: at another endpoint their servers would look gone.
+	// Endpoint is the https address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while NodeClaims
+	// exist: at another endpoint their servers would look gone.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:message="endpoint must be an https address such as https://manage.bizflycloud.vn/api (http only where BIZFLY_CLOUD_ALLOW_HTTP permits it)",rule="isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''"
 	// +optional
@@ -46,32 +45,32 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:Enum={HN,HaNoi,HCM,HoChiMinh,VC-HaNoi}
 	// +optional
 	Region string `json:"region,omitempty"`
-	// ProjectID is the project; when it is empty, the credential's own. It cannot be changed while NodeClaims exist.
+	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:message="projectID must be made of letters, digits and -",rule="self.matches('^[A-Za-z0-9-]*$')"
 	// +optional
 	ProjectID string `json:"projectID,omitempty"`
-	// SecretRef is the Secret in the controller's own namespace that holds the credentials: application_credential_id
-	// and application_credential_secret, or email and password. Without it, the controller's environment has them.
+	// SecretRef is the Secret with the credentials, in the controller's namespace: application_credential_id and
+	// application_credential_secret, or email and password. Without it, the controller's environment has them.
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
-	// CABundle is PEM that is trusted in addition to the system's roots.
+	// CABundle is PEM that is trusted beside the system's roots.
 	// +kubebuilder:validation:MaxLength=262144
 	// +kubebuilder:validation:XValidation:message="caBundle must hold PEM certificates (-----BEGIN CERTIFICATE-----)",rule="self.contains('-----BEGIN CERTIFICATE-----')"
 	// +optional
 	CABundle string `json:"caBundle,omitempty"`
-	// RateLimits limit the requests to BizFly Cloud by class, so that a burst of one class does not starve another.
+	// RateLimits limit the requests to BizFly Cloud by class, so that a burst of one does not starve another.
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
-	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices and flavors
-	// while the controller runs; docs/reference/tuning.md lists its keys.
+	// TuningConfigMapRef is the ConfigMap with the tuning keys, in the controller's namespace:
+	// docs/reference/options.md#tuning-keys.
 	// +optional
 	TuningConfigMapRef *ConfigMapReference `json:"tuningConfigMapRef,omitempty"`
 }
 
 // ConfigMapReference names a ConfigMap in the controller's own namespace.
 type ConfigMapReference struct {
-	// Name is the name of the ConfigMap: the one that the controller's Role grants (TUNING_CONFIGMAP_NAME), which is the default.
+	// Name is the one that the controller's Role grants (TUNING_CONFIGMAP_NAME), which is the default.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -79,7 +78,7 @@ type ConfigMapReference struct {
 
 // SecretReference names a Secret in the controller's own namespace.
 type SecretReference struct {
-	// Name is the name of the Secret: the one that the controller's Role grants (CREDENTIALS_SECRET_NAME), which is the default.
+	// Name is the one that the controller's Role grants (CREDENTIALS_SECRET_NAME), which is the default.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -100,17 +99,17 @@ type RateLimits struct {
 
 // RateLimit is the limit of one class of requests.
 type RateLimit struct {
-	// QPS is how many requests per second are sent on average.
+	// QPS is requests per second on average.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	QPS int32 `json:"qps,omitempty"`
-	// Burst is how many requests may be sent at once after an idle time.
+	// Burst is requests at once after an idle time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Burst int32 `json:"burst,omitempty"`
-	// Concurrency is how many requests may be in flight at the same time.
+	// Concurrency is requests in flight.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
@@ -119,12 +118,12 @@ type RateLimit struct {
 
 // ProviderConfigStatus is the state of the active configuration.
 type ProviderConfigStatus struct {
-	// Scope is where this cluster's servers are, recorded at the first login. A configuration of another scope is
-	// rejected while any NodeClaim exists, because its server would not be found there.
+	// Scope is where this cluster's servers are, recorded at the first login. A configuration of another scope is rejected while a
+	// NodeClaim exists.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
-	// APIServers are the addresses of the cluster's API servers, recorded at the first login. A cluster with none of them may be a clone,
-	// in which garbage collection deletes nothing. Delete the field to confirm that it is no clone: it is then recorded anew.
+	// APIServers are the addresses of the API servers, recorded at the first login. A cluster with none of them may be a clone, in
+	// which garbage collection deletes nothing. Delete the field to confirm that it is none.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
@@ -137,14 +136,13 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when BizFly Cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
-	// Tuning are the keys of the tuning ConfigMap that are active, as they were given. A key that becomes invalid, and all
-	// keys while the ConfigMap is missing, keep these values, also after a restart.
+	// Tuning are the active keys of the tuning ConfigMap. A key that becomes invalid, and all keys while the ConfigMap is missing,
+	// keep these values, also after a restart.
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
-	// RequestForms are the forms in which BizFly Cloud takes a field of create requests, recorded when it has built a server for one. The
-	// volume type of a disk is volumeType (Name, Type or Medium); the names of flavors of an old family are, for example, flavor.nix
-	// (Full or Short). A restarted controller begins with them.
+	// RequestForms are the forms of fields in which create requests succeeded: volumeType is Name, Type or Medium; flavor.nix, for
+	// example, is Full or Short. A restarted controller begins with them.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	RequestForms map[string]string `json:"requestForms,omitempty"`
@@ -158,10 +156,10 @@ const MaxTuningValueBytes = 65536
 
 // ScopeStatus is the endpoint, region and project that the cluster's servers are in.
 type ScopeStatus struct {
-	// Host is the host, and the port where it has one, of the endpoint.
+	// Host is the host, and port if any, of the endpoint.
 	// +kubebuilder:validation:MaxLength=260
 	Host string `json:"host"`
-	// Region is the region's long name, for example HaNoi.
+	// Region is its long name, for example HaNoi.
 	// +kubebuilder:validation:MaxLength=63
 	Region string `json:"region"`
 	// ProjectID is the project of the credentials.

@@ -458,6 +458,24 @@ var _ = Describe("doctor", func() {
 		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
 	})
 
+	It("should resolve NodeClasses where a server of a pool names the BKE cluster", func() {
+		f := newFixture()
+		f.install()
+		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+			setEnv(name, "")
+		}
+		setEnv("BKE_DISCOVER_FROM_POOL", "true")
+		known := f.BKE()
+		server := f.AddServer(cloud.ServerSpec{Name: "pool-1-0", Metadata: map[string]string{
+			"bke_cluster_id": known.ClusterUID, "bke_cluster_token": known.ClusterToken, "bke_join_endpoint": known.JoinEndpoint,
+		}})
+		node(func(n *corev1.Node) {
+			n.Labels["bke.bizflycloud.vn/node-id"], n.Spec.ProviderID = "1", "bizflycloud://"+server.ID
+		})(f)
+		nodeClass("{}")(f)
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("NodeClass")))
+	})
+
 	It("should resolve user data with a join token and an authority from a file, without issuing a token", func() {
 		f := newFixture()
 		f.install()

@@ -109,7 +109,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// reasonNotPaused is the reason of the condition LaunchesSucceeding while launches are not paused.
+// reasonNotPaused says that launches are not paused.
 const reasonNotPaused = "LaunchesNotPaused"
 
 // checkFailures reports that launches with the NodeClass pause. Ready does not depend on it: what the NodeClass refers
@@ -128,7 +128,7 @@ func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditio
 
 // Reasons of the condition BillingPlanSuitable.
 const (
-	// reasonStaticNodePools says that every NodePool of the NodeClass has spec.replicas, so that its nodes stay.
+	// reasonStaticNodePools says that all NodePools of the NodeClass have spec.replicas.
 	reasonStaticNodePools = "StaticNodePools"
 	// reasonSavingPlanDynamicNodePool says that NodePools without spec.replicas buy saving plans all the time.
 	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
