@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // compatibilityPage says which versions belong together, from the files that decide it.
@@ -26,7 +24,8 @@ func compatibilityPage() (string, error) {
 		}
 		return string(content)
 	}
-	module, controlPlane, chart := read("go.mod"), read("test", "controlplane", "go.mod"), read("charts", "karpenter-provider-bizflycloud", "Chart.yaml")
+	module, chart := read("go.mod"), read("charts", "karpenter-provider-bizflycloud", "Chart.yaml")
+	newest, oldest := read("test", "controlplane", "go.mod"), read("test", "controlplane", "oldest", "go.mod")
 	if err != nil {
 		return "", fmt.Errorf("reading what decides versions: %w", err)
 	}
@@ -39,12 +38,12 @@ func compatibilityPage() (string, error) {
 		return found[1]
 	}
 	required := func(name string) string { return find(module, name, `^\s+`+regexp.QuoteMeta(name)+` (v\S+)`) }
-	tested := find(controlPlane, "Kubernetes", `^\s+k8s\.io/kubernetes (v\S+)`)
-	oldest := find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`)
+	tested := func(controlPlane string) string { return find(controlPlane, "Kubernetes", `^\s+k8s\.io/kubernetes (v\d+\.\d+\.\d+)$`) }
 	rows := [][2]string{
 		{"This version", find(chart, "the chart", `^appVersion: "(\S+)"`)},
 		{"Karpenter", required("sigs.k8s.io/karpenter")},
-		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s", oldest, tested)},
+		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s and %s",
+			find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`), tested(oldest), tested(newest))},
 		{"Kubernetes modules", required("k8s.io/client-go")},
 		{"controller-runtime", required("sigs.k8s.io/controller-runtime")},
 		{"gobizfly", required("github.com/bizflycloud/gobizfly")},
@@ -53,11 +52,8 @@ func compatibilityPage() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err = version.ParseGeneric(tested); err != nil {
-		return "", fmt.Errorf("reading the version of the tests' control plane: %w", err)
-	}
 	var page strings.Builder
-	page.WriteString("# Compatibility\n\n<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n\n" +
+	page.WriteString("# Compatibility\n\n<!-- Written by make generate from go.mod, the modules below test/controlplane and the chart. -->\n\n" +
 		"See here which versions of Karpenter, Kubernetes and Go this version works with. What a version number means is in [releases](../contribute/release.md), " +
 		"faults of these versions are in [known issues](known-issues.md).\n\n| | |\n| --- | --- |\n")
 	for _, row := range rows {
