@@ -145,7 +145,7 @@ E2E = $(E2E_ENV) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --
 e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/e2e-*
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox ./hack/testsummary github.com/onsi/ginkgo/v2/ginkgo
-	@echo "running $(E2E_DIRS) side by side, logging to $(REPORTS)/e2e-*.log"
+	@echo "running $(E2E_DIRS) side by side on $$($(KUBEBUILDER_ASSETS)/kube-apiserver --version 2>/dev/null), logging to $(REPORTS)/e2e-*.log"
 	@status=0; suites=; for dir in $(E2E_DIRS); do \
 		$(E2E) --label-filter=e2e --output-dir=$(REPORTS) --json-report=e2e-$${dir##*/}.json $(GINKGO_FLAGS) $$dir >$(REPORTS)/e2e-$${dir##*/}.log 2>&1 & \
 		suites="$$suites $$!"; \
