@@ -20,16 +20,27 @@ TOOLS   := $(CACHE)/tools
 STAMPS  := $(CACHE)/stamps
 REPORTS := $(CACHE)/reports
 
-CONTROLPLANE_BIN := $(CACHE)/controlplane/bin
+# The Kubernetes versions of the tests are those in the modules of the two control planes: the one that the controller is compiled
+# against, and the oldest one that the chart admits.
+kubernetes-version = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' $(1)/go.mod)
+KUBERNETES_VERSION := $(call kubernetes-version,test/controlplane)
+OLDEST_VERSION     := $(call kubernetes-version,test/controlplane/oldest)
+CONTROLPLANE_BIN   := $(CACHE)/controlplane/bin
+OLDEST_BIN         := $(CACHE)/controlplane-$(basename $(OLDEST_VERSION:v%=%))/bin
 # Your own binaries win: KUBEBUILDER_ASSETS=/usr/local/kubebuilder/bin make test
 KUBEBUILDER_ASSETS ?= $(CONTROLPLANE_BIN)
+# make test KUBERNETES=oldest PKG=./pkg/apis; so do e2e, demo and sandbox. It wins over a variable that this make has exported to another.
+ifdef KUBERNETES
+ifneq ($(KUBERNETES),oldest)
+$(error KUBERNETES=$(KUBERNETES): only "oldest" is possible, which is $(OLDEST_VERSION); without it, $(KUBERNETES_VERSION) is used)
+endif
+override KUBEBUILDER_ASSETS := $(OLDEST_BIN)
+endif
 export KUBEBUILDER_ASSETS
 
 CORES     := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # Exported variables do not reach $(shell) before make 4.4.
 GOVERSION := $(shell GOTOOLCHAIN=auto go env GOVERSION)
-# The Kubernetes version of the tests is the one in the control plane's module.
-KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' test/controlplane/go.mod)
 KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION))))
 KUBERNETES_MINOR   := $(word 2,$(subst ., ,$(KUBERNETES_VERSION)))
 CONTAINERD_VERSION := $(shell awk '$$1 == "github.com/containerd/containerd/v2" { print $$2; exit }' test/realnode/containerd/go.mod)
@@ -92,7 +103,7 @@ endef
 
 ##@ Test
 
-OUR_CONTROLPLANE := $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane)
+OUR_CONTROLPLANE := $(addsuffix /controlplane,$(filter $(CONTROLPLANE_BIN) $(OLDEST_BIN),$(KUBEBUILDER_ASSETS)))
 
 # CI retries a failed spec once and lists it as RETRIED in the summary; elsewhere the first failure counts. In the nightly run a
 # retried spec counts as failed, so that no flaky spec stays unnoticed.
@@ -134,7 +145,7 @@ E2E = $(E2E_ENV) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --
 e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/e2e-*
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox ./hack/testsummary github.com/onsi/ginkgo/v2/ginkgo
-	@echo "running $(E2E_DIRS) side by side, logging to $(REPORTS)/e2e-*.log"
+	@echo "running $(E2E_DIRS) side by side on $$($(KUBEBUILDER_ASSETS)/kube-apiserver --version 2>/dev/null), logging to $(REPORTS)/e2e-*.log"
 	@status=0; suites=; for dir in $(E2E_DIRS); do \
 		$(E2E) --label-filter=e2e --output-dir=$(REPORTS) --json-report=e2e-$${dir##*/}.json $(GINKGO_FLAGS) $$dir >$(REPORTS)/e2e-$${dir##*/}.log 2>&1 & \
 		suites="$$suites $$!"; \
@@ -142,6 +153,12 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 	for suite in $$suites; do wait $$suite || status=$$?; done; \
 	cat $(REPORTS)/e2e-*.log; \
 	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/e2e-*.json
+
+# What depends on the API server and on kube-controller-manager. The migrations are pages, whose output is that of the present kubectl.
+.PHONY: e2e-oldest
+e2e-oldest: ## Run the end-to-end suites, those of the charts and those of the custom resources on the oldest Kubernetes that the chart admits
+	@$(MAKE) --no-print-directory e2e KUBERNETES=oldest E2E_DIRS="./test/e2e ./test/install"
+	@$(MAKE) --no-print-directory test KUBERNETES=oldest TEST_DIRS="./pkg/apis ./hack/chart"
 
 # Root on Linux only; elsewhere it says why it is skipped. hack/nodes.sh keeps it away from the machine's network and kernel settings.
 # make e2e-order E2E_DIRS=./test/install ORDERS=3 SEED=100
@@ -450,7 +467,7 @@ $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 ##@ Tools
 
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE_BIN)/controlplane $(CONTROLPLANE_BIN)/kwok ## Build etcd, the Kubernetes control plane, kubectl and KWOK for the tests
+controlplane: $(or $(OUR_CONTROLPLANE),$(CONTROLPLANE_BIN)/controlplane) $(CONTROLPLANE_BIN)/kwok ## Build etcd, the Kubernetes control plane, kubectl and KWOK for the tests; KUBERNETES=oldest: of the oldest version that the chart admits
 
 NODE := $(CACHE)/node
 
@@ -473,8 +490,8 @@ clean: ## Remove what was built (the Go build cache remains)
 $(STAMPS)/%:
 	@mkdir -p $(@D) && rm -f $(STAMPS)/$(firstword $(subst @, ,$(@F)))@* && touch $@
 
-KUBERNETES_LDFLAGS = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
-	-X k8s.io/component-base/version.gitMajor=$(KUBERNETES_MAJOR) -X k8s.io/component-base/version.gitMinor=$(KUBERNETES_MINOR)
+kubernetes-ldflags = -s -w $(foreach part,gitVersion=$(1) gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) gitMinor=$(word 2,$(subst ., ,$(1))),\
+	-X k8s.io/component-base/version.$(part))
 
 COMPONENTS := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl
 
@@ -482,7 +499,14 @@ COMPONENTS := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl
 $(CONTROLPLANE_BIN)/controlplane: $(call stamp,controlplane,$(addprefix test/controlplane/,go.mod go.sum main.go))
 	@echo "building the Kubernetes $(KUBERNETES_VERSION) control plane of the tests (6 to 11 minutes on 2 cores the first time, seconds later)"
 	@mkdir -p $(@D)
-	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "$(KUBERNETES_LDFLAGS)" . && touch $@
+	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
+	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
+
+# It shares no package with the other one. Without the tag, it has the clients of clouds that Kubernetes still had inside.
+$(OLDEST_BIN)/controlplane: $(call stamp,controlplane-oldest,$(addprefix test/controlplane/oldest/,go.mod go.sum main.go))
+	@echo "building the Kubernetes $(OLDEST_VERSION) control plane of the tests (4 to 9 minutes on 2 cores the first time, seconds later)"
+	@mkdir -p $(@D)
+	@cd test/controlplane/oldest && $(GO_BUILD) -tags providerless -o $@ -ldflags "$(call kubernetes-ldflags,$(OLDEST_VERSION))" . && touch $@
 	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
 
 $(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,go.mod go.sum))
@@ -494,7 +518,7 @@ $(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,
 $(NODE)/bin/kubernetes: $(call stamp,node-kubernetes,$(addprefix test/realnode/kubernetes/,go.mod go.sum main.go))
 	@echo "building kubelet, kubeadm and kube-proxy $(KUBERNETES_VERSION) (a minute on 2 cores the first time)"
 	@mkdir -p $(@D)
-	@cd test/realnode/kubernetes && $(GO_BUILD) -o $@ -ldflags "$(KUBERNETES_LDFLAGS)" . && touch $@
+	@cd test/realnode/kubernetes && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
 
 $(NODE)/bin/containerd: $(call stamp,node-containerd,$(addprefix test/realnode/containerd/,go.mod go.sum))
 	@echo "building containerd $(CONTAINERD_VERSION) (a minute on 2 cores the first time)"

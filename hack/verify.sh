@@ -84,10 +84,17 @@ check_modules() {
 # The control plane of the tests is of the version that the controller is compiled against, as core's suites and the plugin are.
 # These and Helm share one build cache with the controller only while each of these is equal.
 check_versions() {
-  local module failed=0
+  local module oldest file failed=0
   for module in cmd/kubectl-bizfly/go.mod test/controlplane/go.mod test/realnode/kubernetes/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
+  # What the charts and the plugin admit is what the tests run on.
+  oldest=$(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2); exit }' test/controlplane/oldest/go.mod)
+  for file in charts/*/Chart.yaml; do
+    grep -qxF "kubeVersion: \">=$oldest-0\"" "$file" || { echo "kubeVersion of $file is not that of test/controlplane/oldest: >=$oldest-0"; failed=1; }
+  done
+  file=cmd/kubectl-bizfly/internal/doctor/cluster.go
+  grep -qxF "const minimumVersion = \"$oldest\"" "$file" || { echo "minimumVersion of $file is not that of test/controlplane/oldest: $oldest"; failed=1; }
   return $failed
 }
 

@@ -82,13 +82,24 @@ var _ = Describe("golden files", func() {
 	It("should list what other versions of Kubernetes get", func(ctx context.Context) {
 		var lines strings.Builder
 		for _, values := range []string{defaultValues, fullValues} {
-			reference := rendered(ctx, values, append(withoutFiles, "--kube-version", newest)...)
+			// Older versions reject that the full values switch it off.
+			render := func(version string) map[string]unstructured.Unstructured {
+				return rendered(ctx, values, slices.Concat(withoutFiles, []string{"--set", "settings.ignoreDRARequests=true", "--kube-version", version})...)
+			}
+			reference := render(newest)
 			for _, version := range versions {
-				other := rendered(ctx, values, append(withoutFiles, "--kube-version", version)...)
+				other := render(version)
 				fmt.Fprintf(&lines, "%s, Kubernetes %s: %s\n", filepath.Base(values), version, difference(reference, other))
 			}
 		}
 		expectGolden("versions.txt", lines.String())
+	})
+	It("should need a version that has what is switched on", func(ctx context.Context) {
+		devices := []string{"--set", "settings.ignoreDRARequests=false", "--kube-version"}
+		_, err := w.render(ctx, defaultValues, append(devices, "1.33.9")...)
+		Expect(err).To(MatchError(ContainSubstring("settings.ignoreDRARequests is false, and Kubernetes v1.33.9 has no resource.k8s.io/v1")))
+		_, err = w.render(ctx, defaultValues, append(devices, "1.34.0")...)
+		Expect(err).ToNot(HaveOccurred())
 	})
 	It("should not be for a version that is too old", func(ctx context.Context) {
 		_, err := w.render(ctx, defaultValues, "--kube-version", "1.29.9")

@@ -10,13 +10,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // The table of versions is between these lines of its page; the rest of the page is written by hand.
 const (
-	versionsBegin = "<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n"
+	versionsBegin = "<!-- Written by make generate from go.mod, the modules below test/controlplane and the chart. -->\n"
 	versionsEnd   = "<!-- The end of what make generate writes. -->"
 )
 
@@ -33,7 +31,8 @@ func compatibilityPage() (string, error) {
 		}
 		return string(content)
 	}
-	module, controlPlane, chart := read("go.mod"), read("test", "controlplane", "go.mod"), read("charts", "karpenter-provider-bizflycloud", "Chart.yaml")
+	module, chart := read("go.mod"), read("charts", "karpenter-provider-bizflycloud", "Chart.yaml")
+	newest, oldest := read("test", "controlplane", "go.mod"), read("test", "controlplane", "oldest", "go.mod")
 	if err != nil {
 		return "", fmt.Errorf("reading what decides versions: %w", err)
 	}
@@ -46,12 +45,15 @@ func compatibilityPage() (string, error) {
 		return found[1]
 	}
 	required := func(name string) string { return find(module, name, `^\s+`+regexp.QuoteMeta(name)+` (v\S+)`) }
-	tested := find(controlPlane, "Kubernetes", `^\s+k8s\.io/kubernetes (v\S+)`)
-	oldest := find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`)
+	tested := func(controlPlane string) string {
+		return find(controlPlane, "Kubernetes", `^\s+k8s\.io/kubernetes (v\d+\.\d+\.\d+)$`)
+	}
 	rows := [][2]string{
 		{"This version", find(chart, "the chart", `^appVersion: "(\S+)"`)},
 		{"Karpenter", required("sigs.k8s.io/karpenter")},
-		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s", oldest, tested)},
+		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s and %s",
+			find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`), tested(oldest), tested(newest))},
+		{"Dynamic resource allocation (`IGNORE_DRA_REQUESTS=false`)", "Kubernetes 1.34 or newer"},
 		{"Kubernetes modules", required("k8s.io/client-go")},
 		{"controller-runtime", required("sigs.k8s.io/controller-runtime")},
 		{"gobizfly", required("github.com/bizflycloud/gobizfly")},
@@ -59,9 +61,6 @@ func compatibilityPage() (string, error) {
 	}
 	if err != nil {
 		return "", err
-	}
-	if _, err = version.ParseGeneric(tested); err != nil {
-		return "", fmt.Errorf("reading the version of the tests' control plane: %w", err)
 	}
 	var table strings.Builder
 	table.WriteString("\n| | |\n| --- | --- |\n")

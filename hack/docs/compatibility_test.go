@@ -13,7 +13,7 @@ var _ = Describe("The page of versions", func() {
 		page, err := compatibilityPage()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(page).To(MatchRegexp(`\| Karpenter \| v1\.\d+\.\d+ \|`))
-		Expect(page).To(MatchRegexp(`\| Kubernetes \| 1\.\d+ or newer; tested with v1\.\d+\.\d+ \|`))
+		Expect(page).To(MatchRegexp(`\| Kubernetes \| 1\.\d+ or newer; tested with v1\.\d+\.\d+ and v1\.\d+\.\d+ \|`))
 		Expect(page).To(MatchRegexp(`\| Go, to build it \| 1\.\d+\.\d+ or newer`))
 	})
 })

@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -145,6 +147,19 @@ func (e *Environment) awaitAPIServer(ctx context.Context) error {
 	return e.await(ctx, apiServer, time.Minute, func(ctx context.Context) (bool, error) {
 		return answers(ctx, httpClient, e.server+"/readyz"), nil
 	})
+}
+
+// KubernetesVersion is the version of the API server.
+func (e *Environment) KubernetesVersion() (*version.Version, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(e.config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	info, err := client.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the version: %w", err)
+	}
+	return version.ParseSemantic(info.GitVersion)
 }
 
 func (e *Environment) startControllerManager() error {

@@ -19,7 +19,6 @@ import (
 	"github.com/samber/lo"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
@@ -171,12 +170,12 @@ func (e *Environment) serveJoins(ctx context.Context) error {
 
 // prepareJoins does what is left of kubeadm init: what nodes read before they join, and what they may do.
 func (e *Environment) prepareJoins(ctx context.Context) error {
-	version, err := e.kubernetesVersion()
+	version, err := e.KubernetesVersion()
 	if err != nil {
 		return err
 	}
 	file := filepath.Join(e.dir, "kubeadm.yaml")
-	config := fmt.Sprintf(kubeadmConfig, version, e.pki.dir, e.server[len("https://"):], machinesHost, JoinToken)
+	config := fmt.Sprintf(kubeadmConfig, "v"+version.String(), e.pki.dir, e.server[len("https://"):], machinesHost, JoinToken)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return fmt.Errorf("writing kubeadm's configuration: %w", err)
 	}
@@ -199,17 +198,4 @@ func (e *Environment) prepareJoins(ctx context.Context) error {
 		return fmt.Errorf("letting nodes run kube-proxy: %w", err)
 	}
 	return nil
-}
-
-// kubernetesVersion is the API server's.
-func (e *Environment) kubernetesVersion() (string, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(e.config)
-	if err != nil {
-		return "", fmt.Errorf("making a client: %w", err)
-	}
-	version, err := client.ServerVersion()
-	if err != nil {
-		return "", fmt.Errorf("asking for the version: %w", err)
-	}
-	return version.GitVersion, nil
 }

@@ -37,11 +37,17 @@ func (e *Environment) startSandbox(ctx context.Context) error {
 	if err := e.pki.kubeconfig(config, e.server, "sandbox", "system:masters"); err != nil {
 		return err
 	}
+	version, err := e.KubernetesVersion()
+	if err != nil {
+		return err
+	}
 	envFile, log := filepath.Join(e.dir, "sandbox.env"), e.logPath("sandbox")
 	args := append([]string{
 		"--listen=" + e.listen(), "--kubeconfig=" + config, "--print-env=" + envFile,
 		"--latency=" + e.options.Latency.String(), "--boot=" + e.options.Boot.String(),
 		"--seed=" + strconv.FormatInt(e.options.Seed, 10),
+		// No kubelet may be newer than the API server.
+		"--kubernetes-minor=" + strconv.Itoa(min(cloud.DefaultMinor, int(version.Minor()))),
 	}, append(e.machinesArgs(), e.options.SandboxArgs...)...)
 	if _, err := e.launch(command{name: "sandbox", path: path, args: args, env: baseEnv(), log: log}, e.fail); err != nil {
 		return err

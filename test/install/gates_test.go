@@ -5,6 +5,7 @@ package install_test
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -52,14 +54,29 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 	}
 
 	var began time.Time
+	// Objects of dynamic resource allocation came with Kubernetes 1.34.
+	var devices bool
+	BeforeAll(func() {
+		version, err := env.KubernetesVersion()
+		Expect(err).NotTo(HaveOccurred())
+		devices = version.AtLeast(utilversion.MustParseSemantic("1.34.0"))
+	})
 	BeforeAll(administer)
 
 	It("should be granted what they need", func() {
 		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)
 		Expect(err).NotTo(HaveOccurred())
+		if !devices {
+			_, err = env.Helm(ctx, "upgrade", "--install", release, chart, "--namespace", namespace, "--values", chartValues(chart),
+				"--set", "settings.ignoreDRARequests=false")
+			Expect(err).To(MatchError(ContainSubstring("has no resource.k8s.io/v1")))
+			said, err := env.RunController(ctx, map[string]string{"IGNORE_DRA_REQUESTS": "false"})
+			Expect(err).To(HaveOccurred())
+			Expect(said).To(ContainSubstring("cannot start: IGNORE_DRA_REQUESTS is false"))
+		}
 		began = time.Now()
 		install(chart, "--set", "settings.featureGates.nodeRepair=true,settings.featureGates.nodeOverlay=true,settings.featureGates.staticCapacity=true,"+
-			"settings.featureGates.capacityBuffer=true,settings.ignoreDRARequests=false,"+
+			"settings.featureGates.capacityBuffer=true,settings.ignoreDRARequests="+strconv.FormatBool(!devices)+","+
 			"settings.featureGates.terminateFirstDrift=true,settings.featureGates.terminateFirstRepair=true,settings.featureGates.podDeletionCostManagement=true")
 		for _, object := range []client.Object{nodeClass(), nodePool(), fixed, overlay, template, buffers[0], buffers[1], web(1)} {
 			Expect(env.Client().Create(ctx, object)).To(Succeed())
@@ -88,8 +105,11 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		Expect(asked(events)).To(And(
 			HaveKey(right{"karpenter.sh", "nodeoverlays", "watch"}), HaveKey(right{"karpenter.sh", "nodeoverlays/status", "patch"}),
 			HaveKey(right{"autoscaling.x-k8s.io", "capacitybuffers", "watch"}), HaveKey(right{"autoscaling.x-k8s.io", "capacitybuffers/status", "patch"}),
-			HaveKey(right{"", "podtemplates", "watch"}), HaveKey(right{"apps", "deployments", "watch"}),
-			HaveKey(right{"resource.k8s.io", "resourceclaims", "watch"}), HaveKey(right{"resource.k8s.io", "resourceslices", "watch"})))
+			HaveKey(right{"", "podtemplates", "watch"}), HaveKey(right{"apps", "deployments", "watch"})))
+		if devices {
+			Expect(asked(events)).To(And(
+				HaveKey(right{"resource.k8s.io", "resourceclaims", "watch"}), HaveKey(right{"resource.k8s.io", "resourceslices", "watch"})))
+		}
 	})
 
 	It("should leave nothing behind", func() {

@@ -104,6 +104,7 @@ func parse(args []string) (config, error) {
 		"How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.IntVar(&c.zones, "zones", 2, "How many zones the region HN has.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
+	minor := flags.Int("kubernetes-minor", cloud.DefaultMinor, "The minor version of Kubernetes of the cluster, and so of its workers' images.")
 	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
 	flags.StringVar(&c.cloud.Password, "password", "", "The account's password.")
 	flags.StringVar(&c.cloud.AppCredID, "app-credential-id", "", "The id of the application credential.")
@@ -135,6 +136,7 @@ func parse(args []string) (config, error) {
 		more = append(more, cloud.RegionHN+strconv.Itoa(i))
 	}
 	c.cloud.Catalog = cloud.DefaultCatalog(more...)
+	c.cloud.Version, c.cloud.Catalog.Versions = cloud.ClusterVersion(*minor), cloud.Versions(*minor)
 	if err := c.checkGuests(); err != nil {
 		return c, err
 	}

@@ -21,6 +21,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 func TestSandbox(t *testing.T) { suite.Run(t, "Sandbox") }
@@ -88,6 +91,15 @@ var _ = Describe("The sandbox", func() {
 		body, err := io.ReadAll(response.Body)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
+	})
+
+	It("should have a cluster of the Kubernetes that it is given, and images of the versions around it", func() {
+		c, err := parse([]string{"--kubernetes-minor=30"})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(c.cloud.Version).To(Equal("v1.30.4"))
+		versions := lo.Map(c.cloud.Catalog.Versions, func(v cloud.KubernetesVersion, _ int) string { return v.KubernetesVersion })
+		Expect(versions).To(ContainElements("v1.28.9", "v1.29.6", "v1.30.4", "v1.30.4.flatcar", "v1.31.0"))
+		Expect(versions).To(HaveEach(Not(HavePrefix("v1.35"))))
 	})
 
 	It("should serve https as well, with an authority that it writes down", func() {

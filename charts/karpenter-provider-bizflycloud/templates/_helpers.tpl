@@ -167,6 +167,9 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled are both true, and every metric would be scraped twice: set one of them to false" }}
 {{- end }}
+{{- if and (not $v.settings.ignoreDRARequests) (semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "settings.ignoreDRARequests is false, and Kubernetes %s has no resource.k8s.io/v1, which came with 1.34: set it to true, or upgrade the cluster (without a cluster, name its version by --kube-version)" .Capabilities.KubeVersion.Version) }}
+{{- end }}
 {{- if and $v.settings.disableLeaderElection (gt (int $v.replicas) 1) }}
 {{- fail (printf "settings.disableLeaderElection is true with %d replicas, each of which would launch servers: set replicas to 1" (int $v.replicas)) }}
 {{- end }}

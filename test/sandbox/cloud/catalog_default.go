@@ -28,7 +28,7 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 		},
 		Flavors: map[string][]Flavor{}, VolumeTypes: map[string][]VolumeType{}, Images: map[string][]OSImage{},
 		CustomImages: map[string][]CustomImage{}, Snapshots: map[string][]Snapshot{}, VPCs: map[string][]VPC{}, Firewalls: map[string][]Firewall{},
-		Versions: defaultVersions(),
+		Versions: Versions(DefaultMinor),
 		SSHKeys: []SSHKey{
 			sshKey("ops", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops"),
 			sshKey("karpenter", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpent karpenter"),
@@ -94,22 +94,34 @@ func customImage(name, status string, size *int) CustomImage {
 	}
 }
 
-// defaultVersions holds one version above the cluster's patch, one without an image and a newer minor, because each
-// tempts a client to take the wrong image.
-func defaultVersions() []KubernetesVersion {
+// DefaultMinor is the minor version of Kubernetes of the cluster, 35 for v1.35.
+const DefaultMinor = 35
+
+// ClusterVersion is the version of the cluster in the versions of Versions.
+func ClusterVersion(minor int) string { return fmt.Sprintf("v1.%d.4", minor) }
+
+// Versions are those around a cluster of a minor version: one above the cluster's patch, one without an image and a newer minor,
+// because each tempts a client to take the wrong image.
+func Versions(minor int) []KubernetesVersion {
 	var versions []KubernetesVersion
-	for _, version := range []string{
-		"v1.33.5", "v1.33.9", "v1.34.2", "v1.34.6", "v1.34.6.flatcar", "v1.35.1", "v1.35.2", "v1.35.4", "v1.35.4.flatcar", "v1.35.6", "v1.36.0",
+	for _, known := range []struct {
+		minor   int
+		patches []string
+	}{
+		{minor - 2, []string{"5", "9"}}, {minor - 1, []string{"2", "6", "6.flatcar"}}, {minor, []string{"1", "2", "4", "4.flatcar", "6"}}, {minor + 1, []string{"0"}},
 	} {
-		id := strings.ReplaceAll(stableID("version", version), "-", "")[:24]
-		image := stableID("worker-image", version)
-		if version == "v1.35.1" {
-			image = ""
+		for _, patch := range known.patches {
+			version := fmt.Sprintf("v1.%d.%s", known.minor, patch)
+			id := strings.ReplaceAll(stableID("version", version), "-", "")[:24]
+			image := stableID("worker-image", version)
+			if known.minor == minor && patch == "1" {
+				image = ""
+			}
+			versions = append(versions, KubernetesVersion{
+				ID: id, Name: version + "-" + id[:8], KubernetesVersion: version, WorkerImageID: image,
+				LocalDNSSupported: true, CNIPluginSupported: []string{"cilium", "kube-router"},
+			})
 		}
-		versions = append(versions, KubernetesVersion{
-			ID: id, Name: version + "-" + id[:8], KubernetesVersion: version, WorkerImageID: image,
-			LocalDNSSupported: true, CNIPluginSupported: []string{"cilium", "kube-router"},
-		})
 	}
 	return versions
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -95,11 +96,16 @@ func (c *Cloud) listVersions(q *call) reply {
 	versions := []KubernetesVersion{}
 	for _, version := range c.opts.Catalog.Versions {
 		// Without all=true only what a new cluster may be made of is shown, which leaves out the oldest minor.
-		if q.query.Get("all") == "true" || version.KubernetesVersion >= "v1.34" {
+		if q.query.Get("all") == "true" || minorOf(version) != minorOf(c.opts.Catalog.Versions[0]) {
 			versions = append(versions, version)
 		}
 	}
 	return ok(map[string]any{"controller_versions": versions, "worker_versions": []struct{}{}})
+}
+
+// minorOf is "v1.35" of "v1.35.4".
+func minorOf(version KubernetesVersion) string {
+	return strings.Join(strings.Split(version.KubernetesVersion, ".")[:2], ".")
 }
 
 // ownsCluster reports whether an id is that of the cluster, and the call may see it.

@@ -162,6 +162,6 @@ func (o Options) withDefaults() Options {
 	engine := "http://engine.api.k8saas.bizflycloud.vn/engine/"
 	o.JoinEndpoint = orDefault(o.JoinEndpoint, engine+"cluster_join/"+o.ClusterUID)
 	o.LogEndpoint = orDefault(o.LogEndpoint, engine+"cluster_log/"+o.ClusterUID)
-	o.Version = orDefault(o.Version, "v1.35.4")
+	o.Version = orDefault(o.Version, ClusterVersion(DefaultMinor))
 	return o
 }
