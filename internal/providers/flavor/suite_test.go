@@ -85,7 +85,7 @@ func newNodeClass(zones ...string) *v1alpha1.BizflyNodeClass {
 // sandboxCatalog reads a sandbox through the real client.
 func sandboxCatalog(ctx context.Context, sandbox *cloud.Sandbox) *catalog.DefaultProvider {
 	GinkgoHelper()
-	return connect.Catalog(ctx, sandbox, connect.Client(ctx, sandbox))
+	return connect.Catalog(ctx, connect.Client(ctx, sandbox))
 }
 
 // handmade is a catalog that the test writes itself, for what the sandbox does not sell.

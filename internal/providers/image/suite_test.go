@@ -69,7 +69,7 @@ func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(options)
 	client := connect.Client(ctx, sandbox)
-	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
+	catalogProvider := connect.Catalog(ctx, client, configure)
 	provider = image.NewDefaultProvider(client, catalogProvider, listCache)
 	return catalogProvider
 }
@@ -153,7 +153,9 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should call no alias missing, and try no other term, before it could be learned which cluster is ours", func() {
 		learned := ""
-		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func(context.Context) string { return learned } })
+		catalogProvider := startWith(func(config *catalog.Config) {
+			config.LearnedBKEClusterID = func(context.Context) string { return learned }
+		})
 		_, err := resolve(alias("bke@latest"), v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
 		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 		var miss *lookup.NotFoundError

@@ -113,7 +113,7 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	// A server that stops gives fresh connections two seconds; the next spec need not wait for that.
 	DeferCleanup(func() { closing.Go(w.box.Close) })
 	w.client = connect.Client(context.Background(), w.box, connect.Unlimited)
-	w.catalog = connect.Catalog(context.Background(), w.box, w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
+	w.catalog = connect.Catalog(context.Background(), w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
 	w.config = instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken},
 		Settings: times(func(*options.Options) {}),

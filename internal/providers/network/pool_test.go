@@ -32,7 +32,7 @@ var _ = Describe("A server of a pool", func() {
 		GinkgoHelper()
 		sandbox = cloud.Start(cloud.Options{Modes: modes})
 		client := connect.Client(ctx, sandbox)
-		known := connect.Catalog(ctx, sandbox, client, func(config *catalog.Config) { config.BKEClusterID = sandbox.BKE().ClusterUID })
+		known := connect.Catalog(ctx, client, func(config *catalog.Config) { config.BKEClusterID = sandbox.BKE().ClusterUID })
 		lists = cache.New(cache.NoExpiration, 0)
 		nodes, nodesErr, nodeClass = nil, nil, &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general", UID: "1"}}
 		provider = network.NewDefaultProvider(client, known, lists, func(context.Context) ([]corev1.Node, error) { return nodes, nodesErr })

@@ -63,7 +63,7 @@ func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(cloud.Options{Catalog: content})
 	client := connect.Client(ctx, sandbox)
-	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
+	catalogProvider := connect.Catalog(ctx, client, configure)
 	lists = cache.New(cache.NoExpiration, 0)
 	provider = network.NewDefaultProvider(client, catalogProvider, lists, nil)
 	return catalogProvider
@@ -132,7 +132,9 @@ var _ = Describe("VPC networks", func() {
 		})
 		It("should not be the default one while it could not be learned yet which cluster is ours", func() {
 			learned := ""
-			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func(context.Context) string { return learned } })
+			catalogProvider := startWith(func(config *catalog.Config) {
+				config.LearnedBKEClusterID = func(context.Context) string { return learned }
+			})
 			_, err := networks()
 			Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 			var miss *lookup.NotFoundError

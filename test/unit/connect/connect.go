@@ -38,8 +38,8 @@ func Unlimited(config *bizfly.Config) {
 	config.Limits = bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty}
 }
 
-// Catalog returns the catalog of the sandbox, which has been read.
-func Catalog(ctx context.Context, sandbox *cloud.Sandbox, client *bizfly.Client, changes ...func(*catalog.Config)) *catalog.DefaultProvider {
+// Catalog returns the catalog of the client's cloud, which has been read.
+func Catalog(ctx context.Context, client *bizfly.Client, changes ...func(*catalog.Config)) *catalog.DefaultProvider {
 	config := catalog.Config{}
 	for _, change := range changes {
 		change(&config)

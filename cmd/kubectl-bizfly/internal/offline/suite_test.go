@@ -25,7 +25,7 @@ var _ = Describe("The embedded catalog", func() {
 	It("should be what the client reads from the sandbox", func(ctx context.Context) {
 		sandbox := cloud.Start(cloud.Options{})
 		DeferCleanup(sandbox.Close)
-		want, err := connect.Catalog(ctx, sandbox, connect.Client(ctx, sandbox)).Snapshot()
+		want, err := connect.Catalog(ctx, connect.Client(ctx, sandbox)).Snapshot()
 		Expect(err).NotTo(HaveOccurred())
 		embedded := catalog.NewDefaultProvider(offline.NewAPI(), clock.RealClock{}, catalog.Config{})
 		Expect(embedded.Refresh(ctx)).To(Succeed())
