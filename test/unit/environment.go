@@ -28,7 +28,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -101,8 +100,7 @@ func indexes(ctx context.Context) option.Function[coretest.EnvironmentOptions] {
 
 // Start starts an API server for environments.
 func Start(ctx context.Context) *Environment {
-	suite.UseControlPlane()
-	env := coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), indexes(ctx))
+	env := apiServer(indexes(ctx))
 	return &Environment{
 		Environment: env,
 		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),

@@ -47,23 +47,32 @@ func Suite(ctx context.Context, env **Environment, setups ...func(context.Contex
 // APIServer gives the suite of a package an API server alone, whose client reads without a cache. The setups run once after its
 // start.
 func APIServer(env **coretest.Environment, setups ...func()) bool {
-	return apiServer(env, setups)
+	return suiteOf(env, setups)
 }
 
 // IndexedAPIServer is an APIServer whose client has a cache with core's indexes.
 func IndexedAPIServer(ctx context.Context, env **coretest.Environment, setups ...func()) bool {
-	return apiServer(env, setups, indexes(ctx))
+	return suiteOf(env, setups, indexes(ctx))
 }
 
-func apiServer(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
+func suiteOf(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
 	return BeforeSuite(func() {
-		suite.UseControlPlane()
-		*env = coretest.NewEnvironment(append(options, coretest.WithCRDs(apis.CRDs...))...)
+		*env = apiServer(options...)
 		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
 		for _, setup := range setups {
 			setup()
 		}
 	})
+}
+
+// apiServer starts an API server with our resources.
+func apiServer(options ...option.Function[coretest.EnvironmentOptions]) *coretest.Environment {
+	suite.UseControlPlane()
+	env := coretest.NewEnvironment(append(options, coretest.WithCRDs(apis.CRDs...))...)
+	if cached, ok := env.Client.(*coretest.CacheSyncingClient); ok {
+		env.Client = syncedClient{cached}
+	}
+	return env
 }
 
 // WithNodeClass is a setup that creates the default NodeClass.
