@@ -20,8 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/multierr"
 	"k8s.io/utils/clock"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -109,8 +107,6 @@ type Config struct {
 	// Limits and Timeouts are the shares and deadlines of each class of calls.
 	Limits   Limits
 	Timeouts Timeouts
-	// CatalogTTL is how long the service catalog is used before it is read again; 0 means the default.
-	CatalogTTL time.Duration
 	// Clock is the time of token lifetimes, back-offs and rates; nil means the real one.
 	Clock clock.Clock
 	// Spread returns a number from 0 to n-1 by which pauses differ, so that replicas part; nil means a random one.
@@ -145,7 +141,7 @@ func DefaultTimeouts() Timeouts {
 
 func (c Config) withDefaults() Config {
 	fill(reflect.ValueOf(&c).Elem(), reflect.ValueOf(Config{
-		APIURL: DefaultAPIURL, Version: "dev", CatalogTTL: ttl.ServiceCatalog, Limits: DefaultLimits(), Timeouts: DefaultTimeouts(),
+		APIURL: DefaultAPIURL, Version: "dev", Limits: DefaultLimits(), Timeouts: DefaultTimeouts(),
 		Clock: clock.RealClock{}, Spread: rand.Int64N,
 	}))
 	return c

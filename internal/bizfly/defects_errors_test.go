@@ -162,7 +162,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 	It("should read the service catalog again, which gobizfly reads once, and use the old one while it cannot be read", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
-		client := clientFor(s, func(c *bizfly.Config) { c.Clock, c.CatalogTTL = clock, 10*time.Minute })
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 		for range 3 {
 			_, err := client.ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())

@@ -45,8 +45,8 @@ func (c *connection) readServices(ctx context.Context) (none fetched[*serviceCat
 	if err != nil {
 		return none, err
 	}
-	now, life := c.config.Clock.Now(), c.config.CatalogTTL
-	return fetched[*serviceCatalog]{value: result, refreshAt: now.Add(life), expiresAt: now.Add(max(ttl.MaxServiceCatalog, life))}, nil
+	now := c.config.Clock.Now()
+	return fetched[*serviceCatalog]{value: result, refreshAt: now.Add(ttl.ServiceCatalog), expiresAt: now.Add(ttl.MaxServiceCatalog)}, nil
 }
 
 func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {
