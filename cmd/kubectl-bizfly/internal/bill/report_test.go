@@ -88,43 +88,6 @@ func report(r *Results) string {
 	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
 	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
 	b.WriteString("![ratio to the bound after pods have settled, by workload](../images/cost-settle.svg)\n\n")
-	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n\n")
-
-	titles := lo.Map(columns(), func(c column, _ int) string { return c.title })
-	b.WriteString("### Settled\n\nVND per hour, and the ratio to the bound in brackets, once nothing changes any more.\n\n")
-	table(&b, append(append([]string{"workload", "pods"}, titles...), "best packing found", "bound")...)
-	for _, row := range r.Settle {
-		fmt.Fprintf(&b, "| %s | %d |", row.Title, row.Pods)
-		for _, c := range columns() {
-			o := row.Ways[c.name]
-			fmt.Fprintf(&b, " %s (%.2f)%s |", thousands(o.VNDPerHour), o.VNDPerHour/row.Bound, lo.Ternary(o.Flavor == "", "", " "+o.Flavor))
-		}
-		fmt.Fprintf(&b, " %s (%.2f) | %s |\n", thousands(row.Packing), row.Packing/row.Bound, thousands(row.Bound))
-	}
-	b.WriteString("\nPods that moved until then, and the seconds that a pod waited:\n\n")
-	table(&b, append([]string{"workload"}, titles...)...)
-	for _, row := range r.Settle {
-		fmt.Fprintf(&b, "| %s |", row.Title)
-		for _, c := range columns() {
-			o := row.Ways[c.name]
-			fmt.Fprintf(&b, " %d, %.0f s |", o.Evictions, o.Waited/float64(row.Pods))
-		}
-		b.WriteString("\n")
-	}
-
-	b.WriteString("\n### Days\n\n")
-	table(&b, "workload", "way", "VND", "ratio", "if started hours are charged in full", "evictions", "seconds that a pod waited", "servers launched")
-	for _, row := range r.Day {
-		title := fmt.Sprintf("%s, %d pods", row.Title, row.Pods)
-		for _, c := range columns() {
-			o := row.Ways[c.name]
-			flavor := lo.Ternary(o.Flavor == "" || c.name == poolUsual, "", ": "+o.Flavor)
-			fmt.Fprintf(&b, "| %s | %s%s | %s | %.2f | %s | %d | %.0f | %d |\n", title, c.title, flavor,
-				thousands(o.VND), o.VND/row.Bound, thousands(o.VNDByHours), o.Evictions, o.Waited/float64(row.Pods), o.Launches)
-			title = ""
-		}
-		fmt.Fprintf(&b, "| | best packing found | %s | %.2f | | | | |\n", thousands(row.Packing), row.Packing/row.Bound)
-		fmt.Fprintf(&b, "| | bound | %s | 1.00 | | | | |\n", thousands(row.Bound))
-	}
+	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n")
 	return b.String()
 }
