@@ -230,7 +230,7 @@ func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, ope
 }
 
 // describe returns the NodeClaim of a server from the server alone, so that deleted configuration never hides a server.
-func (c *config) describe(server *instance.Instance) *karpv1.NodeClaim {
+func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 	region := ""
 	if snapshot, err := c.Catalog.Snapshot(); err == nil {
 		region = snapshot.RegionLabel()
@@ -260,7 +260,7 @@ func (c *config) describe(server *instance.Instance) *karpv1.NodeClaim {
 
 // convert returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
 // decide, because a NodePool may require any of them and core compares labels.
-func (c *config) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
+func (c *CloudProvider) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
 	claim := c.describe(server)
 	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
@@ -291,7 +291,7 @@ func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
 }
 
 // nodeClass reads a NodeClass from the cache. The errors of a reference that can never be resolved are not-found ones.
-func (c *config) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
+func (c *CloudProvider) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
 	if !isOurs(ref) {
 		to := lo.FromPtr(ref)
 		return nil, nodeClassNotFound(strings.Join([]string{to.Group, to.Kind, to.Name}, "/"))

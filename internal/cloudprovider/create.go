@@ -128,7 +128,7 @@ func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeCl
 
 // timeLeft is how long a create request for the NodeClaim may still be sent. Core ends a NodeClaim by its launch timeout,
 // counted from the first transition of the condition Launched, however long the request had to wait for its turn.
-func (c *config) timeLeft(claim *karpv1.NodeClaim) time.Duration {
+func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 	left := lifecycle.LaunchTimeout - min(ttl.LaunchMargin, lifecycle.LaunchTimeout/4)
 	if launched := claim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeLaunched); launched != nil {
 		left -= c.Clock.Since(launched.LastTransitionTime.Time)
@@ -174,7 +174,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			continue
 		}
 		if reason, err := c.brake.admit(ctx, l, chosen); err != nil {
-			c.placements.moved(l.claim, "")
+			c.placements.forget(l.claim)
 			return nil, c.end(ctx, l.claim, reason, err)
 		}
 		tries++
@@ -183,7 +183,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		case err == nil || l.record.open():
 			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
-			c.placements.moved(l.claim, "")
+			c.placements.forget(l.claim)
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
@@ -200,7 +200,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		candidates = candidates[1:]
 	}
-	c.placements.moved(l.claim, "")
+	c.placements.forget(l.claim)
 	if tries == 0 {
 		c.logLaunchFailure(ctx, l, ReasonNoOffering)
 	}
@@ -239,7 +239,7 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 	if err := c.intents.begin(ctx, l, intent); err != nil {
 		return nil, &notRecordedError{err}
 	}
-	c.placements.moved(l.claim, chosen.key.Zone)
+	c.placements.move(l.claim, chosen.key.Zone)
 	server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), request, intent)
 	c.intents.finish(ctx, l, intent, err != nil)
 	return server, err

@@ -207,16 +207,17 @@ func zoneOf(claim *karpv1.NodeClaim) string {
 	return ""
 }
 
-// moved records that the NodeClaim is launched in another zone than the first choice; "" that it is not launched at all.
-func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
+// move records that the NodeClaim is launched in this zone, which need not be that of the first choice.
+func (p *placements) move(claim *karpv1.NodeClaim, zone string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if zone == "" {
-		p.underWay.Delete(string(claim.UID))
-	} else if known, ok := p.underWay.Get(string(claim.UID)); ok {
+	if known, ok := p.underWay.Get(string(claim.UID)); ok {
 		p.underWay.SetDefault(string(claim.UID), placement{pool: known.(placement).pool, zone: zone})
 	}
 }
+
+// forget records that the NodeClaim is not launched.
+func (p *placements) forget(claim *karpv1.NodeClaim) { p.underWay.Delete(string(claim.UID)) }
 
 // checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
 // also reports one that nothing limits.
@@ -293,7 +294,7 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 // it requires nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that lack of spot
 // capacity never makes the replacement more expensive than what it replaces. Core has compared on-demand prices there, and
 // the user has not asked for spot, so that requirement is left out. One that the NodePool makes itself stays, and is rejected.
-func (c *config) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	name := claim.Labels[karpv1.NodePoolLabelKey]
 	if name == "" || capacityType.Has(karpv1.CapacityTypeOnDemand) || !capacityType.Has(karpv1.CapacityTypeSpot) {
