@@ -8,13 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -25,35 +22,12 @@ import (
 // leavesWaiting bounds how many nodes are being removed from BKE or wait for their turn: a Kubernetes Engine can hang.
 const leavesWaiting = 1000
 
-// deleter deletes servers and what they leave behind.
-type deleter struct {
-	*inventory
-	config Config
-	// protected are the handles of the volumes that PersistentVolumes name.
-	protected *shared[sets.Set[string]]
-
-	// requested is when the deletion of a server was last requested, gone are the servers that were proved to be gone, and left
-	// those whose node has left BKE, all by id. They spare requests: core deletes from two controllers, and asks every few seconds.
-	mu                    sync.Mutex
-	requested, gone, left *cache.Cache
-	leaving               errgroup.Group
-}
-
-func newDeleter(i *inventory, config Config, protected func(context.Context) (sets.Set[string], error)) *deleter {
-	d := &deleter{
-		inventory: i, config: config, protected: newShared(config.Clock, protected),
-		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),
-	}
-	d.leaving.SetLimit(leavesWaiting)
-	return d
-}
-
 // view is what one step of a deletion decides by: a list of the servers, and as its other lists only such as began after it.
 // So whatever a server that is absent from the first has left is in the others, and all deletions share them.
 type view = listed[*Snapshot]
 
-func (d *deleter) view(ctx context.Context, after time.Time) (*view, error) {
-	v, err := d.servers.get(ctx, after)
+func (p *DefaultProvider) view(ctx context.Context, after time.Time) (*view, error) {
+	v, err := p.servers.get(ctx, after)
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}
@@ -61,71 +35,71 @@ func (d *deleter) view(ctx context.Context, after time.Time) (*view, error) {
 }
 
 // Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns.
-func (d *deleter) Delete(ctx context.Context, request DeleteRequest) error {
+func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) error {
 	gone := fmt.Errorf("%w: %q", ErrNotFound, request.ID)
 	if request.ID == "" {
 		return gone
 	}
-	v, server, err := d.find(ctx, request)
+	v, server, err := p.find(ctx, request)
 	switch {
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
 	case server == nil || server.gone():
-		if d.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
-			d.leaveBKE(ctx, v, request)
+		if p.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+			p.leaveBKE(ctx, v, request)
 		}
 		return gone
-	case !d.ours(server):
+	case !p.ours(server):
 		return fmt.Errorf("%w: %w: %s (%s)", ErrNotFound, ErrNotOurs, server.Name, request.ID)
 	case server.Deleting():
 		return nil
 	}
-	return d.deleteServer(ctx, v, server, request)
+	return p.deleteServer(ctx, v, server, request)
 }
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion, and denied by the API
 // under its id. All deletions share the list, so that only the second costs a call per server.
-func (d *deleter) find(ctx context.Context, request DeleteRequest) (*view, *Instance, error) {
-	after := d.recent()
+func (p *DefaultProvider) find(ctx context.Context, request DeleteRequest) (*view, *Instance, error) {
+	after := p.recent()
 	if request.Since.After(after) {
 		after = request.Since
 	}
-	v, err := d.view(ctx, after)
+	v, err := p.view(ctx, after)
 	if err != nil {
 		return nil, nil, err
 	}
 	if server := v.value.Get(request.ID); server != nil {
 		return v, server, nil
 	}
-	if _, known := d.gone.Get(request.ID); known {
+	if _, known := p.gone.Get(request.ID); known {
 		return v, nil, nil
 	}
-	server, err := d.getServer(ctx, request.ID)
+	server, err := p.getServer(ctx, request.ID)
 	if errors.Is(err, ErrNotFound) {
-		d.gone.DeleteExpired()
-		d.gone.SetDefault(request.ID, nil)
+		p.gone.DeleteExpired()
+		p.gone.SetDefault(request.ID, nil)
 		return v, nil, nil
 	}
 	return v, server, err
 }
 
 // deleteServer requests the deletion of the server with the disks that are its own.
-func (d *deleter) deleteServer(ctx context.Context, v *view, server *Instance, request DeleteRequest) error {
-	if !d.due(server.ID) {
+func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Instance, request DeleteRequest) error {
+	if !p.due(server.ID) {
 		return nil
 	}
-	volumes, err := d.disposable(ctx, v, server, request.RecordedVolumes)
+	volumes, err := p.disposable(ctx, v, server, request.RecordedVolumes)
 	if err != nil {
 		return err
 	}
-	if !d.begin(server.ID) {
+	if !p.begin(server.ID) {
 		return nil
 	}
-	_, err = d.api.DeleteServer(ctx, server.ID, volumes)
+	_, err = p.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-		took := lo.Ternary(request.Since.IsZero(), 0, d.clock.Since(request.Since))
+		took := lo.Ternary(request.Since.IsZero(), 0, p.clock.Since(request.Since))
 		// docs/operate/monitoring.md explains the message and its keys. The logger of the context has the NodeClaim.
 		log.FromContext(ctx).Info("removed server", "server-id", server.ID, "flavor", server.Flavor, "zone", server.Zone,
 			"capacity-type", karpv1.CapacityTypeOnDemand, "reason", request.Reason, "seconds", math.Round(max(0, took.Seconds())*10)/10, "volumes", volumes)
@@ -135,55 +109,55 @@ func (d *deleter) deleteServer(ctx context.Context, v *view, server *Instance, r
 		return nil
 	}
 	deletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
-	d.requested.Delete(server.ID)
+	p.requested.Delete(server.ID)
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 
 // due reports whether the request to delete the server is to be sent: BizFly Cloud shows the server as it was for a while after
 // it has accepted one, and a request may get lost.
-func (d *deleter) due(id string) bool {
-	at, requested := d.requested.Get(id)
-	return !requested || d.clock.Since(at.(time.Time)) >= ttl.DeletionRetry
+func (p *DefaultProvider) due(id string) bool {
+	at, requested := p.requested.Get(id)
+	return !requested || p.clock.Since(at.(time.Time)) >= ttl.DeletionRetry
 }
 
 // begin reports whether the caller is the one to send the request that is due.
-func (d *deleter) begin(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	due := d.due(id)
+func (p *DefaultProvider) begin(id string) bool {
+	p.beginning.Lock()
+	defer p.beginning.Unlock()
+	due := p.due(id)
 	if due {
-		d.requested.DeleteExpired()
-		d.requested.SetDefault(id, d.clock.Now())
+		p.requested.DeleteExpired()
+		p.requested.SetDefault(id, p.clock.Now())
 	}
 	return due
 }
 
 // leaveBKE removes the node of a server that is gone from BKE, in the background and once: nothing depends on it.
-func (d *deleter) leaveBKE(ctx context.Context, v *view, request DeleteRequest) {
-	d.left.DeleteExpired()
-	launched := d.provenIn(request.Node)
+func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteRequest) {
+	p.left.DeleteExpired()
+	launched := p.provenIn(request.Node)
 	if launched == "" || lo.SomeBy(v.value.named(launched), func(server *Instance) bool { return server.ID != request.ID }) {
 		// A gateway that repeats a create request creates a duplicate, which is the node of that name until it is deleted.
 		return
 	}
 	// After a burst of deletions many wait for their turn.
 	ctx = bizfly.AdmitWithin(context.WithoutCancel(ctx), ttl.LeaveBKE)
-	started := d.leaving.TryGo(func() error {
-		values, err := d.config.BKE.Values(ctx)
+	started := p.leaving.TryGo(func() error {
+		values, err := p.bke.Values(ctx)
 		if err == nil && values.ClusterID != "" && values.Token != "" {
-			err = d.api.LeaveCluster(ctx, values.ClusterID, values.Token, request.Node)
+			err = p.api.LeaveCluster(ctx, values.ClusterID, values.Token, request.Node)
 		}
 		if err != nil {
-			d.leaveFailed(ctx, request.Node, err)
+			p.leaveFailed(ctx, request.Node, err)
 		}
 		return nil
 	})
 	if !started {
-		d.leaveFailed(ctx, request.Node, fmt.Errorf("%d nodes wait for BizFly Kubernetes Engine already", leavesWaiting))
+		p.leaveFailed(ctx, request.Node, fmt.Errorf("%d nodes wait for BizFly Kubernetes Engine already", leavesWaiting))
 	}
 }
 
-func (d *deleter) leaveFailed(ctx context.Context, node string, err error) {
+func (p *DefaultProvider) leaveFailed(ctx context.Context, node string, err error) {
 	log.FromContext(ctx).Error(err, "removing a node whose server is deleted from BizFly Kubernetes Engine", "node", node)
-	d.config.OnLeaveFailed(node, err)
+	p.onLeaveFailed(node, err)
 }

@@ -7,9 +7,9 @@ import "context"
 
 // Polling reports whether the poller's goroutine exists, for tests.
 func (p *DefaultProvider) Polling() bool {
-	p.launcher.poller.mu.Lock()
-	defer p.launcher.poller.mu.Unlock()
-	return p.launcher.poller.running
+	p.poller.mu.Lock()
+	defer p.poller.mu.Unlock()
+	return p.poller.running
 }
 
 // List returns the servers of a list that is at most a few seconds old, for tests.

@@ -64,11 +64,11 @@ func (s *Settings) firewalls(port *gobizfly.NetworkInterface) (missing, surplus 
 }
 
 // Differs reports whether a server has other settings, by lists of up to two minutes ago.
-func (c *changer) Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error) {
+func (p *DefaultProvider) Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error) {
 	if wanted.plan(server) || len(wanted.Firewalls) == 0 {
 		return wanted.plan(server), nil
 	}
-	ports, err := c.ownPorts(ctx, server, wanted.RecordedPorts, c.atMost(ttl.PeriodicServers))
+	ports, err := p.ownPorts(ctx, server, wanted.RecordedPorts, p.atMost(ttl.PeriodicServers))
 	return lo.SomeBy(ports, func(port *gobizfly.NetworkInterface) bool {
 		missing, surplus := wanted.firewalls(port)
 		return len(missing)+len(surplus) > 0
@@ -76,22 +76,22 @@ func (c *changer) Differs(ctx context.Context, server *Instance, wanted Settings
 }
 
 // Apply changes what differs, by what the cloud shows now, and returns what it has changed. A change that fails stops no other one.
-func (c *changer) Apply(ctx context.Context, id string, wanted Settings) ([]string, error) {
-	server, err := c.liveServer(ctx, id)
+func (p *DefaultProvider) Apply(ctx context.Context, id string, wanted Settings) ([]string, error) {
+	server, err := p.liveServer(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	var done []string
 	var errs []error
 	if wanted.plan(server) {
-		if err := c.api.ChangeNetworkPlan(ctx, id, wanted.NetworkPlan); err != nil {
+		if err := p.api.ChangeNetworkPlan(ctx, id, wanted.NetworkPlan); err != nil {
 			errs = append(errs, fmt.Errorf("changing the network plan of server %s (%s) to %s: %w", server.Name, id, wanted.NetworkPlan, err))
 		} else {
 			inPlaceChangesTotal.Inc(map[string]string{labelChange: changeNetworkPlan})
 			done = append(done, fmt.Sprintf("network plan %s instead of %s", wanted.NetworkPlan, server.NetworkPlan))
 		}
 	}
-	changed, err := c.setFirewalls(ctx, server, wanted)
+	changed, err := p.setFirewalls(ctx, server, wanted)
 	if changed {
 		done = append(done, "firewalls "+strings.Join(wanted.Firewalls, ", "))
 	}
@@ -103,11 +103,11 @@ func (c *changer) Apply(ctx context.Context, id string, wanted Settings) ([]stri
 
 // setFirewalls gives the interfaces of a server the wanted firewalls. It first adds and then removes, so that no interface is ever
 // without any.
-func (c *changer) setFirewalls(ctx context.Context, server *Instance, wanted Settings) (changed bool, err error) {
+func (p *DefaultProvider) setFirewalls(ctx context.Context, server *Instance, wanted Settings) (changed bool, err error) {
 	if len(wanted.Firewalls) == 0 {
 		return false, nil
 	}
-	ports, err := c.ownPorts(ctx, server, wanted.RecordedPorts, c.clock.Now())
+	ports, err := p.ownPorts(ctx, server, wanted.RecordedPorts, p.clock.Now())
 	if err == nil && len(ports) == 0 {
 		err = errors.New("the cloud lists no network interface that it was launched with")
 	}
@@ -115,10 +115,10 @@ func (c *changer) setFirewalls(ctx context.Context, server *Instance, wanted Set
 		missing, surplus := wanted.firewalls(port)
 		var failed error
 		if len(missing) > 0 {
-			failed = c.api.AddFirewalls(ctx, port.ID, missing)
+			failed = p.api.AddFirewalls(ctx, port.ID, missing)
 		}
 		if failed == nil && len(surplus) > 0 {
-			failed = c.api.RemoveFirewalls(ctx, port.ID, surplus)
+			failed = p.api.RemoveFirewalls(ctx, port.ID, surplus)
 		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", port.ID, failed))
@@ -135,8 +135,8 @@ func (c *changer) setFirewalls(ctx context.Context, server *Instance, wanted Set
 
 // ownPorts are the interfaces that a server was launched with: those on the record or, where none were recorded, those that the cloud
 // named after the server. What a user attached later is the user's.
-func (c *changer) ownPorts(ctx context.Context, server *Instance, recorded []string, after time.Time) ([]*gobizfly.NetworkInterface, error) {
-	ports, err := c.ports.get(ctx, after)
+func (p *DefaultProvider) ownPorts(ctx context.Context, server *Instance, recorded []string, after time.Time) ([]*gobizfly.NetworkInterface, error) {
+	ports, err := p.ports.get(ctx, after)
 	if err != nil {
 		return nil, fmt.Errorf("listing the network interfaces of server %s: %w", server.Name, err)
 	}
@@ -149,8 +149,8 @@ func (c *changer) ownPorts(ctx context.Context, server *Instance, recorded []str
 }
 
 // DefaultFirewall returns the id of the firewall that the cloud attaches where none is requested.
-func (c *changer) DefaultFirewall(ctx context.Context) (string, error) {
-	firewalls, err := c.firewalls.get(ctx, c.atMost(ttl.Firewalls))
+func (p *DefaultProvider) DefaultFirewall(ctx context.Context) (string, error) {
+	firewalls, err := p.firewalls.get(ctx, p.atMost(ttl.Firewalls))
 	if err != nil {
 		return "", fmt.Errorf("listing firewalls: %w", err)
 	}

@@ -25,34 +25,24 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// launcher sends create requests and finds their servers.
-type launcher struct {
-	*inventory
-	deleter   *deleter
-	bootstrap *bootstrap.DefaultProvider
-	catalog   catalog.Provider
-	forms     Forms
-	poller    *poller
-}
-
 // Intent returns what a launch is to be recorded as.
-func (l *launcher) Intent(request *LaunchRequest) (Intent, error) {
+func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 	switch {
-	case l.uid == "":
+	case p.uid == "":
 		return Intent{}, errNoClusterUID
 	case request.NodeClaim == nil || request.NodeClaim.UID == "" || request.Attempt < 1:
 		return Intent{}, errors.New("a launch needs a NodeClaim with its UID and an attempt from 1")
 	case request.NodeClass == nil || request.NodeClass.Status.Image() == nil:
 		return Intent{}, errors.New("a launch needs a NodeClass whose image has been found")
 	}
-	disks, err := l.disks(request)
+	disks, err := p.disks(request)
 	if err != nil {
 		return Intent{}, err
 	}
 	status := request.NodeClass.Status
 	return Intent{
 		Attempt:     request.Attempt,
-		Name:        Name(request.NodeClaim.Name, string(request.NodeClaim.UID), l.uid, request.Attempt),
+		Name:        Name(request.NodeClaim.Name, string(request.NodeClaim.UID), p.uid, request.Attempt),
 		Flavor:      request.Flavor,
 		Zone:        request.Zone,
 		BillingPlan: request.BillingPlan,
@@ -60,31 +50,31 @@ func (l *launcher) Intent(request *LaunchRequest) (Intent, error) {
 		Disks:       disks,
 		Networks:    lo.Map(status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID }),
 		Firewalls:   lo.Map(status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }),
-		RequestedAt: l.clock.Now(),
+		RequestedAt: p.clock.Now(),
 	}, nil
 }
 
 // Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. A request that names volume types
 // in a form that was rejected has built nothing, so that it is sent again in the next form: every other launch would meet the same.
-func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
+func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
 	var sent spelling
 	var err error
 	for range volumeTypeForms {
-		sent = l.forms.of(request.Flavor)
-		create, prepareErr := l.createRequest(ctx, request, intent, sent)
+		sent = p.forms.of(request.Flavor)
+		create, prepareErr := p.createRequest(ctx, request, intent, sent)
 		if prepareErr != nil {
 			intent.Rejected = true
 			return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, prepareErr)
 		}
 		// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-		intent.TaskID, err = l.api.CreateServer(ctx, create)
-		intent.RequestedAt = l.clock.Now()
+		intent.TaskID, err = p.api.CreateServer(ctx, create)
+		intent.RequestedAt = p.clock.Now()
 		if err == nil || !rejected(err) {
 			break
 		}
 		count(outcomeRejected)
 		again := bizfly.NamesVolumeType(err)
-		if err = l.formRejected(ctx, sent, request.Flavor, err); !again || !errors.Is(err, ErrFormRejected) {
+		if err = p.formRejected(ctx, sent, request.Flavor, err); !again || !errors.Is(err, ErrFormRejected) {
 			break
 		}
 	}
@@ -96,14 +86,14 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	}
-	server, err := l.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
+	server, err := p.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
 	switch {
 	case err == nil:
-		l.forms.accept(sent)
+		p.forms.accept(sent)
 	case errors.Is(err, ErrBuildFailed):
 		// What a server came of was understood.
 		if _, made := errors.AsType[serverInError](err); !made {
-			err = l.formRejected(ctx, sent, request.Flavor, err)
+			err = p.formRejected(ctx, sent, request.Flavor, err)
 		}
 	}
 	return server, intent, err
@@ -115,8 +105,8 @@ type serverInError struct{ error }
 func (e serverInError) Unwrap() error { return e.error }
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
-func (l *launcher) formRejected(ctx context.Context, sent spelling, flavor string, err error) error {
-	if !l.forms.reject(sent, flavor, err, l.clock.Now()) {
+func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, flavor string, err error) error {
+	if !p.forms.reject(sent, flavor, err, p.clock.Now()) {
 		return err
 	}
 	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", flavor, "error", err.Error())
@@ -124,28 +114,28 @@ func (l *launcher) formRejected(ctx context.Context, sent spelling, flavor strin
 }
 
 // Resume finds the server of an earlier create request and waits for it like Launch.
-func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
+func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
 	switch {
-	case l.uid == "":
+	case p.uid == "":
 		return nil, errNoClusterUID
 	case intent.Rejected:
 		return nil, fmt.Errorf("%w: %s", ErrRejected, intent.Name)
 	case nodeClaimUID == "" || intent.Name == "":
 		return nil, errors.New("a server cannot be found without the NodeClaim's UID and the server's name")
 	}
-	return l.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
+	return p.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
 }
 
 // Forms are the forms in which create requests are sent.
-func (l *launcher) Forms() *Forms { return &l.forms }
+func (p *DefaultProvider) Forms() *Forms { return &p.forms }
 
 // Doubted reports whether names of old flavors were rejected not long ago, and none of the flavor's family has been accepted.
-func (l *launcher) Doubted(flavor string) bool { return l.forms.doubts(flavor, l.clock.Now()) }
+func (p *DefaultProvider) Doubted(flavor string) bool { return p.forms.doubts(flavor, p.clock.Now()) }
 
 // FailureReason returns why the server of a create request failed.
-func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
+func (p *DefaultProvider) FailureReason(ctx context.Context, intent Intent) error {
 	if intent.TaskID != "" {
-		task, err := l.api.GetTask(ctx, intent.TaskID)
+		task, err := p.api.GetTask(ctx, intent.TaskID)
 		if err != nil {
 			// Why the task cannot be read is not why the server failed: its class is dropped.
 			return unexplained(intent, "its task cannot be read: "+err.Error())
@@ -164,16 +154,16 @@ func unexplained(intent Intent, reason string) error {
 }
 
 // await waits for the server of a create request and acts on what the poller finds.
-func (l *launcher) await(ctx context.Context, request *pending) (*Instance, error) {
+func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instance, error) {
 	intent := request.intent
-	found, err := l.poller.wait(ctx, request)
+	found, err := p.poller.wait(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case found.cause != nil:
 		count(outcomeFailed)
-		l.cleanUp(ctx, intent, found.server)
+		p.cleanUp(ctx, intent, found.server)
 		if found.server != nil {
 			found.cause = serverInError{found.cause}
 		}
@@ -183,20 +173,20 @@ func (l *launcher) await(ctx context.Context, request *pending) (*Instance, erro
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
 	}
 	count(outcomeLaunched)
-	launchSeconds.Observe(l.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
+	launchSeconds.Observe(p.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }
 
 // cleanUp begins to delete what a failed create request has left. It never keeps the caller from trying the next offering:
 // garbage collection finds what is left.
-func (l *launcher) cleanUp(ctx context.Context, intent Intent, server *Instance) {
+func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
 	defer cancel()
 	var err error
 	if server != nil {
-		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Reason: ReasonLaunchFailed})
+		err = p.Delete(ctx, DeleteRequest{ID: server.ID, Reason: ReasonLaunchFailed})
 	} else {
-		err = l.deleter.deleteFailedLaunch(ctx, intent.Name)
+		err = p.deleteFailedLaunch(ctx, intent.Name)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, garbage collection tries again", "server", intent.Name)
@@ -212,10 +202,10 @@ func rejected(err error) bool {
 func count(outcome string) { launchesTotal.Inc(map[string]string{labelOutcome: outcome}) }
 
 // createRequest returns the body of the create request.
-func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {
+func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {
 	claim, nodeClass := request.NodeClaim, request.NodeClass
 	image := nodeClass.Status.Image()
-	script, err := l.bootstrap.Render(ctx, bootstrap.Input{
+	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
 		NodeClaim:         claim.Name,
 		NodeClaimUID:      string(claim.UID),
@@ -231,11 +221,11 @@ func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, in
 	if err != nil {
 		return nil, fmt.Errorf("generating user data: %w", err)
 	}
-	metadata, err := l.metadata(request, intent, script)
+	metadata, err := p.metadata(request, intent, script)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := l.catalog.Snapshot()
+	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("naming volume types: %w", err)
 	}
@@ -265,8 +255,8 @@ func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, in
 }
 
 // disks are what is requested: the disk that the server boots from and then the data disks in their order.
-func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
-	snapshot, err := l.catalog.Snapshot()
+func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
+	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("choosing volume types: %w", err)
 	}
@@ -290,7 +280,7 @@ const maxMetadataValue = 255
 
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
-func (l *launcher) metadata(request *LaunchRequest, intent Intent, script *bootstrap.Output) (map[string]string, error) {
+func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script *bootstrap.Output) (map[string]string, error) {
 	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}), func(value, _ string) string { return bounded(value) })
@@ -303,8 +293,8 @@ func (l *launcher) metadata(request *LaunchRequest, intent Intent, script *boots
 	}
 	maps.Copy(result, lo.MapValues(lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
-		v1alpha1.MetadataClusterName:  l.cluster.name,
-		v1alpha1.MetadataClusterUID:   l.uid,
+		v1alpha1.MetadataClusterName:  p.cluster.name,
+		v1alpha1.MetadataClusterUID:   p.uid,
 		v1alpha1.MetadataName:         intent.Name,
 		v1alpha1.MetadataNodeClaim:    request.NodeClaim.Name,
 		v1alpha1.MetadataNodeClaimUID: string(request.NodeClaim.UID),

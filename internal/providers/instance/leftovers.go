@@ -31,26 +31,26 @@ func usedBy(port *gobizfly.NetworkInterface) string {
 
 // Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this cluster, where
 // no server of that name exists any more.
-func (d *deleter) Leftovers(ctx context.Context) ([]Leftover, error) {
-	return d.leftovers(ctx, d.recent())
+func (p *DefaultProvider) Leftovers(ctx context.Context) ([]Leftover, error) {
+	return p.leftovers(ctx, p.recent())
 }
 
 // leftovers returns the same from lists that began after this time.
-func (d *deleter) leftovers(ctx context.Context, after time.Time) ([]Leftover, error) {
-	v, err := d.view(ctx, after)
+func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Leftover, error) {
+	v, err := p.view(ctx, after)
 	if err != nil {
 		return nil, err
 	}
 	// What is attached to nothing in a list that began after that of the servers is not that of a server which is missing there.
-	volumes, volumesErr := d.volumes.get(ctx, v.begun)
-	ports, portsErr := d.ports.get(ctx, v.begun)
+	volumes, volumesErr := p.volumes.get(ctx, v.begun)
+	ports, portsErr := p.ports.get(ctx, v.begun)
 	var found []Leftover
 	if volumesErr == nil {
-		found = lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (Leftover, bool) { return d.leftDisk(volume) })
+		found = lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (Leftover, bool) { return p.leftDisk(volume) })
 	}
 	if portsErr == nil {
 		found = append(found, lo.FilterMap(ports.value.all, func(port *gobizfly.NetworkInterface, _ int) (Leftover, bool) {
-			server := d.provenIn(port.Name)
+			server := p.provenIn(port.Name)
 			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
 				CreatedAt: parseTime(port.CreatedAt), public: port.Type == interfaceWAN}, usedBy(port) == "" && server != ""
 		})...)
@@ -66,10 +66,10 @@ func (d *deleter) leftovers(ctx context.Context, after time.Time) ([]Leftover, e
 }
 
 // leftDisk returns a free disk as what a server has left, and whether it is one.
-func (d *deleter) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
+func (p *DefaultProvider) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 	base, isRoot := strings.CutSuffix(volume.Name, RootDiskSuffix)
 	base, _, isData := strings.Cut(base, dataDiskInfix)
-	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: d.launchedAs(base), CreatedAt: parseTime(volume.CreatedAt)}
+	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: p.launchedAs(base), CreatedAt: parseTime(volume.CreatedAt)}
 	switch {
 	case left.Server == "" || (!isRoot && !isData) || len(volume.Attachments) > 0 || strings.HasSuffix(volume.Description, csiDescriptionSuffix):
 		return Leftover{}, false
@@ -86,31 +86,31 @@ func (d *deleter) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 
 // deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Its data disks are among them: they were
 // never attached, so that no user has detached them to keep their data. Later only their name is known.
-func (d *deleter) deleteFailedLaunch(ctx context.Context, server string) error {
-	found, err := d.leftovers(ctx, d.clock.Now())
+func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string) error {
+	found, err := p.leftovers(ctx, p.clock.Now())
 	for _, left := range found {
 		if left.Server == server && left.Kind == LeftoverDisk {
-			err = errors.Join(err, d.DeleteLeftover(ctx, left))
+			err = errors.Join(err, p.DeleteLeftover(ctx, left))
 		}
 	}
 	return err
 }
 
 // DeleteLeftover deletes what a server has left.
-func (d *deleter) DeleteLeftover(ctx context.Context, left Leftover) error {
-	err := lo.Ternary(left.Kind == LeftoverDisk, d.deleteDisk, d.releaseAddress)(ctx, left)
+func (p *DefaultProvider) DeleteLeftover(ctx context.Context, left Leftover) error {
+	err := lo.Ternary(left.Kind == LeftoverDisk, p.deleteDisk, p.releaseAddress)(ctx, left)
 	if err != nil && !bizfly.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s (%s), which server %s has left: %w", left.Kind, left.Name, left.ID, left.Server, err)
 	}
 	return nil
 }
 
-func (d *deleter) deleteDisk(ctx context.Context, left Leftover) error {
-	protected, err := d.protectedVolumes(ctx, left.listed, []string{left.ID})
+func (p *DefaultProvider) deleteDisk(ctx context.Context, left Leftover) error {
+	protected, err := p.protectedVolumes(ctx, left.listed, []string{left.ID})
 	if err != nil || protected.Has(left.ID) {
 		return err
 	}
-	if err := d.api.DeleteVolume(ctx, left.ID); err != nil {
+	if err := p.api.DeleteVolume(ctx, left.ID); err != nil {
 		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
 		return err
 	}
@@ -119,8 +119,8 @@ func (d *deleter) deleteDisk(ctx context.Context, left Leftover) error {
 	return nil
 }
 
-func (d *deleter) releaseAddress(ctx context.Context, left Leftover) error {
-	if err := lo.Ternary(left.public, d.api.DeleteWanIP, d.api.DeleteNetworkInterface)(ctx, left.ID); err != nil {
+func (p *DefaultProvider) releaseAddress(ctx context.Context, left Leftover) error {
+	if err := lo.Ternary(left.public, p.api.DeleteWanIP, p.api.DeleteNetworkInterface)(ctx, left.ID); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("releasing address that outlived its server", "address", left.Name, "interface-id", left.ID, "server", left.Server)
@@ -142,8 +142,8 @@ const (
 // disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
 // less those that a PersistentVolume owns. Where the owner of a disk cannot be found out it returns an error, so that the
 // complete deletion waits: a disk that is not deleted with its server would be paid for indefinitely.
-func (d *deleter) disposable(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
-	volumes, err := d.volumes.get(ctx, v.begun)
+func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
+	volumes, err := p.volumes.get(ctx, v.begun)
 	if err != nil {
 		return nil, fmt.Errorf("listing volumes to delete server %s: %w", server.Name, err)
 	}
@@ -175,7 +175,7 @@ func (d *deleter) disposable(ctx context.Context, v *view, server *Instance, rec
 		// A data disk is ours without a record too where the server was launched with some and this one has such a name.
 		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || (server.DataDisks > 0 && dataDiskNamed(volume.Name, name))
 	})
-	protected, err := d.protectedVolumes(ctx, v.begun, own)
+	protected, err := p.protectedVolumes(ctx, v.begun, own)
 	if err != nil {
 		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
 	}
@@ -195,11 +195,11 @@ func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
 // API server once for all deletions that decide by the same lists, after these lists: a cache could lag without a bound. A
 // PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it would
 // not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
-func (d *deleter) protectedVolumes(ctx context.Context, after time.Time, candidates []string) (sets.Set[string], error) {
+func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time, candidates []string) (sets.Set[string], error) {
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	protected, err := d.protected.get(ctx, after)
+	protected, err := p.protected.get(ctx, after)
 	if err != nil {
 		return nil, fmt.Errorf("no disk may be deleted while it is not known which ones PersistentVolumes own: %w", err)
 	}

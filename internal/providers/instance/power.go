@@ -9,23 +9,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/patrickmn/go-cache"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// changer changes servers that exist: their settings, and whether they run.
-type changer struct {
-	*inventory
-	// reboots are the reboots that were requested, by operation id.
-	reboots *cache.Cache
-}
-
 // liveServer reads a server of this cluster that is not being deleted.
-func (c *changer) liveServer(ctx context.Context, id string) (*Instance, error) {
-	server, err := c.ownServer(ctx, id)
+func (p *DefaultProvider) liveServer(ctx context.Context, id string) (*Instance, error) {
+	server, err := p.ownServer(ctx, id)
 	if err == nil && server.Deleting() {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
@@ -60,13 +51,13 @@ func (i *Instance) NotRunning() string { return notRunning[i.Status] }
 // Reboot resets a server of this cluster, once per operation. What was requested is remembered in memory: a controller
 // that restarts between the cloud's answer and core's record of it finds a server in HARD_REBOOT, or a boot id that has
 // changed, and only in the seconds between these two is a server that has just been reset reset once more.
-func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
-	server, err := c.liveServer(ctx, id)
+func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) error {
+	server, err := p.liveServer(ctx, id)
 	if err != nil {
 		return err
 	}
-	now := c.clock.Now()
-	value, repeated := c.reboots.Get(operationID)
+	now := p.clock.Now()
+	value, repeated := p.reboots.Get(operationID)
 	requested, _ := value.(reboot)
 	switch {
 	case server.Status == StatusReboot || server.Status == StatusHardReboot:
@@ -76,10 +67,10 @@ func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
 	case repeated && now.Sub(requested.at) < ttl.RebootVisible:
 		return fmt.Errorf("rebooting server %s (%s): BizFly Cloud did not answer and does not show a reboot yet", server.Name, id)
 	}
-	c.reboots.DeleteExpired()
-	c.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
-	err = c.api.RebootServer(ctx, id)
-	rebootsTotal.Inc(map[string]string{labelOutcome: c.recordReboot(operationID, err)})
+	p.reboots.DeleteExpired()
+	p.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
+	err = p.api.RebootServer(ctx, id)
+	rebootsTotal.Inc(map[string]string{labelOutcome: p.recordReboot(operationID, err)})
 	switch {
 	case err == nil:
 		return nil
@@ -92,14 +83,14 @@ func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
 }
 
 // recordReboot remembers the outcome of a request and returns its name. One without an answer stays as it was requested.
-func (c *changer) recordReboot(operationID string, err error) string {
+func (p *DefaultProvider) recordReboot(operationID string, err error) string {
 	switch {
 	case err == nil:
-		c.reboots.SetDefault(operationID, reboot{accepted: true})
+		p.reboots.SetDefault(operationID, reboot{accepted: true})
 		return outcomeAccepted
 	case bizfly.IsAmbiguous(err):
 		return outcomeUnknown
 	}
-	c.reboots.Delete(operationID)
+	p.reboots.Delete(operationID)
 	return outcomeError
 }

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/patrickmn/go-cache"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
@@ -52,13 +54,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// DefaultProvider is the Provider over BizFly's API: one inventory of what the cloud has, and over it one part that launches
-// servers, one that deletes them and one that changes them. It is safe for concurrent use.
+// DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
 type DefaultProvider struct {
 	*inventory
-	*launcher
-	*deleter
-	*changer
+	bootstrap     *bootstrap.DefaultProvider
+	catalog       catalog.Provider
+	bke           bke.Provider
+	onLeaveFailed func(node string, err error)
+	// protected are the handles of the volumes that PersistentVolumes name.
+	protected *shared[sets.Set[string]]
+
+	forms  Forms
+	poller *poller
+	// requested is when the deletion of a server was last requested, gone are the servers that were proved to be gone, and left
+	// those whose node has left BKE, all by id. They spare requests: core deletes from two controllers, and asks every few seconds.
+	requested, gone, left *cache.Cache
+	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
+	beginning sync.Mutex
+	leaving   errgroup.Group
+	// reboots are the reboots that were requested, by operation id.
+	reboots *cache.Cache
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -74,10 +89,15 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		}
 	}
 	i := newInventory(config, api)
-	d := newDeleter(i, config, protected)
-	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider,
-		poller: &poller{inventory: i, pending: sets.New[*pending]()}}
-	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
+	p := &DefaultProvider{
+		inventory: i, bootstrap: bootstrapProvider, catalog: catalogProvider, bke: config.BKE, onLeaveFailed: config.OnLeaveFailed,
+		protected: newShared(config.Clock, protected),
+		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
+		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),
+		reboots: cache.New(ttl.Reboot, 0),
+	}
+	p.leaving.SetLimit(leavesWaiting)
+	return p
 }
 
 // Flush forgets all lists, for tests.
