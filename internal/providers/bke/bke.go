@@ -21,6 +21,7 @@ import (
 	"github.com/samber/lo"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -36,8 +37,8 @@ const (
 
 	// maxServers bounds how many pool servers, or launch configurations of pools, are read before one has the values.
 	maxServers = 3
-	// maxNodes bounds the list of nodes.
-	maxNodes = 100
+	// page bounds each part of the list of nodes.
+	page = 100
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
 	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
@@ -237,22 +238,27 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	return p.completed(found), nil
 }
 
+// poolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
+var poolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(labelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
+
 // PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
 func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
+	var newest []corev1.Node
 	list := &corev1.NodeList{}
-	if err := p.reader.List(ctx, list, client.HasLabels{labelPoolNode}, client.Limit(maxNodes)); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
+	for first := true; first || list.Continue != ""; first = false {
+		if err := p.reader.List(ctx, list, poolNodes, client.Limit(page), client.Continue(list.Continue)); err != nil {
+			return nil, fmt.Errorf("listing nodes: %w", err)
+		}
+		newest = append(newest, lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
+			_, parsed := providerid.Parse(node.Spec.ProviderID)
+			return parsed
+		})...)
+		slices.SortFunc(newest, func(a, b corev1.Node) int {
+			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		})
+		newest = newest[:min(len(newest), maxServers)]
 	}
-	nodes := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
-		// BKE may label Karpenter's nodes like its own; their metadata came from here.
-		_, ours := node.Labels[karpv1.NodePoolLabelKey]
-		_, parsed := providerid.Parse(node.Spec.ProviderID)
-		return !ours && parsed
-	})
-	slices.SortFunc(nodes, func(a, b corev1.Node) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return nodes[:min(len(nodes), maxServers)], nil
+	return newest, nil
 }
 
 func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading, error) {

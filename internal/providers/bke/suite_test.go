@@ -103,6 +103,12 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID},
 		})).To(Succeed())
 	}
+	created := func(name string) time.Time {
+		GinkgoHelper()
+		found := &corev1.Node{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: name}, found)).To(Succeed())
+		return found.CreationTimestamp.Time
+	}
 	pool := func(name string) map[string]string { return map[string]string{"bke.bizflycloud.vn/node-id": name} }
 
 	It("should be those of the environment, without a request", func() {
@@ -212,6 +218,21 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		values, err := learner.Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values.Complete()).To(BeTrue())
+	})
+	It("should be learned from a pool server among hundreds of nodes of Karpenter's that BKE labels like its own", func() {
+		for i := range 150 {
+			node(fmt.Sprintf("default-%03d", i), map[string]string{"bke.bizflycloud.vn/node-id": "x", "karpenter.sh/nodepool": "general"}, metadata())
+		}
+		node("pool-1", pool("pool-1"), metadata())
+		Expect(provider().Values(ctx)).To(HaveField("Learned", ContainSubstring("node pool-1")))
+	})
+	It("should be those of the newest server of a pool with hundreds", func() {
+		for i := range 110 {
+			node(fmt.Sprintf("pool-%03d", i), pool("x"), metadata("bke_cluster_token", "old-token"))
+		}
+		Eventually(func() int64 { return time.Now().Unix() }).Should(BeNumerically(">", created("pool-109").Unix()), "creation times are in seconds")
+		node("pool-999", pool("x"), metadata())
+		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
 	})
 	It("should be looked for every minute for as long as they are not found, so that a pool that comes back is used at once", func() {
 		learner := provider()
