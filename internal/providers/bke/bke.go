@@ -133,6 +133,8 @@ type DefaultProvider struct {
 	current time.Time
 	failed  error
 	tried   time.Time
+	// sent is whether the try under way has sent a request to the cloud. It belongs to the flight.
+	sent bool
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -170,11 +172,12 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		// It must not end with the caller that happened to begin it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
+		p.sent = false
 		learned, err := p.learn(ctx)
 		if err != nil {
 			err = fmt.Errorf("learning the BKE values: %w", err)
 		}
-		if bizfly.IsNotSent(err) {
+		if bizfly.IsNotSent(err) && !p.sent {
 			return nil, err // before the first login, which is no try: it would delay the one after the login
 		}
 		p.mu.Lock()
@@ -229,13 +232,19 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 		}
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
-	if err != nil {
+	if p.asked(err) != nil {
 		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, found.clusterFrom, err)
 	}
 	if cluster == nil || cluster.UID != found.ClusterID {
 		return nil, fmt.Errorf("%s names cluster %s, which the Kubernetes Engine does not confirm", found.clusterFrom, found.ClusterID)
 	}
 	return p.completed(found), nil
+}
+
+// asked notes whether the call was sent, and returns its error.
+func (p *DefaultProvider) asked(err error) error {
+	p.sent = p.sent || !bizfly.IsNotSent(err)
+	return err
 }
 
 // poolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
@@ -264,7 +273,7 @@ func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) 
 func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading, error) {
 	id, _ := providerid.Parse(node.Spec.ProviderID)
 	metadata, err := p.api.GetServerMetadata(ctx, id)
-	if err != nil {
+	if p.asked(err) != nil {
 		return nil, fmt.Errorf("reading server %s: %w", id, err)
 	}
 	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
@@ -278,7 +287,7 @@ type reading struct {
 	Values
 	// from is the source of the metadata.
 	from string
-	// clusterFrom and joinFrom are the sources of id and join endpoint; they do not matter where those are configured.
+	// clusterFrom and joinFrom are the sources of id and join endpoint; that of a join endpoint does not matter where it is configured.
 	clusterFrom, joinFrom string
 }
 
@@ -290,7 +299,7 @@ func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *re
 		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
 	}, from: from, clusterFrom: from, joinFrom: from}
 	if metadata["bke_cluster_id"] == "" {
-		r.clusterFrom = apiServerName
+		r.clusterFrom = lo.Ternary(p.config.ClusterID == "", apiServerName, "BKE_CLUSTER_ID")
 	}
 	if r.JoinEndpoint == "" && r.ClusterID == id {
 		r.JoinEndpoint, r.joinFrom = join, apiServerName

@@ -194,7 +194,8 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("with another cluster than is configured", func() { config.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
 		Entry("with an endpoint that is no URL", func() {}, []string{"bke_join_endpoint", "engine"}, "not an http or https URL"),
 		Entry("with a cluster that is not this project's", func() {},
-			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""}, "reading cluster zzzz"),
+			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""},
+			"reading cluster zzzz, which the pool server of node pool-1 names"),
 	)
 	It("should be looked for again a minute later, and not before", func() {
 		learner := provider()
@@ -218,6 +219,24 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		values, err := learner.Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values.Complete()).To(BeTrue())
+	})
+	It("should be looked for again a minute later where the service that has them is missing", func() {
+		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken, Modes: []string{"pool-metadata-without-token"}, OmitServices: []string{"auto_scaling"}})
+		DeferCleanup(sandbox.Close)
+		api.API = connect.Client(ctx, sandbox)
+		server := sandbox.AddPool("workers")
+		Expect(kube.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "workers-1", Labels: pool("workers-1")},
+			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID}})).To(Succeed())
+		learner := provider()
+		for range 10 {
+			_, err := learner.Values(ctx)
+			Expect(err).To(MatchError(ContainSubstring("auto_scaling")))
+		}
+		Expect(api.reads()).To(Equal(1))
+		clk.Step(time.Minute)
+		_, err := learner.Values(ctx)
+		Expect(err).To(HaveOccurred())
+		Expect(api.reads()).To(Equal(2))
 	})
 	It("should be learned from a pool server among hundreds of nodes of Karpenter's that BKE labels like its own", func() {
 		for i := range 150 {
@@ -291,6 +310,11 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("none", ""), Entry("an address", "https://10.96.0.1:443"), Entry("a name of the user's own", "kubernetes.example.com:6443"),
 		Entry("one of another depth", "zdckkshu1he44fsb.example.com"), Entry("no URL", "https://%"),
 	)
+	It("should name the source of a cluster that the Kubernetes Engine does not have", func() {
+		config.ClusterID, config.Token, config.APIServer = "0123456789abcdef", clusterToken, "0123456789abcdef.api.example.com"
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(ContainSubstring("reading cluster 0123456789abcdef, which BKE_CLUSTER_ID names")))
+	})
 	It("should say why neither servers nor launch configurations have them", func() {
 		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken, OmitServices: []string{"auto_scaling"}})
 		DeferCleanup(sandbox.Close)
