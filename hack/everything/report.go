@@ -45,19 +45,19 @@ func Markdown(checks []Check, help map[string]string, workflows []string) string
 		run[target] = true
 	}
 	var text strings.Builder
-	text.WriteString("| check | time | runs in | what it needs |\n| --- | --- | --- | --- |\n")
+	text.WriteString("| check | time | CI |\n| --- | --- | --- |\n")
 	for _, check := range checks {
 		var in []string
 		if run[check.Name] {
 			in = append(in, "workflow")
 		}
 		if check.CI != "" {
-			in = append(in, "`.ci/run`: "+check.CI)
+			in = append(in, check.CI)
 		}
 		if _, reason, ok := strings.Cut(help[check.Target()], notInCI); ok && len(in) == 0 {
 			in = append(in, notInCI+strings.TrimRight(reason, ")"))
 		}
-		fmt.Fprintf(&text, "| %s | %s | %s | %s |\n", command(check), Duration(check.Seconds), strings.Join(in, "; "), code(check.Needs))
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", command(check), Duration(check.Seconds), strings.Join(in, "; "))
 	}
 	return text.String()
 }
@@ -79,13 +79,6 @@ func command(check Check) string {
 		text = "`" + check.Name + "`: " + text
 	}
 	return text
-}
-
-func code(words []string) string {
-	if len(words) == 0 {
-		return ""
-	}
-	return "`" + strings.Join(words, "`, `") + "`"
 }
 
 // Duration is a time in the unit that one thinks of it in.

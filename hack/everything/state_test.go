@@ -92,9 +92,9 @@ var _ = Describe("A run of everything", func() {
 			{Name: "e2e-a", PartOf: "e2e", Make: []string{"-j2", "e2e", "A=b c|d"}, Seconds: 20, CI: Rotates}, {Name: "p"}}
 		page, err := WritePage("before\n"+begin+"old\n"+end+"after\n", table, map[string]string{"p": "Draw (not in CI: numbers)"}, []string{"docs"})
 		Expect(err).ToNot(HaveOccurred())
-		Expect(page).To(Equal("before\n" + begin + "\n| check | time | runs in | what it needs |\n| --- | --- | --- | --- |\n" +
-			"| `make docs` | 10 min | workflow; `.ci/run`: always | `npm` |\n| `e2e-a`: `make e2e A='b c\\|d'` | 20 s | `.ci/run`: rotates |  |\n" +
-			"| `make p` | not measured | not in CI: numbers |  |\n\n" + end + "after\n"))
+		Expect(page).To(Equal("before\n" + begin + "\n| check | time | CI |\n| --- | --- | --- |\n" +
+			"| `make docs` | 10 min | workflow; always |\n| `e2e-a`: `make e2e A='b c\\|d'` | 20 s | rotates |\n" +
+			"| `make p` | not measured | not in CI: numbers |\n\n" + end + "after\n"))
 		_, err = WritePage("without", nil, nil, nil)
 		Expect(err).To(MatchError(ContainSubstring("no place for the table")))
 	})

@@ -106,10 +106,11 @@ func report(results []Result) string {
 		fmt.Fprintf(b, "Measured from %s to %s on %d cores.\n\n", at[0], at[len(at)-1], results[0].Cores)
 	}
 	shown := lo.Filter(results, func(r Result, _ int) bool { return r.Phase != "settle" })
-	groups := lo.GroupBy(shown, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
-	order := lo.Uniq(lo.Map(shown, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
+	name := func(r Result) string { return fmt.Sprintf("%s/%s, %d", r.Scenario, r.Phase, r.Nodes) }
+	groups := lo.GroupBy(shown, name)
+	order := lo.Uniq(lo.Map(shown, func(r Result, _ int) string { return name(r) }))
 	titles := lo.Map(quantities, func(q quantity, _ int) string { return q.title })
-	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
+	fmt.Fprintf(b, "| scenario/phase, nodes | provider | %s |\n|---|---|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
 		for _, provider := range providerNames() {
@@ -155,16 +156,14 @@ func targets(results []Result) string {
 		minutely := func(r *Result) float64 { return r.counted(r.CallsPerNode() * float64(r.Nodes)) }
 		cell := func(value float64, known bool) string { return lo.Ternary(known, fmt.Sprintf("%.2f", value), "-") }
 		theirs, compared := median("kwok", accepted, all...)
-		for _, provider := range providerNames() {
+		for _, provider := range lo.Without(providerNames(), "kwok") {
 			wrote, known := median(provider, accepted, all...)
 			if !known {
 				continue
 			}
-			kwok := provider == "kwok"
 			calls, _ := median(provider, (*Result).CallsPerNode, all...)
 			rest, rested := median(provider, minutely, "rest")
-			fmt.Fprintf(b, "| %d | `%s` | %s | %s | %.2f | %s |\n", nodes, provider, cell(calls, !kwok), cell(rest, rested && !kwok),
-				wrote, cell(wrote-theirs, compared && !kwok))
+			fmt.Fprintf(b, "| %d | `%s` | %.2f | %s | %.2f | %s |\n", nodes, provider, calls, cell(rest, rested), wrote, cell(wrote-theirs, compared))
 		}
 	}
 	return b.String()
@@ -184,7 +183,7 @@ func row(of, kwok []Result, provider string) string {
 			slices.Sort(ratios)
 			ratio := middle(ratios)
 			missed := q.target > 0 && provider != "bizfly-realistic" && ratio > q.target
-			fmt.Fprintf(b, " = %s%.2f%s", lo.Ternary(missed, "**", ""), ratio, lo.Ternary(missed, "**", ""))
+			fmt.Fprintf(b, " (%s%.2f%s)", lo.Ternary(missed, "**", ""), ratio, lo.Ternary(missed, "**", ""))
 		}
 		b.WriteString(" |")
 	}
