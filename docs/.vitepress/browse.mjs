@@ -50,7 +50,7 @@ try {
     assert(box.x + box.width / 2 > 640, `the recording of the demo is not in the right half: ${JSON.stringify(box)}`);
     assert((await page.locator(".VPFeature").count()) >= 3, "the start page does not show what one gets");
   });
-  for (const [term, expected] of [["quota exceeded", /troubleshooting|events|runbooks|fields/i], ["consolidation", /disruption|practices|placement/i], ["join token", /bke|bootstrap|get-started|credentials/i]]) {
+  for (const [term, expected] of [["quota exceeded", /troubleshooting|events|runbooks|fields/i], ["consolidation", /disruption|placement/i], ["join token", /bke|bootstrap|get-started|credentials/i]]) {
     await step(`search for ${term}`, async () => {
       await page.goto(url(""));
       await page.locator(".VPNavBarSearch button").first().click();

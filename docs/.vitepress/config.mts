@@ -77,7 +77,7 @@ export default defineConfig({
   themeConfig: {
     nav: [
       { text: "Get started", link: "/get-started/bke", activeMatch: "/get-started/" },
-      { text: "How-to", link: "/how-to/best-practices", activeMatch: "/how-to/" },
+      { text: "How-to", link: "/how-to/workloads", activeMatch: "/how-to/" },
       { text: "Concepts", link: "/concepts/how-it-works", activeMatch: "/concepts/" },
       { text: "Reference", link: "/reference/fields", activeMatch: "/reference/" },
       { text: "Operate", link: "/operate/troubleshooting", activeMatch: "/operate/" },

@@ -157,7 +157,7 @@ var _ = Describe("a real API server", Ordered, func() {
 		readme, err := os.ReadFile(filepath.Join(w.root, "README.md"))
 		Expect(err).ToNot(HaveOccurred())
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
-			commands := block("docs/how-to/remove.md", name)
+			commands := block("docs/how-to/upgrade-and-remove.md", name)
 			Expect(block("charts/"+chartName+"/README.md", name)).To(Equal(commands))
 			Expect(string(readme)).To(ContainSubstring("\n" + commands + "```\n"))
 			Expect(notes).To(ContainSubstring(commands))

@@ -125,7 +125,7 @@ var _ = Describe("Removal", Ordered, func() {
 	}
 	removeDefinitions := func() {
 		GinkgoHelper()
-		run("docs/how-to/remove.md", "remove definitions with helm")
+		run("docs/how-to/upgrade-and-remove.md", "remove definitions with helm")
 		expectNothing()
 	}
 	AfterEach(func() {
@@ -145,7 +145,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		started()
 		launchOne()
-		run("docs/how-to/remove.md", "remove with kubectl", variable)
+		run("docs/how-to/upgrade-and-remove.md", "remove with kubectl", variable)
 		expectNothing()
 	})
 	It("should be recoverable when the definitions went while there was no controller", func() {
@@ -158,7 +158,7 @@ var _ = Describe("Removal", Ordered, func() {
 			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
 		}), "the objects that have finalizers hold their definitions")
 		Expect(truth(Default).Servers).To(HaveLen(1))
-		run("docs/how-to/remove.md", "recover", "VALUES="+chartValues(chart))
+		run("docs/how-to/upgrade-and-remove.md", "recover", "VALUES="+chartValues(chart))
 		removeDefinitions()
 	})
 	It("should be recoverable without a controller, by hand", func() {
@@ -173,7 +173,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		ended()
 		Eventually(definitions).Should(Equal(map[string]bool{"bizflynodeclasses.karpenter.bizflycloud.vn": true}))
-		run("docs/how-to/remove.md", "recover by hand")
+		run("docs/how-to/upgrade-and-remove.md", "recover by hand")
 		removeDefinitions()
 	})
 	It("should allow to install again over what it left", func() {
@@ -187,7 +187,7 @@ var _ = Describe("Removal", Ordered, func() {
 		settled(1)
 		Expect(nodes(Default)).To(Equal(before))
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(HaveLen(1))
-		run("docs/how-to/remove.md", "remove with helm")
+		run("docs/how-to/upgrade-and-remove.md", "remove with helm")
 		removeDefinitions()
 	})
 })
