@@ -1,11 +1,10 @@
 # The image of the controller: one static binary in an image without a shell, run by nobody in particular.
 # `make docker-build` builds it for amd64 and arm64; see docs/contribute/release.md for what it may be built from and with.
 
-# The two bases can be replaced: --build-arg BUILDER_IMAGE=... (Go and a shell) and BASE_IMAGE=... (certificates of the
-# authorities). Neither ends up in the result in part: the binary is the same whatever the builder is made of. Pinned by digest, so
-# that a build is the same years later; docs/contribute/release.md says how to move them.
-ARG BUILDER_IMAGE=docker.io/library/golang:1.26.4-bookworm@sha256:b305420a68d0f229d91eb3b3ed9e519fcf2cf5461da4bef997bf927e8c0bfd2b
-ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
+# The two bases, which hack/image.sh takes from hack/image/Dockerfile: Go with a shell, and the certificates of the authorities. Neither
+# ends up in the result in part: the binary is the same whatever the builder is made of.
+ARG BUILDER_IMAGE
+ARG BASE_IMAGE
 
 # Go cross-compiles, so the builder runs on the machine's own architecture: nothing is emulated.
 FROM --platform=$BUILDPLATFORM ${BUILDER_IMAGE} AS builder

@@ -26,9 +26,10 @@ driver = "vfs"
 graphroot = "$scratch/root"
 runroot = "$scratch/run"
 CONF
-registry=
+# What runs beside the script until its end, by process.
+beside=()
 cleanup() {
-  [[ -z $registry ]] || kill "$registry" 2>/dev/null || true
+  ((${#beside[@]} == 0)) || kill "${beside[@]}" 2>/dev/null || true
   buildah umount --all >/dev/null 2>&1 || true
   buildah rm --all >/dev/null 2>&1 || true
   # Mounts below it are in use: Go's caches, while a build runs.
@@ -94,7 +95,7 @@ make_builder
 make_runtime
 
 "$REGISTRY_BIN" -port 0 2>"$scratch/registry.log" &
-registry=$!
+beside+=($!)
 for _ in $(seq 100); do
   port=$(sed -n 's/.*serving on port //p' "$scratch/registry.log")
   [[ -z $port ]] || break

@@ -31,7 +31,7 @@ build make --no-print-directory docker-build IMG="$image" TAG=first
 # Once more in another folder, at another time.
 say "building once more, elsewhere"
 mkdir -p "$scratch/elsewhere"
-git ls-files -co --exclude-standard -- Dockerfile .dockerignore LICENSE go.mod go.sum cmd internal pkg hack/image.sh |
+git ls-files -co --exclude-standard -- Dockerfile .dockerignore LICENSE go.mod go.sum cmd internal pkg hack/image.sh hack/image |
   while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done | xargs cp --parents -t "$scratch/elsewhere"
 build env IMG="$image" TAG=second "$scratch/elsewhere/hack/image.sh" build
 expect "the second build's images" "$(buildah manifest inspect "$image:second" | digests)" "$(buildah manifest inspect "$image:first" | digests)"

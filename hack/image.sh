@@ -10,6 +10,13 @@ PLATFORMS=${PLATFORMS:-linux/amd64,linux/arm64}
 CONTAINER_TOOL=${CONTAINER_TOOL:-docker}
 # What is built: the controller, or test/sandbox/Dockerfile.
 DOCKERFILE=${DOCKERFILE:-Dockerfile}
+# base prints the reference that the stage of hack/image/Dockerfile is made of.
+base() { sed -n "s/^FROM \(.*\) AS $1\$/\1/p" hack/image/Dockerfile; }
+BUILDER_IMAGE=${BUILDER_IMAGE:-$(base builder)}
+case $DOCKERFILE in
+  test/sandbox/*) BASE_IMAGE=${BASE_IMAGE:-$(base sandbox)} ;;
+  *) BASE_IMAGE=${BASE_IMAGE:-$(base controller)} ;;
+esac
 # Further arguments of the tool, split at spaces; BUILD_ARGS and PUSH_ARGS are never quoted below on purpose.
 BUILD_ARGS=${BUILD_ARGS:-}
 PUSH_ARGS=${PUSH_ARGS:-}

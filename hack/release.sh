@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# What a release needs: hack/release.sh check|notes|publish|sign|install v1.2.3, or hack/release.sh rehearse.
+# What a release needs: hack/release.sh check|notes|publish|sign|verify|install v1.2.3, or hack/release.sh rehearse.
 #
-# publish builds and pushes the image and the charts; sign compiles nothing and signs what publish has listed; install installs from
-# that registry what was pushed; rehearse does all three with a registry on this machine, and shows what it would sign. The release
-# workflow runs each in a job of its own; docs/contribute/release.md says how.
+# publish builds and pushes the image and the charts; sign compiles nothing and signs what publish has listed; verify runs the commands
+# with which users check a release; install installs from that registry what was pushed; rehearse does all of these with a registry and
+# with Sigstore's services on this machine. The release workflow runs each in a job of its own; docs/contribute/release.md says how.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 command=${1:-} tag=${2:-}
 [[ $command == rehearse ]] && tag=${tag:-v$(sed -n 's/^version: *//p' charts/karpenter-provider-bizflycloud/Chart.yaml)}
-[[ $command =~ ^(check|notes|publish|sign|install|rehearse)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
-  { echo "usage: hack/release.sh check|notes|publish|sign|install v<major>.<minor>.<patch>[-<pre-release>], hack/release.sh rehearse" >&2; exit 2; }
+[[ $command =~ ^(check|notes|publish|sign|verify|install|rehearse)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
+  { echo "usage: hack/release.sh check|notes|publish|sign|verify|install v<major>.<minor>.<patch>[-<pre-release>], hack/release.sh rehearse" >&2; exit 2; }
 version=${tag#v}
 HELM=${HELM:-.cache/tools/helm}
-# Both are of a registry without TLS where the rehearsal says so.
+# Image and charts are in a registry without TLS where the rehearsal says so.
 PLAIN_HTTP=${PLAIN_HTTP:-}
-DRY_RUN=${DRY_RUN:-}
+REHEARSAL=${REHEARSAL:-}
 # As make builds everything, so that the tests of install share its build cache.
 export CGO_ENABLED=0
 
@@ -47,39 +47,31 @@ check() {
   return $failed
 }
 
-# signed runs a command of cosign, or shows it.
-signed() {
-  if [[ -n $DRY_RUN ]]; then
-    echo "would sign: cosign $*"
-  else
-    cosign "$@"
-  fi
-}
-
 # What was pushed, for sign: one line each, its kind and its reference by digest.
 PUSHED=.cache/release/pushed.txt
+# What provenance is about, for whoever attests it: the digest and the name of each file and of the image.
+SUBJECTS=.cache/release/subjects.txt
 
 # sbom writes the bill of materials of the image of one platform: sbom arch digest
 sbom() {
   local file=dist/sbom-linux-$1.spdx.json
-  if ! command -v syft >/dev/null; then
-    [[ -n $DRY_RUN ]] || { echo "there is no syft to write $file with" >&2; return 1; }
-    echo "would write: $file (there is no syft)"
-    return
+  if [[ -n $REHEARSAL ]] && ! command -v syft >/dev/null; then
+    echo "there is no syft: $file is a bill without packages"
+    printf '{"spdxVersion": "SPDX-2.3", "SPDXID": "SPDXRef-DOCUMENT", "dataLicense": "CC0-1.0", "name": "%s", "packages": []}\n' "$IMG@$2" >"$file"
+  else
+    SYFT_REGISTRY_INSECURE_USE_HTTP=${PLAIN_HTTP:+true} syft scan --quiet "registry:$IMG@$2" --output "spdx-json=$file"
   fi
-  SYFT_REGISTRY_INSECURE_USE_HTTP=${PLAIN_HTTP:+true} syft scan --quiet "registry:$IMG@$2" --output "spdx-json=$file"
   echo "$file $IMG@$2" >>"$PUSHED"
 }
 
-# vex writes which known vulnerabilities of its modules the controller cannot reach, from the calls that it makes.
+# vex writes which known vulnerabilities of its modules the controller cannot reach, from the calls that it makes. govulncheck does not know
+# whom it writes for and about what: a scanner applies only what names the image.
 vex() {
-  local file=dist/openvex.json
-  if [[ -n $DRY_RUN ]]; then
-    echo "would write: $file (it asks the Go vulnerability database)"
-    return
-  fi
+  local file=dist/openvex.json image
+  image="pkg:oci/${IMG##*/}@${1/:/%3A}?repository_url=$IMG"
   make --no-print-directory "$PWD/.cache/tools/govulncheck"
-  .cache/tools/govulncheck -format openvex ./cmd/controller >"$file"
+  .cache/tools/govulncheck ${VULNERABILITIES:+-db "file://$VULNERABILITIES"} -format openvex ./cmd/controller |
+    sed -e 's|"Unknown Author"|"The Karpenter Provider BizFly Cloud Authors"|' -e "s|\"Unknown Product\"|\"$image\"|" >"$file"
   echo "$file $IMG@$1" >>"$PUSHED"
 }
 
@@ -102,7 +94,7 @@ publish() {
   rm dist/platforms
   vex "$digest"
 
-  make --no-print-directory chart-package DIGEST="$digest"
+  make --no-print-directory chart-package DIGEST="$digest" IMG="$IMG" TAG="$version"
   for chart in .cache/charts/*.tgz; do
     "$HELM" push "$chart" "$CHARTS" ${PLAIN_HTTP:+--plain-http} 2>&1 | tee dist/pushed
     echo "chart $(sed -n 's/^Pushed: *\(.*\):[^:]*$/\1/p' dist/pushed)@$(sed -n 's/^Digest: *//p' dist/pushed)" >>"$PUSHED"
@@ -114,6 +106,7 @@ publish() {
   hack/plugin.sh "v$version"
   mv dist/plugin/* dist/ && rmdir dist/plugin
   (cd dist && sha256sum -- * >checksums.txt)
+  { cat dist/checksums.txt; echo "${digest#sha256:}  $IMG"; } >"$SUBJECTS"
 }
 
 # sign signs what publish has listed, and nothing outside of IMG and CHARTS.
@@ -125,14 +118,43 @@ sign() {
     [[ ${reference%@sha256:*} == "$IMG" || ${reference%@sha256:*} =~ ^"${CHARTS#oci://}"/karpenter-provider-bizflycloud(-crd)?$ ]] &&
       [[ ${reference##*@sha256:} =~ ^[0-9a-f]{64}$ ]] || { echo "$PUSHED lists $reference, which is not of this release" >&2; return 1; }
     case $kind in
-      image) signed sign --yes --recursive "$reference" ;;
-      chart) signed sign --yes "$reference" ;;
-      dist/sbom-*.spdx.json) signed attest --yes --type spdxjson --predicate "$kind" "$reference" ;;
-      dist/openvex.json) signed attest --yes --type openvex --predicate "$kind" "$reference" ;;
+      image) cosign sign --yes --recursive "$reference" ;;
+      chart) cosign sign --yes "$reference" ;;
+      dist/sbom-*.spdx.json) cosign attest --yes --type spdxjson --predicate "$kind" "$reference" ;;
+      dist/openvex.json) cosign attest --yes --type openvex --predicate "$kind" "$reference" ;;
       *) echo "$PUSHED lists $kind, which is nothing that is signed" >&2; return 1 ;;
     esac
   done <"$PUSHED"
-  (cd dist && signed sign-blob --yes --bundle checksums.txt.bundle checksums.txt)
+  (cd dist && cosign sign-blob --yes --new-bundle-format --bundle checksums.txt.bundle checksums.txt)
+}
+
+# cosign runs the program: in a rehearsal it trusts the stand-in for Sigstore, and with REJECTED it has to fail.
+cosign() {
+  local trusted=()
+  if [[ -n $REHEARSAL && " $* " == *" --new-bundle-format "* ]]; then
+    trusted=(COSIGN_TRUSTED_ROOT="$scratch/sigstore/trusted_root.json")
+  elif [[ -n $REHEARSAL ]]; then
+    trusted=(SIGSTORE_ROOT_FILE="$scratch/sigstore/authority.pem" SIGSTORE_CT_LOG_PUBLIC_KEY_FILE="$scratch/sigstore/certificates.pub"
+      SIGSTORE_REKOR_PUBLIC_KEY="$scratch/sigstore/entries.pub")
+  fi
+  if [[ -z ${REJECTED:-} ]]; then
+    env "${trusted[@]}" cosign "$@"
+  elif env "${trusted[@]}" cosign "$@" 2>/dev/null; then
+    echo "this accepts what another workflow would sign: cosign $*" >&2
+    return 1
+  fi
+}
+
+# verify runs the commands of the page for this release, in the folder of its files, and expects each of cosign to reject another workflow.
+verify() {
+  : "${IMG:?where the image is}"
+  local page=docs/contribute/release.md commands
+  commands=$(awk '/^## / { here = $0 == "## How to check one" } here && /^```/ { if (inside) exit; inside = 1; next } inside' "$page" |
+    sed -e "s|^REGISTRY=.*|REGISTRY=${IMG%/*}|" -e "s|1\.2\.3|$version|g" -e "s|<digest of your platform>|$(sed -n 's|^dist/sbom-.*@||p' "$PUSHED" | head -n 1)|")
+  (($(grep -c '^cosign verify' <<<"$commands") >= 5)) || { echo "$page has no commands below \"How to check one\"" >&2; return 1; }
+  (cd dist && eval "$commands") >/dev/null
+  (cd dist && REJECTED=true && eval "${commands//publish.yaml/ci.yaml}") >/dev/null
+  echo "verified as $page says: $(grep -c '^cosign verify' <<<"$commands") signatures and attestations"
 }
 
 # install takes charts and controller out of the registry and installs, uses and removes them on a control plane of the tests.
@@ -162,15 +184,64 @@ install() {
   rm -rf "$pulled"
 }
 
+# sigstore starts what stands in for Sigstore's services: they name in certificates the workflow that signs.
+sigstore() {
+  mkdir "$scratch/sigstore"
+  "$SIGSTORE_BIN" -dir "$scratch/sigstore" -issuer https://token.actions.githubusercontent.com \
+    -identity "https://github.com/bizflycloud/karpenter-provider-bizflycloud/$(grep -lF 'hack/release.sh sign' .github/workflows/*.yaml)@refs/tags/$tag" &
+  beside+=($!)
+  for _ in $(seq 100); do
+    [[ ! -f $scratch/sigstore/url ]] || break
+    sleep 0.1
+  done
+}
+
+# vulnerabilities makes a database of two, in a function that the controller calls and in one that it does not call.
+vulnerabilities() {
+  mkdir "$1"
+  local id=0 function
+  for function in New NewDCESecurity; do
+    id=$((id + 1))
+    cat >"$1/GO-0000-000$id.json" <<JSON
+{"schema_version": "1.3.1", "id": "GO-0000-000$id", "modified": "2026-01-01T00:00:00Z", "published": "2026-01-01T00:00:00Z", "summary": "none, for a rehearsal",
+  "affected": [{"package": {"name": "github.com/google/uuid", "ecosystem": "Go"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}],
+    "ecosystem_specific": {"imports": [{"path": "github.com/google/uuid", "symbols": ["$function"]}]}}]}
+JSON
+  done
+}
+
+# keyless runs a command that signs, with what cosign takes from GitHub in the workflow.
+keyless() {
+  COSIGN_FULCIO_URL=$(<"$scratch/sigstore/url") COSIGN_REKOR_URL=$(<"$scratch/sigstore/url") COSIGN_IDENTITY_TOKEN=$scratch/sigstore/token "$@"
+}
+
+# provenance attests what actions/attest-build-provenance does in the workflow, without its details of a run.
+provenance() {
+  local digest name subjects=
+  while read -r digest name; do subjects+=${subjects:+, }"{\"name\": \"$name\", \"digest\": {\"sha256\": \"$digest\"}}"; done <"$SUBJECTS"
+  printf '{"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://slsa.dev/provenance/v1", "subject": [%s], "predicate": %s}\n' "$subjects" \
+    '{"buildDefinition": {"buildType": "https://actions.github.io/buildtypes/workflow/v1"}, "runDetails": {"builder": {"id": "rehearsal"}}}' >"$scratch/statement.json"
+  cosign attest-blob --yes --new-bundle-format --statement "$scratch/statement.json" --bundle dist/provenance.sigstore.json
+}
+
 rehearse() {
   name=release
+  : "${COSIGN_BIN:?the cosign that make builds}" "${SIGSTORE_BIN:?what stands in for Sigstore, as make builds it}"
   # shellcheck source=hack/buildah.sh
   . hack/buildah.sh
-  IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true DRY_RUN=true
+  IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true REHEARSAL=true
+  PATH=$(dirname "$COSIGN_BIN"):$PATH VULNERABILITIES=$scratch/vulnerabilities
+  vulnerabilities "$VULNERABILITIES"
   publish
-  sign
+  [[ $(sed -n 's/.*"status": "\(.*\)",*/\1/p' dist/openvex.json | xargs) == "affected not_affected" && $(grep -cF "repository_url=$IMG\"" dist/openvex.json) == 2 ]] ||
+    fail "dist/openvex.json does not have the two vulnerabilities of the rehearsal: $(<dist/openvex.json)"
+  say "signing with services on this machine"
+  sigstore
+  keyless sign
+  keyless provenance
+  verify
   install
-  say "passed: $version was published to and installed from a registry on this machine"
+  say "passed: $version was published to, verified and installed from a registry on this machine"
 }
 
 "$command"

@@ -93,6 +93,11 @@ check_versions() {
   for file in charts/*/Chart.yaml; do
     grep -qxF "kubeVersion: \">=$oldest-0\"" "$file" || { echo "kubeVersion of $file is not that of test/controlplane/oldest: >=$oldest-0"; failed=1; }
   done
+  # An older builder fetches the Go of go.mod. A newer one would compile with a Go that nothing here was tested with.
+  local builder go
+  builder=$(sed -n 's|^FROM .*/golang:\([0-9.]*\)-.* AS builder$|\1|p' hack/image/Dockerfile) go=$(sed -n 's/^go //p' go.mod)
+  [[ $(printf '%s\n' "${builder:-none}" "$go" | sort -V | tail -n 1) == "$go" ]] ||
+    { echo "Go of the builder in hack/image/Dockerfile is ${builder:-not found}, newer than $go of go.mod: go get go@$builder"; failed=1; }
   file=cmd/kubectl-bizfly/internal/doctor/cluster.go
   grep -qxF "const minimumVersion = \"$oldest\"" "$file" || { echo "minimumVersion of $file is not that of test/controlplane/oldest: $oldest"; failed=1; }
   return $failed
