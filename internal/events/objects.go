@@ -145,7 +145,6 @@ const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
 	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
 	ReasonNodeClassStale                = "NodeClassStale"
-	ReasonNodeClassUnknown              = "CloudUnavailable"
 
 	ReasonConfigApplied   = "Applied"
 	ReasonTuningApplied   = "TuningApplied"
