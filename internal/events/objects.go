@@ -143,7 +143,6 @@ func nodeNamed(name string) runtime.Object {
 // Reasons of the events on a BizflyNodeClass and a ProviderConfig. A condition that is false is published under its own reason.
 const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
-	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
 	ReasonNodeClassStale                = "NodeClassStale"
 
 	ReasonConfigApplied   = "Applied"
@@ -168,11 +167,6 @@ func NodeClassStale(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condit
 func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClaims []string) karpevents.Event {
 	return normal(nodeClass, string(nodeClass.UID), ReasonWaitingOnNodeClaimTermination,
 		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims))
-}
-
-// InsecureJoinEndpoint reports that servers join without TLS, and what to do about it.
-func InsecureJoinEndpoint(nodeClass *v1alpha1.BizflyNodeClass, message string) karpevents.Event {
-	return warning(nodeClass, string(nodeClass.UID), ReasonInsecureJoinEndpoint, "%s", message)
 }
 
 // ProviderConfigRejected reports why a configuration is not applied; the active one stays.

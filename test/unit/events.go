@@ -61,7 +61,6 @@ func Events(text string) map[string]karpevents.Event {
 		"LeftoverAddress":            events.LeftoverAddress("server", "id", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
-		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),

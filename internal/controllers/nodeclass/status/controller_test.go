@@ -27,12 +27,6 @@ var dependents = []string{
 	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 }
 
-// amd64 is what every image requires.
-var amd64 = []corev1.NodeSelectorRequirement{
-	{Key: "kubernetes.io/arch", Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64"}},
-	{Key: "kubernetes.io/os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}},
-}
-
 var _ = Describe("The status of a NodeClass", func() {
 	Context("that asks for what there is", func() {
 		It("should be discovered from the BKE cluster for an empty spec", func() {
@@ -44,16 +38,10 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(err).ToNot(HaveOccurred())
 			worker, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
-				Zones:       []string{"HN1", "HN2"},
-				Images:      []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage, Requirements: amd64}},
-				Summary:     &v1alpha1.NodeClassSummary{Zones: "HN1,HN2", Networks: "kubernetes"},
-				FlavorCount: int32(len(instanceTypes)),
-				VolumeTypes: lo.FlatMap([]string{"HN1", "HN2"}, func(zone string, _ int) []v1alpha1.VolumeTypeStatus {
-					return []v1alpha1.VolumeTypeStatus{
-						{Zone: zone, Category: "basic", Name: "BASIC_SSD1"}, {Zone: zone, Category: "dedicated", Name: "DEDICATED-SSD1"},
-						{Zone: zone, Category: "enterprise", Name: "ENTERPRISE-SSD1"}, {Zone: zone, Category: "premium", Name: "PREMIUM-SSD1"},
-					}
-				}),
+				Zones:             []string{"HN1", "HN2"},
+				Images:            []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage}},
+				Summary:           &v1alpha1.NodeClassSummary{Zones: "HN1,HN2", Networks: "kubernetes"},
+				FlavorCount:       int32(len(instanceTypes)),
 				Networks:          []v1alpha1.NetworkStatus{{ID: w.sandbox.BKE().NetworkID, Name: "kubernetes"}},
 				KubernetesVersion: "v1.35.4",
 				Conditions:        nodeClass.Status.Conditions,
@@ -97,7 +85,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
-			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, Requirements: amd64,
+			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage,
 				MinDiskGiB: 5}))
 			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
 			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))

@@ -40,20 +40,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).
 				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
-		It("should have the volume type of each zone and category in which all disks are available", func() {
-			w := newSetup(nil)
-			apply(`rootDisk: {medium: HDD}, dataDisks: [{size: 10Gi, medium: SSD}]`)
-			nodeClass, _ := w.look()
-			Expect(nodeClass.Status.VolumeTypes).To(And(HaveLen(7),
-				ContainElement(v1alpha1.VolumeTypeStatus{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}),
-				Not(ContainElement(HaveField("Name", ContainSubstring("SSD"))))), "HN2 sells no DEDICATED-HDD1")
-		})
 		It("should be ready with an explicit volume type while any zone has it, and name those that do not", func() {
 			w := newSetup(nil)
 			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
-			Expect(nodeClass.Status.VolumeTypes).To(Equal([]v1alpha1.VolumeTypeStatus{{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}}))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).
 				To(saying("True", "DisksReady", `^zone HN2 does not have spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
 		})
