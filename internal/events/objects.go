@@ -145,8 +145,6 @@ const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
 	ReasonNodeClassStale                = "NodeClassStale"
 
-	ReasonConfigApplied   = "Applied"
-	ReasonTuningApplied   = "TuningApplied"
 	ReasonTuningIgnored   = "TuningIgnored"
 	ReasonForeignProvider = "ForeignProvider"
 )
@@ -174,11 +172,6 @@ func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err 
 	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err)
 }
 
-// ProviderConfigApplied reports that a configuration became active.
-func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) karpevents.Event {
-	return normal(config, fmt.Sprintf("%s-%d-%s", config.UID, config.Generation, scope), ReasonConfigApplied, "The configuration is active for %s", scope)
-}
-
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
 func ControlPlaneChanged(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
 	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "%s", err)
@@ -193,13 +186,6 @@ func TuningUnusable(config *v1alpha1.ProviderConfig, reason string, err error) k
 // active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) karpevents.Event {
 	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, "ConfigMap %s: %s", configMap, problem))
-}
-
-// TuningApplied names the keys whose values became active.
-func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) karpevents.Event {
-	names := strings.Join(keys, ", ")
-	// Each is a change of its own, however soon it follows another one of the same key.
-	return every(time.Millisecond, normal(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, "Changed tuning is active: %s", names))
 }
 
 // ForeignProvider reports a trace of an older provider of this cloud in the cluster.

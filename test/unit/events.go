@@ -64,9 +64,7 @@ func Events(text string) map[string]karpevents.Event {
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
-		"ProviderConfigApplied":         events.ProviderConfigApplied(config, text),
 		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
-		"TuningApplied":                 events.TuningApplied(config, []string{text}),
 	}
 }
