@@ -91,9 +91,6 @@ const (
 	// Probe is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
 	// checked every few seconds and must not log in as often.
 	Probe = 30 * time.Second
-	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
-	// and its login may take together.
-	Hung = 10 * time.Minute
 	// ConfigMapRead bounds one read of the tuning ConfigMap.
 	ConfigMapRead = 10 * time.Second
 

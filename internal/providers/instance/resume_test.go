@@ -200,7 +200,7 @@ var _ = Describe("Resume", func() {
 		Expect(err).To(HaveOccurred())
 		_, err = w.provider.Resume(ctx, claimUID, written.last())
 		Expect(err).To(MatchError(instance.ErrBuildFailed))
-		Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
+		Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {
 			Expect(collectOnce(w.provider)).To(Succeed())
 			return w.leftovers()

@@ -336,3 +336,8 @@ func (w *world) deletedWithLeftovers(provider instance.Provider, request instanc
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
+
+// ofClass reports whether an error has the class.
+func ofClass(class bizfly.Class) func(error) bool {
+	return func(err error) bool { return bizfly.ClassOf(err) == class }
+}
