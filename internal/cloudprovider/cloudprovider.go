@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -89,8 +88,6 @@ type CloudProvider struct {
 	brake       *brake
 	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
 	checkedPools *cache.Cache
-	// listed is the last answer of BizFly Cloud to List, which drift compares with instead of sending a request.
-	listed atomic.Pointer[listing]
 }
 
 // New returns a CloudProvider.
@@ -136,10 +133,13 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers := snapshot.All()
-	byID := lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID })
-	c.listed.Store(&listing{at: c.Clock.Now(), servers: byID, interfaces: c.readInterfaces(ctx)})
-	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
+	// Drift compares the networks as well, which the list of servers does not include.
+	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
+	defer cancel()
+	if _, err := c.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
+		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
+	}
+	return lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.

@@ -45,9 +45,9 @@ type Volume struct {
 
 // Disk is a disk as it is requested.
 type Disk struct {
-	SizeGiB int `json:"gib"`
+	SizeGiB int
 	// VolumeType is the name of the volume type.
-	VolumeType string `json:"type"`
+	VolumeType string
 }
 
 // Instance is a server of this cluster.
@@ -107,8 +107,8 @@ type Intent struct {
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	ImageID     string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks.
-	Disks []Disk `json:"disks"`
+	// Disks are the root disk and then the data disks. They are for the request alone.
+	Disks []Disk `json:"-"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
@@ -240,9 +240,11 @@ type Provider interface {
 	// Snapshot returns all servers of this cluster, failed and deleting ones included, from a list that is at most this old,
 	// or a few seconds where that is longer. It is shared: read only.
 	Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error)
-	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
-	// this old, or a few seconds where that is longer. They are shared: read only.
-	Ports(ctx context.Context, maxAge time.Duration) ([]Port, error)
+	// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
+	// They are shared: read only.
+	Ports(ctx context.Context, maxAge time.Duration) (*Ports, error)
+	// Last returns the last lists of both without a request, each nil where there is none of this age.
+	Last(maxAge time.Duration) (*Snapshot, *Ports)
 	// Differs reports whether a server has other settings than the wanted ones, by lists of up to two minutes ago.
 	Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error)
 	// Apply gives a server of this cluster, and the interfaces that it was launched with, the wanted settings, and returns what it has
