@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -76,16 +78,15 @@ type Config struct {
 	NewCache func(lifetime time.Duration) *cache.Cache
 }
 
-// config is Config, embedded without being part of a type's own interface.
-type config = Config
-
 // CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
-	config
+	Config
 	intents     *intents
 	nodeClasses *nodeClasses
-	placements  *placements
-	brake       *brake
+	// choosing makes one step of counting what is launched and choosing an offering: launches at the same time must see each other.
+	choosing sync.Mutex
+	// heldBack is the last launch that a limit of the cluster held back.
+	heldBack atomic.Pointer[heldBack]
 	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
 	checkedPools *cache.Cache
 }
@@ -95,15 +96,12 @@ func New(c Config) *CloudProvider {
 	if c.NewCache == nil {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
 	}
-	p := &CloudProvider{
-		config:       c,
+	return &CloudProvider{
+		Config:       c,
 		intents:      &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
 		nodeClasses:  &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
-		placements:   &placements{underWay: c.NewCache(ttl.Placement)},
 		checkedPools: c.NewCache(ttl.NodePoolCheck),
 	}
-	p.brake = &brake{config: &p.config, reserved: c.NewCache(ttl.Launch)}
-	return p
 }
 
 // Name returns the provider's name.

@@ -50,6 +50,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		err = c.outOfTime(ctx, claim, err)
 	}
 	if err != nil && !c.intents.remembered(claim.UID).open() {
+		c.intents.choose(claim.UID, capacity.Offering{})
 		c.LaunchEnded(claim)
 	}
 	return created, err
@@ -173,8 +174,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			candidates = candidates[1:]
 			continue
 		}
-		if reason, err := c.brake.admit(ctx, l, chosen); err != nil {
-			c.placements.forget(l.claim)
+		if reason, err := c.choose(ctx, l, chosen); err != nil {
 			return nil, c.end(ctx, l.claim, reason, err)
 		}
 		tries++
@@ -183,7 +183,6 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		case err == nil || l.record.open():
 			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
-			c.placements.forget(l.claim)
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
@@ -200,7 +199,6 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		candidates = candidates[1:]
 	}
-	c.placements.forget(l.claim)
 	if tries == 0 {
 		c.logLaunchFailure(ctx, l, ReasonNoOffering)
 	}
@@ -239,7 +237,6 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 	if err := c.intents.begin(ctx, l, intent); err != nil {
 		return nil, &notRecordedError{err}
 	}
-	c.placements.move(l.claim, chosen.key.Zone)
 	server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), request, intent)
 	c.intents.finish(ctx, l, intent, err != nil)
 	return server, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -49,6 +51,8 @@ func (e *notRecordedError) Unwrap() error { return e.err }
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
+	// chosen is the offering of a launch that is about to begin, before its intent has been written.
+	chosen capacity.Offering
 	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
 	Ended string
 	// Reported is true once core knows the server.
@@ -57,6 +61,14 @@ type launchRecord struct {
 
 // open reports whether a server of the launch may exist.
 func (r launchRecord) open() bool { return r.Name != "" && !r.Rejected && r.Ended == "" }
+
+// offering is what the launch has, or is about to request; empty where nothing is built for it.
+func (r launchRecord) offering() capacity.Offering {
+	if r.Name == "" || r.Rejected {
+		return r.chosen
+	}
+	return capacity.Offering{Flavor: r.Flavor, Zone: r.Zone}
+}
 
 // intents are the launch intents on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from
 // the informer's cache right after it was patched may still be the previous one.
@@ -217,6 +229,23 @@ func (i *intents) remembered(uid types.UID) launchRecord {
 	known, _ := i.memory.Get(string(uid))
 	record, _ := known.(launchRecord)
 	return record
+}
+
+// choose remembers which offering is about to be launched for a NodeClaim.
+func (i *intents) choose(uid types.UID, offering capacity.Offering) {
+	i.change(uid, func(r *launchRecord) { r.chosen = offering })
+}
+
+// offeringOf is what the NodeClaim runs on, or is being launched with; empty where nothing is known or nothing was built.
+func (i *intents) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
+	if claim.Status.ProviderID != "" {
+		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
+	}
+	record := i.remembered(claim.UID)
+	if record.Name == "" {
+		record.Intent = intentOf(claim)
+	}
+	return record.offering()
 }
 
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.

@@ -37,8 +37,6 @@ const (
 	SlowBuild = 5 * time.Minute
 	// Registration is Karpenter's own timeout for a node to register; it then deletes the NodeClaim without an event.
 	Registration = 15 * time.Minute
-	// Placement is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
-	Placement = time.Minute
 
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
 	// capacity, since servers have to be deleted or the quota raised.
