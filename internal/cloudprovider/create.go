@@ -216,7 +216,7 @@ func (c *CloudProvider) unavailable(l *launch, chosen candidate) error {
 
 // try records the intent to launch one offering, launches it, and records what has become of that.
 func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*instance.Instance, error) {
-	size := sizeOf(chosen.instanceType)
+	cpu, memoryMiB := sizeOf(chosen.instanceType)
 	category, _ := c.Flavors.Category(chosen.key.Flavor)
 	request := &instance.LaunchRequest{
 		NodeClaim:   l.claim,
@@ -226,8 +226,8 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 		Category:    category,
 		Zone:        chosen.key.Zone,
 		BillingPlan: chosen.key.BillingPlan,
-		CPU:         size.CPU,
-		MemoryMiB:   size.MemoryMiB,
+		CPU:         cpu,
+		MemoryMiB:   memoryMiB,
 		Labels:      lo.Assign(typeLabels(chosen.instanceType, chosen.offering), l.claim.Labels),
 	}
 	intent, err := c.Instances.Intent(request)

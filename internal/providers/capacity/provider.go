@@ -239,24 +239,6 @@ func since(times []time.Time, start time.Time) []time.Time {
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much of everything as the
-// size that the quota has just rejected. Smaller ones stay available. The API has no call that reads a quota, so rejections are all that is
-// known of it, and they are forgotten after a while, because servers are deleted and quotas are raised.
-func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
-	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
-		return
-	}
-	scopes := make([]Offering, 0, len(flavors))
-	for flavor, size := range flavors {
-		if size.CPU >= rejected.CPU && size.MemoryMiB >= rejected.MemoryMiB {
-			scopes = append(scopes, Offering{Flavor: flavor})
-		}
-	}
-	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
-		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
-	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
-}
-
 // RecordLaunch remembers how long it took from the create request until the node had registered.
 func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	if took <= 0 {

@@ -79,8 +79,6 @@ type Instance struct {
 	Attempt      int
 	// CreatedAt is when the cloud created it; zero when the cloud does not say.
 	CreatedAt time.Time
-	// UpdatedAt is when the server last changed, as the cloud writes it.
-	UpdatedAt string
 	Volumes   []Volume
 
 	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not ours.
@@ -254,7 +252,7 @@ type Provider interface {
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
 	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
-	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
+	// reboot it once, also where an answer was lost and the server shows the reboot. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
 	// where no retry helps; any other error is worth a retry.
 	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is

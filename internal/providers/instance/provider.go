@@ -72,7 +72,7 @@ type DefaultProvider struct {
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
-	// reboots are the reboots that were requested, by operation id.
+	// reboots are the reboots that were accepted, by operation id.
 	reboots *cache.Cache
 }
 

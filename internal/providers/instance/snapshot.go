@@ -86,7 +86,9 @@ func NewPorts(all []*gobizfly.NetworkInterface) *Ports {
 	for server, ports := range p.byServer {
 		// Of a server with an interface that may be public or private nothing is known: taken for private, the public one of each server
 		// would be drift of all servers, and of their replacements too.
-		if lo.EveryBy(ports, func(port *gobizfly.NetworkInterface) bool { return port.Type == interfaceWAN || port.Type == interfaceLAN }) {
+		if lo.EveryBy(ports, func(port *gobizfly.NetworkInterface) bool {
+			return port.Type == interfaceWAN || port.Type == interfaceLAN
+		}) {
 			p.networks[server] = lo.Uniq(lo.FilterMap(ports, func(port *gobizfly.NetworkInterface, _ int) (string, bool) {
 				return port.NetworkID, port.Type == interfaceLAN && port.NetworkID != ""
 			}))
@@ -207,7 +209,6 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
 		CreatedAt:    parseTime(server.CreatedAt),
-		UpdatedAt:    server.UpdatedAt,
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
 			return Volume{
 				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type),
