@@ -16,6 +16,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -167,7 +168,7 @@ func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, er
 			}
 			lists[server.nodeClass] = types
 		}
-		_, offering := find(types, server.flavor, server.zone)
+		_, offering := flavor.Find(types, server.flavor, server.zone)
 		if prices[i] = lo.CoalesceOrEmpty(lo.FromPtr(offering).Price, server.price); prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}

@@ -260,7 +260,7 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 // decide, because a NodePool may require any of them and core compares labels.
 func (c *CloudProvider) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
 	claim := c.describe(server)
-	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
+	if instanceType, offering := flavor.Find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
 		if offering != nil && offering.Price > 0 {
 			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)

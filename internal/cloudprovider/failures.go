@@ -22,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -141,7 +142,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.scope == bizfly.ScopeSize && len(asBig(l, key)) > 0:
 		c.Capacity.RecordFailure(key)
 		c.Capacity.MarkAll(ctx, asBig(l, key), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
-		rejected, _ := find(l.types, key.Flavor, key.Zone)
+		rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 		cpu, memoryMiB := sizeOf(rejected)
 		c.Recorder.Publish(events.QuotaTooSmall(l.claim, cpu, memoryMiB, ttl.RejectedSize, f.err))
 		return false
@@ -181,7 +182,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 // asBig are the flavors that need at least as much of everything as the one that a quota has rejected, in every zone and plan; none where
 // its size is not known. The API has no call that reads a quota.
 func asBig(l *launch, key capacity.Offering) []capacity.Offering {
-	rejected, _ := find(l.types, key.Flavor, key.Zone)
+	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 	if rejected == nil {
 		return nil
 	}
@@ -338,9 +339,8 @@ func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason 
 // messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.
 func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch, serverID, reason string) (price float64) {
 	intent, took := l.record.Intent, time.Duration(0)
-	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
-		price = offering.Price
-	}
+	_, offering := flavor.Find(l.types, intent.Flavor, intent.Zone)
+	price = lo.FromPtr(offering).Price
 	if !intent.RequestedAt.IsZero() {
 		took = c.Clock.Since(intent.RequestedAt)
 	}
