@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -164,10 +165,11 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, l *launch) (cloudprov
 
 // launch tries the candidates in their order until one launch is accepted.
 func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*karpv1.NodeClaim, error) {
-	start, tries := c.Clock.Now(), 0
+	// forms are the tries that failed for the form of the request alone: they say nothing of offerings.
+	start, tries, forms := c.Clock.Now(), 0, 0
 	cheapest := lo.Min(lo.Map(candidates, func(candidate candidate, _ int) float64 { return candidate.offering.Price }))
 	var failures []error
-	for len(candidates) > 0 && tries < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
+	for len(candidates) > 0 && tries-forms < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
 		chosen := candidates[0]
 		if err := c.unavailable(l, chosen); err != nil {
 			failures = append(failures, err)
@@ -181,13 +183,14 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		server, err := c.try(ctx, l, chosen)
 		switch {
 		case err == nil || l.record.open():
-			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
+			return c.conclude(ctx, l, server, lo.Ternary(tries-forms > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
 		if errors.Is(err, instance.ErrFormRejected) {
-			// The same offering comes again, by its other name, where no flavor has one name alone.
+			// The same offering comes again in the next form, where no flavor has one name alone.
+			forms++
 			for i := range candidates {
 				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor)
 			}
@@ -273,7 +276,7 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	intent, found := l.record.Intent, *server // the list that it is from is shared
 	server = &found
 	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
-	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
+	if instanceType, _ := flavor.Find(l.types, server.Flavor, server.Zone); instanceType == nil {
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}
 	if !l.record.Reported {
@@ -286,16 +289,6 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	// Core writes it together with the labels.
 	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: encode(intent)}
 	return created
-}
-
-// find returns the instance type and the offering that a server is.
-func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
-	instanceType, ok := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
-	if !ok {
-		return nil, nil
-	}
-	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
-	return instanceType, offering
 }
 
 // imageID is the image that servers of the NodeClass boot.

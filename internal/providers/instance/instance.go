@@ -145,9 +145,6 @@ var ErrAwaitingServerID = errors.New("the create request was accepted and the se
 // passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes late.
 var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect")
 
-// ErrRejected means that the cloud is known to have built nothing for a create request, so that another may be sent.
-var ErrRejected = errors.New("the cloud rejected the create request and built nothing")
-
 // ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request was sent.
 var ErrNotPrepared = errors.New("what the server is to join with could not be made")
 
@@ -221,10 +218,10 @@ type Provider interface {
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
 	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
 	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed. A rejection or
-	// ErrBuildFailed comes with ErrFormRejected where another request for the same may succeed.
+	// ErrBuildFailed comes with ErrFormRejected where the next request for the same is in another form.
 	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
-	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
-	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
+	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It never sends one.
+	// Beside the errors of Launch it returns ErrOutcomeUnknown.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
 	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected not long ago, and
 	// none of its family has been accepted.
