@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -50,6 +51,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		err = c.outOfTime(ctx, claim, err)
 	}
 	if err != nil && !c.intents.remembered(claim.UID).open() {
+		c.intents.choose(claim.UID, capacity.Offering{})
 		c.LaunchEnded(claim)
 	}
 	return created, err
@@ -163,32 +165,32 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, l *launch) (cloudprov
 
 // launch tries the candidates in their order until one launch is accepted.
 func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*karpv1.NodeClaim, error) {
-	start, tries := c.Clock.Now(), 0
+	// forms are the tries that failed for the form of the request alone: they say nothing of offerings.
+	start, tries, forms := c.Clock.Now(), 0, 0
 	cheapest := lo.Min(lo.Map(candidates, func(candidate candidate, _ int) float64 { return candidate.offering.Price }))
 	var failures []error
-	for len(candidates) > 0 && tries < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
+	for len(candidates) > 0 && tries-forms < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
 		chosen := candidates[0]
 		if err := c.unavailable(l, chosen); err != nil {
 			failures = append(failures, err)
 			candidates = candidates[1:]
 			continue
 		}
-		if reason, err := c.brake.admit(ctx, l, chosen); err != nil {
-			c.placements.forget(l.claim)
+		if reason, err := c.choose(ctx, l, chosen); err != nil {
 			return nil, c.end(ctx, l.claim, reason, err)
 		}
 		tries++
 		server, err := c.try(ctx, l, chosen)
 		switch {
 		case err == nil || l.record.open():
-			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
+			return c.conclude(ctx, l, server, lo.Ternary(tries-forms > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
-			c.placements.forget(l.claim)
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
 		if errors.Is(err, instance.ErrFormRejected) {
-			// The same offering comes again, by its other name, where no flavor has one name alone.
+			// The same offering comes again in the next form, where no flavor has one name alone.
+			forms++
 			for i := range candidates {
 				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor)
 			}
@@ -200,7 +202,6 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		candidates = candidates[1:]
 	}
-	c.placements.forget(l.claim)
 	if tries == 0 {
 		c.logLaunchFailure(ctx, l, ReasonNoOffering)
 	}
@@ -218,7 +219,7 @@ func (c *CloudProvider) unavailable(l *launch, chosen candidate) error {
 
 // try records the intent to launch one offering, launches it, and records what has become of that.
 func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*instance.Instance, error) {
-	size := sizeOf(chosen.instanceType)
+	cpu, memoryMiB := sizeOf(chosen.instanceType)
 	category, _ := c.Flavors.Category(chosen.key.Flavor)
 	request := &instance.LaunchRequest{
 		NodeClaim:   l.claim,
@@ -228,8 +229,8 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 		Category:    category,
 		Zone:        chosen.key.Zone,
 		BillingPlan: chosen.key.BillingPlan,
-		CPU:         size.CPU,
-		MemoryMiB:   size.MemoryMiB,
+		CPU:         cpu,
+		MemoryMiB:   memoryMiB,
 		Labels:      lo.Assign(typeLabels(chosen.instanceType, chosen.offering), l.claim.Labels),
 	}
 	intent, err := c.Instances.Intent(request)
@@ -239,7 +240,6 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 	if err := c.intents.begin(ctx, l, intent); err != nil {
 		return nil, &notRecordedError{err}
 	}
-	c.placements.move(l.claim, chosen.key.Zone)
 	server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), request, intent)
 	c.intents.finish(ctx, l, intent, err != nil)
 	return server, err
@@ -276,7 +276,7 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	intent, found := l.record.Intent, *server // the list that it is from is shared
 	server = &found
 	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
-	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
+	if instanceType, _ := flavor.Find(l.types, server.Flavor, server.Zone); instanceType == nil {
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}
 	if !l.record.Reported {
@@ -289,16 +289,6 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	// Core writes it together with the labels.
 	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: encode(intent)}
 	return created
-}
-
-// find returns the instance type and the offering that a server is.
-func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
-	instanceType, ok := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
-	if !ok {
-		return nil, nil
-	}
-	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
-	return instanceType, offering
 }
 
 // imageID is the image that servers of the NodeClass boot.

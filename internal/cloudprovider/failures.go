@@ -22,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -138,7 +139,12 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, f.reason, pause)
 		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
 		return false
-	case f.scope == bizfly.ScopeSize && c.learnSize(ctx, l, key, f):
+	case f.scope == bizfly.ScopeSize && len(asBig(l, key)) > 0:
+		c.Capacity.RecordFailure(key)
+		c.Capacity.MarkAll(ctx, asBig(l, key), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
+		rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
+		cpu, memoryMiB := sizeOf(rejected)
+		c.Recorder.Publish(events.QuotaTooSmall(l.claim, cpu, memoryMiB, ttl.RejectedSize, f.err))
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
@@ -173,22 +179,25 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	return f.scope != bizfly.ScopeNodeClass
 }
 
-// learnSize marks unavailable what is at least as big as what the quota has rejected, and reports whether that size is known.
-func (c *CloudProvider) learnSize(ctx context.Context, l *launch, key capacity.Offering, f failure) bool {
-	sizes := lo.SliceToMap(l.types, func(it *cloudprovider.InstanceType) (string, capacity.Size) { return it.Name, sizeOf(it) })
-	rejected, known := sizes[key.Flavor]
-	if known {
-		c.Capacity.RecordFailure(key)
-		c.Capacity.LearnQuota(ctx, rejected, sizes, ttl.RejectedSize)
-		c.Recorder.Publish(events.QuotaTooSmall(l.claim, rejected.CPU, rejected.MemoryMiB, ttl.RejectedSize, f.err))
+// asBig are the flavors that need at least as much of everything as the one that a quota has rejected, in every zone and plan; none where
+// its size is not known. The API has no call that reads a quota.
+func asBig(l *launch, key capacity.Offering) []capacity.Offering {
+	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
+	if rejected == nil {
+		return nil
 	}
-	return known
+	cpu, memoryMiB := sizeOf(rejected)
+	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
+		otherCPU, otherMemoryMiB := sizeOf(it)
+		return capacity.Offering{Flavor: it.Name}, otherCPU >= cpu && otherMemoryMiB >= memoryMiB
+	})
 }
 
-func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
-	cpu, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
-	memory, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
-	return capacity.Size{CPU: cpu, MemoryMiB: memory}
+// sizeOf is the advertised size of the flavor.
+func sizeOf(it *cloudprovider.InstanceType) (cpu, memoryMiB int) {
+	cpu, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	memoryMiB, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
+	return cpu, memoryMiB
 }
 
 // sameCategory are the flavors of the offering's category in its zone.
@@ -330,9 +339,8 @@ func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason 
 // messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.
 func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch, serverID, reason string) (price float64) {
 	intent, took := l.record.Intent, time.Duration(0)
-	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
-		price = offering.Price
-	}
+	_, offering := flavor.Find(l.types, intent.Flavor, intent.Zone)
+	price = lo.FromPtr(offering).Price
 	if !intent.RequestedAt.IsZero() {
 		took = c.Clock.Since(intent.RequestedAt)
 	}

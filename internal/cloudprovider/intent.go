@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -48,6 +51,8 @@ func (e *notRecordedError) Unwrap() error { return e.err }
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
+	// chosen is the offering of a launch that is about to begin, before its intent has been written.
+	chosen capacity.Offering
 	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
 	Ended string
 	// Reported is true once core knows the server.
@@ -56,6 +61,14 @@ type launchRecord struct {
 
 // open reports whether a server of the launch may exist.
 func (r launchRecord) open() bool { return r.Name != "" && !r.Rejected && r.Ended == "" }
+
+// offering is what the launch has, or is about to request; empty where nothing is built for it.
+func (r launchRecord) offering() capacity.Offering {
+	if r.Name == "" || r.Rejected {
+		return r.chosen
+	}
+	return capacity.Offering{Flavor: r.Flavor, Zone: r.Zone}
+}
 
 // intents are the launch intents on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from
 // the informer's cache right after it was patched may still be the previous one.
@@ -218,6 +231,23 @@ func (i *intents) remembered(uid types.UID) launchRecord {
 	return record
 }
 
+// choose remembers which offering is about to be launched for a NodeClaim.
+func (i *intents) choose(uid types.UID, offering capacity.Offering) {
+	i.change(uid, func(r *launchRecord) { r.chosen = offering })
+}
+
+// offeringOf is what the NodeClaim runs on, or is being launched with; empty where nothing is known or nothing was built.
+func (i *intents) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
+	if claim.Status.ProviderID != "" {
+		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
+	}
+	record := i.remembered(claim.UID)
+	if record.Name == "" {
+		record.Intent = intentOf(claim)
+	}
+	return record.offering()
+}
+
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.
 func (i *intents) change(uid types.UID, apply func(*launchRecord)) {
 	record := i.remembered(uid)
@@ -235,45 +265,38 @@ func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
 }
 
-// delivered is what a server had before its node registered, as far as that differs from what was requested. Where BizFly Cloud rounds a
-// disk, names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has not
-// drifted, or nodes would be replaced indefinitely.
+// delivered is what a server had before its node registered. Drift compares with it and not with what was requested: where BizFly Cloud
+// rounds a disk, names a plan differently or adds a network of its own, its next server would be the same again, and nodes would be
+// replaced indefinitely.
 type delivered struct {
 	// BillingPlan is the billing plan that BizFly Cloud returned.
 	BillingPlan string `json:"billingPlan,omitempty"`
 	// Networks are the private networks of its interfaces, as far as they were listed by then.
 	Networks []string `json:"networks,omitempty"`
-	// Disks are its disks by id.
-	Disks map[string]deliveredDisk `json:"disks,omitempty"`
+	// Disks are its own disks by id.
+	Disks map[string]disk `json:"disks,omitempty"`
 }
 
-type deliveredDisk struct {
+// disk is what is compared of a disk; unknown is 0 or empty.
+type disk struct {
 	GiB    int                 `json:"gib"`
 	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
-// Delivered returns what a new server has that differs from what its launch requested, as text for AnnotationDelivered; empty where nothing
-// does. The ports are those of the project.
-func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, ports []instance.Port) string {
-	intent := intentOf(claim)
-	differing := delivered{}
-	if server.BillingPlan != intent.BillingPlan {
-		differing.BillingPlan = server.BillingPlan
-	}
-	if networks := networksOf(ports)[server.ID]; !lo.ElementsMatch(networks, lo.Uniq(intent.Networks)) {
-		differing.Networks = networks
-	}
-	if !asRequested(server.Volumes, intent.Disks) {
-		differing.Disks = lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) { return v.ID, deliveredDisk{v.SizeGiB, v.Medium} })
-	}
-	text, _ := json.Marshal(differing) // strings and numbers always marshal
-	return strings.TrimPrefix(string(text), "{}")
-}
+func diskOf(v instance.Volume) disk { return disk{v.SizeGiB, v.Medium} }
 
-// asRequested reports whether the disks of a new server are those of its launch.
-func asRequested(attached []instance.Volume, wanted []instance.Disk) bool {
-	roots, data := lo.FilterReject(attached, func(v instance.Volume, _ int) bool { return v.Root })
-	return len(roots) == 1 && len(data) == len(wanted)-1 && isDisk(roots[0], wanted[0]) && sameDisks(data, wanted[1:])
+// String describes the disk for users.
+func (d disk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
+
+// Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
+func Delivered(server *instance.Instance, owned []string, ports *instance.Ports) string {
+	own := lo.Filter(server.Volumes, func(v instance.Volume, _ int) bool { return slices.Contains(owned, v.ID) })
+	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
+		BillingPlan: server.BillingPlan,
+		Networks:    ports.Networks(server.ID),
+		Disks:       lo.SliceToMap(own, func(v instance.Volume) (string, disk) { return v.ID, diskOf(v) }),
+	})
+	return string(text)
 }
 
 // deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
@@ -282,10 +305,4 @@ func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
 		return delivered{}
 	}
 	return as
-}
-
-// same reports whether the disk is as it was delivered.
-func (d delivered) same(v instance.Volume) bool {
-	as, known := d.Disks[v.ID]
-	return known && as == deliveredDisk{v.SizeGiB, v.Medium}
 }

@@ -48,12 +48,6 @@ type Launch struct {
 	ImageID string
 }
 
-// Size is how big a server is.
-type Size struct {
-	CPU       int
-	MemoryMiB int
-}
-
 var (
 	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
 		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))

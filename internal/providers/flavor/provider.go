@@ -147,6 +147,16 @@ func (p *DefaultProvider) Category(flavor string) (string, bool) {
 	return lo.FromPtr(f).category, ok
 }
 
+// Find returns the instance type and the offering that a server is; nil where they are not among the instance types.
+func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
+	instanceType, _ := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
+	if instanceType == nil {
+		return nil, nil
+	}
+	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
+	return instanceType, offering
+}
+
 // Matching implements Provider.
 func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error) {
 	snapshot, err := p.catalog.Snapshot()

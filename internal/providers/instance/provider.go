@@ -72,7 +72,7 @@ type DefaultProvider struct {
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
-	// reboots are the reboots that were requested, by operation id.
+	// reboots are the reboots that were accepted, by operation id.
 	reboots *cache.Cache
 }
 
@@ -135,14 +135,25 @@ func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*
 	return listed.value, nil
 }
 
-// Ports returns the network interfaces of the servers of the project from a list that is at most this old, or a few seconds
-// where that is longer.
-func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) ([]Port, error) {
+// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
+func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (*Ports, error) {
 	listed, err := p.ports.get(ctx, p.atMost(maxAge))
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
-	return listed.value.used, nil
+	return listed.value, nil
+}
+
+// Last returns the last lists of servers and interfaces, each nil where there is none of this age.
+func (p *DefaultProvider) Last(maxAge time.Duration) (servers *Snapshot, ports *Ports) {
+	after := p.atMost(maxAge)
+	if last := p.servers.peek(after); last != nil {
+		servers = last.value
+	}
+	if last := p.ports.peek(after); last != nil {
+		ports = last.value
+	}
+	return servers, ports
 }
 
 const (

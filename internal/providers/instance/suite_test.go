@@ -208,12 +208,12 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 	return request, written
 }
 
-// launch launches a server and expects success, by the other name of the flavor where the first one was rejected.
+// launch launches a server and expects success, in another form where the first one was rejected.
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
 	request, _ := w.request(changes...)
 	server, intent, err := send(context.Background(), w.provider, request, nil)
-	if errors.Is(err, instance.ErrFormRejected) {
+	for errors.Is(err, instance.ErrFormRejected) {
 		request.Attempt++
 		server, intent, err = send(context.Background(), w.provider, request, nil)
 	}

@@ -89,8 +89,8 @@ const (
 	// AnnotationOwnedAddresses is the ids of the network interfaces that the server was launched with: firewalls of others are not
 	// changed.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
-	// AnnotationDelivered is JSON: billing plan, networks and disks as the cloud delivered them, where they differ from the launch
-	// intent. Drift compares with it, so that a difference in every create request replaces no node.
+	// AnnotationDelivered is JSON: billing plan, networks and disks as the cloud delivered them. Drift compares with it, so that a
+	// difference between each server and its create request replaces no node.
 	AnnotationDelivered = Group + "/delivered"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"

@@ -51,14 +51,16 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}
-	annotations := map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")}
+	ports := &instance.Ports{}
 	if !s.registered {
 		// The addresses that the server was launched with: later a user may attach another.
-		ports := d.ports(ctx)
-		annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(instance.AddressesOf(ports, s.server.ID), ",")
-		annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(s.NodeClaim, s.server, ports)
+		ports = d.ports(ctx)
 	}
-	annotations = lo.OmitByValues(annotations, []string{""})
+	annotations := lo.OmitByValues(map[string]string{
+		v1alpha1.AnnotationOwnedVolumes:   strings.Join(owned, ","),
+		v1alpha1.AnnotationOwnedAddresses: strings.Join(ports.Of(s.server.ID), ","),
+		v1alpha1.AnnotationDelivered:      cloudprovider.Delivered(s.server, owned, ports),
+	}, []string{""})
 	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
 	at := "/status/conditions/" + strconv.Itoa(condition)
 	adds := lo.MapEntries(annotations, func(key, value string) (string, any) {
@@ -77,10 +79,11 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
 // is ever deleted, and what the cloud has named after the server is found without a record; without them, networks are compared
 // as they are.
-func (d *disks) ports(ctx context.Context) []instance.Port {
+func (d *disks) ports(ctx context.Context) *instance.Ports {
 	ports, err := d.instances.Ports(ctx, 0)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
+		return &instance.Ports{}
 	}
 	return ports
 }

@@ -4,6 +4,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -64,7 +64,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		ports, err := env.Instances.Ports(ctx, 0)
 		Expect(err).ToNot(HaveOccurred())
-		expected := instance.AddressesOf(ports, id())
+		expected := ports.Of(id())
 		Expect(expected).To(HaveLen(2))
 		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
 
@@ -79,13 +79,11 @@ var _ = Describe("Owned volumes", func() {
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root, data))
 	})
-	It("should record of what was delivered only what was not requested", func() {
-		look()
-		Expect(claim.Annotations).ToNot(HaveKey(v1alpha1.AnnotationDelivered))
+	It("should record what was delivered, which need not be what was requested", func() {
 		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
-		delete(claim.Annotations, v1alpha1.AnnotationOwnedVolumes)
 		look()
-		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, `{"billingPlan":"another"}`))
+		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
+			`{"billingPlan":"another","networks":[%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID, root))))
 	})
 	It("should never record a disk that the CSI driver made", func() {
 		attached("pvc-7d5c1f0e")

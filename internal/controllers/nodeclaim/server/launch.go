@@ -90,9 +90,6 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 // offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
 	intent := instance.Intent{Name: s.Name, Flavor: s.Labels[corev1.LabelInstanceTypeStable], Zone: s.Labels[corev1.LabelTopologyZone]}
-	if s.server != nil {
-		intent = instance.Intent{Name: s.server.Name, Flavor: s.server.Flavor, Zone: s.server.Zone, BillingPlan: s.server.BillingPlan}
-	}
 	if written, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && written != nil {
 		intent = *written
 	}
