@@ -238,7 +238,7 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 		return nil, err
 	}
 	if err := c.intents.begin(ctx, l, intent); err != nil {
-		return nil, &notRecordedError{err}
+		return nil, fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
 	server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), request, intent)
 	c.intents.finish(ctx, l, intent, err != nil)

@@ -315,9 +315,8 @@ func retryable(err error) bool {
 	if _, ofCloud := errors.AsType[*bizfly.APIError](err); ofCloud {
 		return bizfly.IsRetryable(err)
 	}
-	var notRecorded *notRecordedError
 	var network net.Error
-	return errors.As(err, &notRecorded) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	return errors.Is(err, errNotRecorded) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		lo.SomeBy([]func(error) bool{
 			apierrors.IsConflict, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
 			apierrors.IsInternalError,

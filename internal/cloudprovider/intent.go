@@ -37,16 +37,8 @@ var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.An
 // errIntentForeign says that another process has launched for the NodeClaim since it was read.
 var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
 
-// notRecordedError is the error of an intent that could not be recorded, so that no create request was sent.
-type notRecordedError struct{ err error }
-
-// Error returns why.
-func (e *notRecordedError) Error() string {
-	return "recording the launch intent, so no create request was sent: " + e.err.Error()
-}
-
-// Unwrap returns why.
-func (e *notRecordedError) Unwrap() error { return e.err }
+// errNotRecorded says that no create request was sent, because its intent could not be recorded.
+var errNotRecorded = errors.New("recording the launch intent, so no create request was sent")
 
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {

@@ -37,30 +37,17 @@ type Config struct {
 	BKE bke.Provider
 	// Settings are the active settings.
 	Settings *options.Store
-	// Clock is nil for the real one.
-	Clock clock.Clock
-	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why; nil
-	// calls nothing.
+	Clock    clock.Clock
+	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why.
 	OnLeaveFailed func(node string, err error)
-}
-
-func (c Config) withDefaults() Config {
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
-	if c.OnLeaveFailed == nil {
-		c.OnLeaveFailed = func(string, error) {}
-	}
-	return c
 }
 
 // DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
 type DefaultProvider struct {
 	*inventory
-	bootstrap     *bootstrap.DefaultProvider
-	catalog       catalog.Provider
-	bke           bke.Provider
-	onLeaveFailed func(node string, err error)
+	config    Config
+	bootstrap *bootstrap.DefaultProvider
+	catalog   catalog.Provider
 	// protected are the handles of the volumes that PersistentVolumes name.
 	protected *shared[sets.Set[string]]
 
@@ -82,15 +69,9 @@ var _ Provider = (*DefaultProvider)(nil)
 // a read that begins with the call; when it fails no disk is deleted.
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
-	config = config.withDefaults()
-	if protected == nil {
-		protected = func(context.Context) (sets.Set[string], error) {
-			return nil, errors.New("PersistentVolumes cannot be read")
-		}
-	}
 	i := newInventory(config, api)
 	p := &DefaultProvider{
-		inventory: i, bootstrap: bootstrapProvider, catalog: catalogProvider, bke: config.BKE, onLeaveFailed: config.OnLeaveFailed,
+		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
 		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),

@@ -19,6 +19,7 @@ import (
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -116,7 +117,7 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	w.catalog = connect.Catalog(context.Background(), w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
 	w.config = instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken},
-		Settings: times(func(*options.Options) {}),
+		Settings: times(func(*options.Options) {}), Clock: clock.RealClock{}, OnLeaveFailed: func(string, error) {},
 	}
 	for _, change := range changes {
 		change(&w.config)
