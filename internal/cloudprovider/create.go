@@ -44,7 +44,7 @@ type launch struct {
 
 // Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the server
 // has an id. A create request whose outcome is unknown is never repeated. Core schedules nothing while a NodeClaim has no
-// server: one that no retry helps ends at once, and any other before core's launch timeout would end it in silence.
+// server, so a NodeClaim that no retry helps ends at once, and every other one shortly before core's launch timeout, which reports nothing.
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	created, err := c.create(ctx, claim)
 	if err != nil && !ends(err) && c.timeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {

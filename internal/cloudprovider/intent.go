@@ -266,19 +266,19 @@ type delivered struct {
 	// Networks are the private networks of its interfaces, as far as they were listed by then.
 	Networks []string `json:"networks,omitempty"`
 	// Disks are its own disks by id.
-	Disks map[string]disk `json:"disks,omitempty"`
+	Disks map[string]deliveredDisk `json:"disks,omitempty"`
 }
 
-// disk is what is compared of a disk; unknown is 0 or empty.
-type disk struct {
+// deliveredDisk is what is compared of a disk; 0 and empty are unknown.
+type deliveredDisk struct {
 	GiB    int                 `json:"gib"`
 	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
-func diskOf(v instance.Volume) disk { return disk{v.SizeGiB, v.Medium} }
+func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v.Medium} }
 
 // String describes the disk for users.
-func (d disk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
+func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
 
 // Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
 func Delivered(server *instance.Instance, owned []string, ports *instance.Ports) string {
@@ -286,7 +286,7 @@ func Delivered(server *instance.Instance, owned []string, ports *instance.Ports)
 	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
 		BillingPlan: server.BillingPlan,
 		Networks:    ports.Networks(server.ID),
-		Disks:       lo.SliceToMap(own, func(v instance.Volume) (string, disk) { return v.ID, diskOf(v) }),
+		Disks:       lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }),
 	})
 	return string(text)
 }

@@ -34,7 +34,9 @@ func BenchmarkRest100(b *testing.B) { rest(b, 100) }
 // steady is the real instance provider over a cloud in which no deletion is under way and which lists no interfaces.
 type steady struct{ *instance.DefaultProvider }
 
-func (steady) Ports(context.Context, time.Duration) (*instance.Ports, error) { return &instance.Ports{}, nil }
+func (steady) Ports(context.Context, time.Duration) (*instance.Ports, error) {
+	return &instance.Ports{}, nil
+}
 
 func (steady) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 

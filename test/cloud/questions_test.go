@@ -81,7 +81,9 @@ func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alph
 	GinkgoHelper()
 	ports, err := r.api.ListNetworkInterfaces(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	of := lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool { return lo.CoalesceOrEmpty(p.AttachedServer.ID, p.DeviceID) == server })
+	of := lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
+		return lo.CoalesceOrEmpty(p.AttachedServer.ID, p.DeviceID) == server
+	})
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	private := lo.FilterMap(of, func(p *gobizfly.NetworkInterface, _ int) (string, bool) { return p.NetworkID, p.Type == "LAN" })
 	r.behaves(key, "how many private networks the server was in that were not requested, "+when, len(lo.Uniq(lo.Without(private, ordered...))))

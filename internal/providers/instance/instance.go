@@ -12,6 +12,7 @@ import (
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -41,13 +42,6 @@ type Volume struct {
 
 	// attachedType is how the cloud says that it is attached; empty where it does not.
 	attachedType string
-}
-
-// Disk is a disk as it is requested.
-type Disk struct {
-	SizeGiB int
-	// VolumeType is the name of the volume type.
-	VolumeType string
 }
 
 // Instance is a server of this cluster.
@@ -105,8 +99,8 @@ type Intent struct {
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	ImageID     string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks. They are for the request alone.
-	Disks []Disk `json:"-"`
+	// Disks are the root disk and then the data disks, with the volume type that each is to have. They are for the request alone.
+	Disks []catalog.Disk `json:"-"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.

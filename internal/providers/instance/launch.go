@@ -80,7 +80,7 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	case err == nil:
 		p.forms.accept(sent)
 	case errors.Is(err, ErrBuildFailed):
-		// What a server came of was understood.
+		// A request that a server was created for has the right form.
 		if _, made := errors.AsType[serverInError](err); !made {
 			err = p.formRejected(ctx, sent, request.Flavor, err)
 		}
@@ -216,7 +216,9 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 	if err != nil {
 		return nil, fmt.Errorf("naming volume types: %w", err)
 	}
-	disks := lo.Map(intent.Disks, func(disk Disk, _ int) *gobizfly.ServerDisk { return sent.disk(snapshot, request.Category, disk) })
+	disks := lo.Map(intent.Disks, func(disk catalog.Disk, _ int) *gobizfly.ServerDisk {
+		return sent.disk(snapshot, request.Category, disk)
+	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
 		FlavorName:       sent.flavorName(intent.Flavor),
@@ -242,14 +244,13 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 }
 
 // disks are what is requested: the disk that the server boots from and then the data disks in their order.
-func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
+func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("choosing volume types: %w", err)
 	}
-	wanted := catalog.Disks(&request.NodeClass.Spec)
-	disks := make([]Disk, len(wanted))
-	for i, disk := range wanted {
+	disks := catalog.Disks(&request.NodeClass.Spec)
+	for i, disk := range disks {
 		volumeType, offered := disk.In(snapshot, request.Zone, request.Category)
 		switch {
 		case disk.GiB == 0:
@@ -257,7 +258,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 		case !offered:
 			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk, request.Zone, request.Category)
 		}
-		disks[i] = Disk{SizeGiB: disk.GiB, VolumeType: volumeType}
+		disks[i].VolumeType = volumeType
 	}
 	return disks, nil
 }

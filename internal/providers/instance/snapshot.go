@@ -188,7 +188,7 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
 	metadata := func(key string) string { return server.Metadata[key] }
-	// What is not a number was not written by us: 0 is the number of no attempt and of no disk.
+	// A value that is no number was not written by us. It becomes 0, which no attempt has: they count from 1.
 	attempt, _ := strconv.Atoi(metadata(v1alpha1.MetadataAttempt))
 	dataDisks, _ := strconv.Atoi(metadata(v1alpha1.MetadataDataDisks))
 	instance := &Instance{

@@ -34,8 +34,8 @@ type launches struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known here that
-	// they have just registered. One whose end is never seen is forgotten.
+	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known that they have just
+	// registered. An entry whose NodeClaim ends unseen expires.
 	followed *cache.Cache
 }
 
