@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/samber/lo"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -52,7 +50,6 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 		return nil
 	}
 	err = p.api.RebootServer(ctx, id)
-	rebootsTotal.Inc(map[string]string{labelOutcome: lo.Ternary(err == nil, outcomeAccepted, lo.Ternary(bizfly.IsAmbiguous(err), outcomeUnknown, outcomeError))})
 	switch {
 	case err == nil:
 		p.reboots.DeleteExpired()

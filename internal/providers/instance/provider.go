@@ -168,9 +168,6 @@ var (
 	deletionsTotal = metrics.Counter("karpenter_bizfly_instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
-	rebootsTotal = metrics.Counter("karpenter_bizfly_instance_reboots_total",
-		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
-		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
