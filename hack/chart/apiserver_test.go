@@ -280,7 +280,7 @@ spec:
 		// The API server learns of it a moment later.
 		Eventually(func() error { return admin.Create(ctx, claim(recorded), client.DryRunAll) }).Should(denied(v1alpha1.AnnotationLaunchIntent))
 		for _, key := range []string{v1alpha1.AnnotationOwnedVolumes, v1alpha1.AnnotationOwnedAddresses, v1alpha1.AnnotationLaunchIntent,
-			v1alpha1.AnnotationDelivered, v1alpha1.AnnotationAttachedFirewalls} {
+			v1alpha1.AnnotationDelivered} {
 			changed := patched(object, func(a map[string]string) { a[key] = "golden-image-of-the-database" })
 			Expect(admin.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(denied(key))
 			Expect(controller.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(Succeed())

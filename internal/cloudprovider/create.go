@@ -287,7 +287,7 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	c.nodeClasses.launched(l.nodeClass, l.claim.UID)
 	created := c.convert(l, server)
 	// Core writes it together with the labels.
-	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: encode(intent)}
+	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: EncodeIntent(intent)}
 	return created
 }
 

@@ -84,8 +84,8 @@ func ReadIntent(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	return intent, nil
 }
 
-// encode returns the intent as the annotation has it.
-func encode(intent instance.Intent) string {
+// EncodeIntent returns the intent as the annotation has it.
+func EncodeIntent(intent instance.Intent) string {
 	text, _ := json.Marshal(intent) // strings, numbers and times always marshal
 	return string(text)
 }
@@ -179,7 +179,7 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 		updated := l.live.DeepCopy()
 		// By the hashes a later change of the NodeClass is detected.
 		updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
-			v1alpha1.AnnotationLaunchIntent:         encode(intent),
+			v1alpha1.AnnotationLaunchIntent:         EncodeIntent(intent),
 			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 		})

@@ -79,10 +79,8 @@ const (
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
 	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A retry
-	// learns from it that a server may already exist.
+	// learns from it that a server may already exist. Its firewalls are those that were attached since: only they may be detached again.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationAttachedFirewalls is the ids of the firewalls that were attached in place: only those may be detached again.
-	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the ids of the disks that were attached before the node registered, and so before any pod's volume.
 	// Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
