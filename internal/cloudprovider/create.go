@@ -220,13 +220,12 @@ func (c *CloudProvider) unavailable(l *launch, chosen candidate) error {
 // try records the intent to launch one offering, launches it, and records what has become of that.
 func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*instance.Instance, error) {
 	cpu, memoryMiB := sizeOf(chosen.instanceType)
-	category, _ := c.Flavors.Category(chosen.key.Flavor)
 	request := &instance.LaunchRequest{
 		NodeClaim:   l.claim,
 		NodeClass:   l.nodeClass,
 		Attempt:     l.record.Attempt + 1,
 		Flavor:      chosen.key.Flavor,
-		Category:    category,
+		Category:    categoryOf(chosen.instanceType),
 		Zone:        chosen.key.Zone,
 		BillingPlan: chosen.key.BillingPlan,
 		CPU:         cpu,

@@ -133,17 +133,21 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	c.logLaunchFailure(ctx, l, f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
 	key.NodeClass = ""
+	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 	switch {
 	case f.account():
 		pause := c.Settings.Load().AccountPause
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, f.reason, pause)
 		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
 		return false
-	case f.scope == bizfly.ScopeSize && len(asBig(l, key)) > 0:
+	case f.scope == bizfly.ScopeSize && rejected != nil:
 		c.Capacity.RecordFailure(key)
-		c.Capacity.MarkAll(ctx, asBig(l, key), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
-		rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
+		// The API has no call that reads a quota.
 		cpu, memoryMiB := sizeOf(rejected)
+		c.Capacity.MarkAll(ctx, l.flavors("", func(it *cloudprovider.InstanceType) bool {
+			otherCPU, otherMemoryMiB := sizeOf(it)
+			return otherCPU >= cpu && otherMemoryMiB >= memoryMiB
+		}), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
 		c.Recorder.Publish(events.QuotaTooSmall(l.claim, cpu, memoryMiB, ttl.RejectedSize, f.err))
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
@@ -155,8 +159,8 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, f.reason, period)
 	case f.scope == bizfly.ScopePlan:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
-	case f.scope == bizfly.ScopeCategory:
-		c.Capacity.MarkAll(ctx, c.sameCategory(l, key), f.reason, period)
+	case f.scope == bizfly.ScopeCategory && rejected != nil:
+		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(rejected) }), f.reason, period)
 	}
 	reason := f.reason
 	if f.accuses() {
@@ -179,18 +183,16 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	return f.scope != bizfly.ScopeNodeClass
 }
 
-// asBig are the flavors that need at least as much of everything as the one that a quota has rejected, in every zone and plan; none where
-// its size is not known. The API has no call that reads a quota.
-func asBig(l *launch, key capacity.Offering) []capacity.Offering {
-	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
-	if rejected == nil {
-		return nil
-	}
-	cpu, memoryMiB := sizeOf(rejected)
+// flavors are those that meet the condition, in a zone or, where that is empty, in all.
+func (l *launch) flavors(zone string, meets func(*cloudprovider.InstanceType) bool) []capacity.Offering {
 	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
-		otherCPU, otherMemoryMiB := sizeOf(it)
-		return capacity.Offering{Flavor: it.Name}, otherCPU >= cpu && otherMemoryMiB >= memoryMiB
+		return capacity.Offering{Flavor: it.Name, Zone: zone}, meets(it)
 	})
+}
+
+// categoryOf is the category in which servers of the flavor are created.
+func categoryOf(it *cloudprovider.InstanceType) string {
+	return it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
 }
 
 // sizeOf is the advertised size of the flavor.
@@ -198,15 +200,6 @@ func sizeOf(it *cloudprovider.InstanceType) (cpu, memoryMiB int) {
 	cpu, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
 	memoryMiB, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
 	return cpu, memoryMiB
-}
-
-// sameCategory are the flavors of the offering's category in its zone.
-func (c *CloudProvider) sameCategory(l *launch, key capacity.Offering) []capacity.Offering {
-	category, _ := c.Flavors.Category(key.Flavor)
-	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
-		other, known := c.Flavors.Category(it.Name)
-		return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
-	})
 }
 
 // learnRejection reports and learns from a launch that failed before its request was accepted, and reports whether the next offering
