@@ -6,7 +6,6 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/samber/lo"
@@ -38,11 +37,7 @@ type heldBack struct {
 }
 
 // paid is a server that the cluster pays for, or soon will.
-type paid struct {
-	name, nodeClass, flavor, zone string
-	// price is what is known of it without the price table, in VND per hour; 0 where that is nothing.
-	price float64
-}
+type paid struct{ name, nodeClass, flavor, zone string }
 
 // choose records which offering is launched for the NodeClaim, unless the launch would exceed a limit of the cluster, or it is not known
 // whether it would. Then the reason and the error are why the NodeClaim ends. What cannot be launched is unavailable for a while, or core
@@ -134,8 +129,11 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 		if server.Deleting() && server.Status != instance.StatusDeleting {
 			continue
 		}
+		// The cloud may call the flavor by another name than the NodeClaim.
 		claim := claims[server.NodeClaimUID]
-		fleet = append(fleet, paid{server.Name, server.NodeClass, server.Flavor, server.Zone, launchPrice(&claim)})
+		offering := c.intents.offeringOf(&claim)
+		fleet = append(fleet, paid{server.Name, server.NodeClass, lo.CoalesceOrEmpty(offering.Flavor, server.Flavor),
+			lo.CoalesceOrEmpty(offering.Zone, server.Zone)})
 		counted[server.NodeClaimUID] = true
 	}
 	for uid, claim := range claims {
@@ -143,19 +141,13 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 		if counted[uid] || !IsManaged(&claim) || claim.Status.ProviderID == "" && offering.Flavor == "" {
 			continue
 		}
-		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone, launchPrice(&claim)})
+		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone})
 	}
 	return fleet, nil
 }
 
-// launchPrice is the price that the NodeClaim was launched at, 0 where it has none.
-func launchPrice(claim *karpv1.NodeClaim) float64 {
-	price, _ := strconv.ParseFloat(claim.Labels[v1alpha1.LabelLaunchPrice], 64)
-	return price
-}
-
-// prices returns what each of the servers costs, in VND per hour, by the price table as it is now, and by what is known of the server
-// itself where the table has nothing. NodeOverlays do not count, as in the metric of the cost.
+// prices returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
+// metric of the cost.
 func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, error) {
 	lists := map[string]cloudprovider.InstanceTypes{}
 	prices := make([]float64, len(fleet))
@@ -169,7 +161,7 @@ func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, er
 			lists[server.nodeClass] = types
 		}
 		_, offering := flavor.Find(types, server.flavor, server.zone)
-		if prices[i] = lo.CoalesceOrEmpty(lo.FromPtr(offering).Price, server.price); prices[i] <= 0 {
+		if prices[i] = lo.FromPtr(offering).Price; prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}
 	}

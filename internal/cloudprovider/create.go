@@ -165,11 +165,10 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, l *launch) (cloudprov
 
 // launch tries the candidates in their order until one launch is accepted.
 func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*karpv1.NodeClaim, error) {
-	// forms are the tries that failed for the form of the request alone: they say nothing of offerings.
-	start, tries, forms := c.Clock.Now(), 0, 0
+	start, tries := c.Clock.Now(), 0
 	cheapest := lo.Min(lo.Map(candidates, func(candidate candidate, _ int) float64 { return candidate.offering.Price }))
 	var failures []error
-	for len(candidates) > 0 && tries-forms < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
+	for len(candidates) > 0 && tries < maxTries && (tries == 0 || c.Clock.Since(start) < ttl.FailOver) {
 		chosen := candidates[0]
 		if err := c.unavailable(l, chosen); err != nil {
 			failures = append(failures, err)
@@ -183,14 +182,13 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		server, err := c.try(ctx, l, chosen)
 		switch {
 		case err == nil || l.record.open():
-			return c.conclude(ctx, l, server, lo.Ternary(tries-forms > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
+			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
 		if errors.Is(err, instance.ErrFormRejected) {
 			// The same offering comes again in the next form, where no flavor has one name alone.
-			forms++
 			for i := range candidates {
 				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor)
 			}
