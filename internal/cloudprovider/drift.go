@@ -5,6 +5,7 @@ package cloudprovider
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,6 +105,55 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	}
 	wantedHash, gotHash := wanted[v1alpha1.AnnotationNodeClassHash], got[v1alpha1.AnnotationNodeClassHash]
 	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
+}
+
+// delivered is what a server had before its node registered: it is the server's own, because no pod could run by then. Drift compares with
+// it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or adds a network of its own, its next
+// server would be the same again, and nodes would be replaced indefinitely.
+type delivered struct {
+	// BillingPlan is the billing plan that BizFly Cloud returned.
+	BillingPlan string `json:"billingPlan,omitempty"`
+	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed by then.
+	Networks   []string `json:"networks,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty"`
+	// Disks are its disks by id.
+	Disks map[string]deliveredDisk `json:"disks"`
+}
+
+// deliveredDisk is what is compared of a disk; 0 and empty are unknown.
+type deliveredDisk struct {
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
+}
+
+func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v.Medium} }
+
+// String describes the disk for users.
+func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
+
+// Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
+func Delivered(server *instance.Instance, own []instance.Volume, ports *instance.Ports) string {
+	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
+		BillingPlan: server.BillingPlan, Networks: ports.Networks(server.ID), Interfaces: ports.Of(server.ID),
+		Disks: lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }),
+	})
+	return string(text)
+}
+
+// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
+func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
+	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
+		return delivered{}
+	}
+	return as
+}
+
+// OwnedInterfaces returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
+func OwnedInterfaces(claim *karpv1.NodeClaim) []string { return deliveredOf(claim).Interfaces }
+
+// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
+func OwnedVolumes(claim *karpv1.NodeClaim) []string {
+	return slices.Sorted(maps.Keys(deliveredOf(claim).Disks))
 }
 
 // liveServer is a server as it is, beside what was delivered and what new ones are.

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
@@ -245,56 +243,4 @@ func (i *intents) change(uid types.UID, apply func(*launchRecord)) {
 	record := i.remembered(uid)
 	apply(&record)
 	i.memory.SetDefault(string(uid), record)
-}
-
-// OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
-func OwnedAddresses(claim *karpv1.NodeClaim) []string {
-	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
-}
-
-// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
-func OwnedVolumes(claim *karpv1.NodeClaim) []string {
-	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
-}
-
-// delivered is what a server had before its node registered. Drift compares with it and not with what was requested: where BizFly Cloud
-// rounds a disk, names a plan differently or adds a network of its own, its next server would be the same again, and nodes would be
-// replaced indefinitely.
-type delivered struct {
-	// BillingPlan is the billing plan that BizFly Cloud returned.
-	BillingPlan string `json:"billingPlan,omitempty"`
-	// Networks are the private networks of its interfaces, as far as they were listed by then.
-	Networks []string `json:"networks,omitempty"`
-	// Disks are its own disks by id.
-	Disks map[string]deliveredDisk `json:"disks,omitempty"`
-}
-
-// deliveredDisk is what is compared of a disk; 0 and empty are unknown.
-type deliveredDisk struct {
-	GiB    int                 `json:"gib"`
-	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
-}
-
-func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v.Medium} }
-
-// String describes the disk for users.
-func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
-
-// Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
-func Delivered(server *instance.Instance, owned []string, ports *instance.Ports) string {
-	own := lo.Filter(server.Volumes, func(v instance.Volume, _ int) bool { return slices.Contains(owned, v.ID) })
-	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
-		BillingPlan: server.BillingPlan,
-		Networks:    ports.Networks(server.ID),
-		Disks:       lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }),
-	})
-	return string(text)
-}
-
-// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
-func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
-	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
-		return delivered{}
-	}
-	return as
 }

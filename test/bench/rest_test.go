@@ -47,7 +47,7 @@ func rest(b *testing.B, nodes int) {
 	f.Client = env.Client
 	for i := range f.claims {
 		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: f.servers[i].ID})
+		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationDelivered: `{"disks":{}}`})
 	}
 	instances := steady{f.cloud()}
 	config := env.CloudProviderConfig

@@ -66,13 +66,13 @@ var _ = Describe("Owned volumes", func() {
 		Expect(err).ToNot(HaveOccurred())
 		expected := ports.Of(id())
 		Expect(expected).To(HaveLen(2))
-		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 
 		env.Sandbox.AddWanIP(id(), "of the customer")
 		claim = live
 		look()
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
@@ -82,8 +82,13 @@ var _ = Describe("Owned volumes", func() {
 	It("should record what was delivered, which need not be what was requested", func() {
 		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
 		look()
-		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
-			`{"billingPlan":"another","networks":[%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID, root))))
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		interfaces := cloudprovider.OwnedInterfaces(live)
+		Expect(interfaces).To(HaveLen(2))
+		Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
+			`{"billingPlan":"another","networks":[%q],"interfaces":[%q,%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID,
+			interfaces[0], interfaces[1], root))))
 	})
 	It("should never record a disk that the CSI driver made", func() {
 		attached("pvc-7d5c1f0e")
@@ -122,7 +127,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(recorded()).To(BeEmpty())
 	})
 	It("should never change a record", func() {
-		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = "other"
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"disks":{"other":{}}}`
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf("other"))

@@ -123,7 +123,7 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 	wanted := instance.Settings{
 		NetworkPlan:   bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
 		Firewalls:     lo.Uniq(lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })),
-		RecordedPorts: cloudprovider.OwnedAddresses(s.NodeClaim),
+		RecordedPorts: cloudprovider.OwnedInterfaces(s.NodeClaim),
 	}
 	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
 	wanted.Attached = lo.FromPtr(intent).Firewalls
