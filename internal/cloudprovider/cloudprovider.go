@@ -87,8 +87,6 @@ type CloudProvider struct {
 	choosing sync.Mutex
 	// heldBack is the last launch that a limit of the cluster held back.
 	heldBack atomic.Pointer[heldBack]
-	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
-	checkedPools *cache.Cache
 }
 
 // New returns a CloudProvider.
@@ -97,10 +95,9 @@ func New(c Config) *CloudProvider {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
 	}
 	return &CloudProvider{
-		Config:       c,
-		intents:      &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
-		nodeClasses:  &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
-		checkedPools: c.NewCache(ttl.NodePoolCheck),
+		Config:      c,
+		intents:     &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
+		nodeClasses: &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
 	}
 }
 

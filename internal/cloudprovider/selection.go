@@ -168,15 +168,8 @@ func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all
 }
 
 // checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
-// also reports one that nothing limits.
-// A NodePool is checked when it or the instance types have changed: core needs instance types hundreds of times per minute, and
-// the slice is shared until something changes.
+// also reports one that nothing limits. The recorder drops what it has reported already.
 func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
-	input := [3]any{pool.Generation, lo.FirstOrEmpty(instanceTypes), len(instanceTypes)}
-	if known, ok := c.checkedPools.Get(string(pool.UID)); ok && known == input {
-		return
-	}
-	c.checkedPools.SetDefault(string(pool.UID), input)
 	limits := c.Settings.Load()
 	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
 		c.Recorder.Publish(events.NodePoolUnlimited(pool))

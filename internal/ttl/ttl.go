@@ -59,8 +59,6 @@ const (
 	TrialRegistration = 16 * time.Minute
 	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
 	NodeClassConditions = 10 * time.Second
-	// NodePoolCheck is how long it is remembered that a NodePool was checked; the event of a failed check repeats as often.
-	NodePoolCheck = 10 * time.Minute
 	// NodeClassInUse is how soon a deleted NodeClaim is noticed whose event was missed; the others free the NodeClass at once.
 	NodeClassInUse = time.Minute
 
