@@ -287,8 +287,3 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: EncodeIntent(intent)}
 	return created
 }
-
-// imageID is the image that servers of the NodeClass boot.
-func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return lo.FromPtr(nodeClass.Status.Image()).ID
-}

@@ -179,7 +179,7 @@ var serverChecks = []func(*liveServer) drifted{
 
 // image compares the image of the server with that of new servers, while that is known.
 func (l *liveServer) image() drifted {
-	wanted, got := imageID(l.nodeClass), l.claim.Status.ImageID
+	wanted, got := l.nodeClass.Status.ImageID(), l.claim.Status.ImageID
 	if l.server != nil {
 		got = lo.CoalesceOrEmpty(l.server.ImageID, got)
 	}

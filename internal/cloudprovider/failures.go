@@ -255,7 +255,7 @@ func (c *CloudProvider) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeC
 	c.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
 	// What was launched from an earlier spec or image says nothing of the present ones.
-	if err != nil || intent.ImageID != imageID(nodeClass) || staticDrift(claim, nodeClass) {
+	if err != nil || intent.ImageID != nodeClass.Status.ImageID() || staticDrift(claim, nodeClass) {
 		return
 	}
 	c.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,

@@ -117,7 +117,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
-		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
+		uid: nodeClass.UID, generation: nodeClass.Generation, image: nodeClass.Status.ImageID(), catalog: snapshot.Seq,
 		settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
 	}
 	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
@@ -212,11 +212,6 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 func (v version) withNews(news version) version {
 	v.marks, v.learned = news.marks, news.learned
 	return v
-}
-
-// imageOf is the id of the image that the servers of the NodeClass are created from, empty until it is resolved.
-func imageOf(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return lo.FromPtr(nodeClass.Status.Image()).ID
 }
 
 // buildAll builds all instance types of the NodeClass, sorted by name.

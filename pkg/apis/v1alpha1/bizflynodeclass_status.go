@@ -168,6 +168,14 @@ func (in *BizflyNodeClassStatus) Image() *ImageStatus {
 	return &in.Images[0]
 }
 
+// ImageID returns the id of that image, empty while none is resolved.
+func (in *BizflyNodeClassStatus) ImageID() string {
+	if image := in.Image(); image != nil {
+		return image.ID
+	}
+	return ""
+}
+
 // GetConditions returns the conditions, for operatorpkg.
 func (in *BizflyNodeClass) GetConditions() []status.Condition { return in.Status.Conditions }
 
