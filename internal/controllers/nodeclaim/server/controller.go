@@ -83,7 +83,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, outcom
 	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
-		{(&running{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
+		{(&running{kubeClient: kubeClient, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
 		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
 	}}
 }
