@@ -144,10 +144,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.RecordFailure(key)
 		// The API has no call that reads a quota.
 		cpu, memoryMiB := sizeOf(rejected)
-		c.Capacity.MarkAll(ctx, l.flavors("", func(it *cloudprovider.InstanceType) bool {
-			otherCPU, otherMemoryMiB := sizeOf(it)
-			return otherCPU >= cpu && otherMemoryMiB >= memoryMiB
-		}), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
+		c.Capacity.MarkAll(ctx, l.flavors("", atLeast(cpu, memoryMiB)), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
 		c.Recorder.Publish(events.QuotaTooSmall(l.claim, cpu, memoryMiB, ttl.RejectedSize, f.err))
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
@@ -160,7 +157,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.scope == bizfly.ScopePlan:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
 	case f.scope == bizfly.ScopeCategory && rejected != nil:
-		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(rejected) }), f.reason, period)
+		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, ofCategory(categoryOf(rejected))), f.reason, period)
 	}
 	reason := f.reason
 	if f.accuses() {
@@ -188,6 +185,19 @@ func (l *launch) flavors(zone string, meets func(*cloudprovider.InstanceType) bo
 	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
 		return capacity.Offering{Flavor: it.Name, Zone: zone}, meets(it)
 	})
+}
+
+// atLeast reports whether a flavor needs at least as much of everything.
+func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
+	return func(it *cloudprovider.InstanceType) bool {
+		otherCPU, otherMemoryMiB := sizeOf(it)
+		return otherCPU >= cpu && otherMemoryMiB >= memoryMiB
+	}
+}
+
+// ofCategory reports whether a flavor is of the category.
+func ofCategory(category string) func(*cloudprovider.InstanceType) bool {
+	return func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == category }
 }
 
 // categoryOf is the category in which servers of the flavor are created.

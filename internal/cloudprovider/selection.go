@@ -91,7 +91,8 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
-		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: l.nodeClass.Status.ImageID()})
+		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{
+			Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: l.nodeClass.Status.ImageID()})
 		if strategy == v1alpha1.PlacementStrategyBinPack {
 			candidate.preference = idle(l.claim.Spec.Resources.Requests, candidate.instanceType.Allocatable())
 		}

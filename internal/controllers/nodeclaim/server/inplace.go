@@ -148,8 +148,8 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 
 // record writes into the launch intent, where there is one, which firewalls we have attached.
 func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (conflict time.Duration, err error) {
-	intent, err := cloudprovider.ReadIntent(s.NodeClaim)
-	if err != nil || intent == nil {
+	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
+	if intent == nil {
 		return 0, nil
 	}
 	stored := s.DeepCopy()
