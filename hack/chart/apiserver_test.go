@@ -267,7 +267,7 @@ spec:
 			object.SetAnnotations(annotations)
 			return object
 		}
-		recorded := map[string]string{v1alpha1.AnnotationLaunchIntent: "{}", v1alpha1.AnnotationOwnedVolumes: "a"}
+		recorded := map[string]string{v1alpha1.AnnotationLaunchIntent: "{}", v1alpha1.AnnotationDelivered: "a"}
 		object := claim(recorded)
 		Expect(controller.Create(ctx, object)).To(Succeed())
 		for _, object := range policy {
@@ -279,16 +279,15 @@ spec:
 		}
 		// The API server learns of it a moment later.
 		Eventually(func() error { return admin.Create(ctx, claim(recorded), client.DryRunAll) }).Should(denied(v1alpha1.AnnotationLaunchIntent))
-		for _, key := range []string{v1alpha1.AnnotationOwnedVolumes, v1alpha1.AnnotationOwnedAddresses, v1alpha1.AnnotationLaunchIntent,
-			v1alpha1.AnnotationDelivered, v1alpha1.AnnotationAttachedFirewalls} {
+		for _, key := range []string{v1alpha1.AnnotationDelivered, v1alpha1.AnnotationLaunchIntent} {
 			changed := patched(object, func(a map[string]string) { a[key] = "golden-image-of-the-database" })
 			Expect(admin.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(denied(key))
 			Expect(controller.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(Succeed())
 		}
-		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { delete(a, v1alpha1.AnnotationOwnedVolumes) }), client.MergeFrom(object))).
-			To(denied(v1alpha1.AnnotationOwnedVolumes))
-		copied := pool("metadata.annotations: {" + v1alpha1.AnnotationOwnedVolumes + ": stolen}")
-		Expect(admin.Create(ctx, copied, client.DryRunAll)).To(denied(v1alpha1.AnnotationOwnedVolumes))
+		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { delete(a, v1alpha1.AnnotationDelivered) }), client.MergeFrom(object))).
+			To(denied(v1alpha1.AnnotationDelivered))
+		copied := pool("metadata.annotations: {" + v1alpha1.AnnotationDelivered + ": stolen}")
+		Expect(admin.Create(ctx, copied, client.DryRunAll)).To(denied(v1alpha1.AnnotationDelivered))
 
 		Expect(admin.Create(ctx, claim(nil), client.DryRunAll)).To(Succeed())
 		Expect(admin.Create(ctx, pool("metadata.annotations: {example.com/team: shop}"), client.DryRunAll)).To(Succeed())

@@ -31,7 +31,7 @@ source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pri
 
 // flavorsPage lists the flavors that are known, with their prices and where these come from.
 func flavorsPage() (string, error) {
-	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
+	prices := pricing.DefaultTable()
 	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
 	slices.SortStableFunc(flavors, func(a, b cloud.Flavor) int {
 		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM),

@@ -107,7 +107,7 @@ var _ = Describe("Admission", func() {
 			_, err := client.CreateServer(waiting, createRequest())
 			cancel()
 			Expect(bizfly.IsNotSent(err)).To(BeTrue())
-			Expect(bizfly.IsThrottled(err)).To(BeTrue())
+			Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(err).To(MatchError(ContainSubstring("all create slots are taken")))
@@ -205,7 +205,7 @@ var _ = Describe("Admission", func() {
 			c.Limits.Wait = 10 * time.Second
 		})
 		_, err := client.ListNetworkInterfaces(ctx)
-		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		_, err = client.CreateServer(ctx, createRequest())
 		Expect(err).ToNot(HaveOccurred())
 		_, err = client.DeleteServer(ctx, serverID, nil)
@@ -226,7 +226,7 @@ var _ = Describe("Admission", func() {
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 		for _, asked := range []time.Duration{4 * time.Second, 0} {
 			_, err := client.CreateServer(ctx, createRequest())
-			Expect(bizfly.IsThrottled(err)).To(BeTrue())
+			Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 			Expect(typed(err).RetryAfter).To(Equal(asked))
 			_, err = client.CreateServer(ctx, createRequest())
 			Expect(err).ToNot(HaveOccurred())
@@ -240,9 +240,9 @@ var _ = Describe("Admission", func() {
 		})
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, createRequest())
-		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		_, err = client.CreateServer(ctx, createRequest())
-		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		// However long a 429 asks, we try again within minutes.
 		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", time.Minute), BeNumerically("<=", 5*time.Minute)))
@@ -288,7 +288,7 @@ var _ = Describe("Admission", func() {
 		rejected := func(ctx context.Context) {
 			GinkgoHelper()
 			reject.Store(true)
-			Expect(bizfly.IsThrottled(create(ctx))).To(BeTrue())
+			Expect(ofClass(bizfly.ClassThrottled)(create(ctx))).To(BeTrue())
 			reject.Store(false)
 		}
 

@@ -3,7 +3,7 @@
 
 // Package bizfly is the thin adapter between this provider and BizFly Cloud. The API interface lists the calls that we
 // make and no others; Client implements it over gobizfly and works around gobizfly's defects in its transport; every error that
-// leaves the package is an *APIError or wraps a context error, and the Is... predicates classify it. Nothing above this
+// leaves the package is an *APIError or wraps a context error, and ClassOf classifies it. Nothing above this
 // package matches an error by its text or knows what an HTTP status is.
 package bizfly
 
@@ -134,8 +134,8 @@ type Task struct {
 	Server *gobizfly.Server
 }
 
-// Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same
-// predicates classify a synchronous rejection and a failed task.
+// Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same classes
+// describe a synchronous rejection and a failed task.
 func (t *Task) Failure() error {
 	if !t.Ready || t.Succeeded {
 		return nil

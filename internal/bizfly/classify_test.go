@@ -135,14 +135,13 @@ var _ = Describe("Classification", func() {
 
 var _ = Describe("APIError", func() {
 	predicates := map[bizfly.Class]func(error) bool{
-		bizfly.ClassNotFound: bizfly.IsNotFound, bizfly.ClassCapacity: bizfly.IsCapacity, bizfly.ClassQuota: bizfly.IsQuota,
-		bizfly.ClassBalance: bizfly.IsBalance, bizfly.ClassThrottled: bizfly.IsThrottled, bizfly.ClassAuth: bizfly.IsAuth,
-		bizfly.ClassPermission: bizfly.IsPermission, bizfly.ClassInvalid: bizfly.IsInvalid, bizfly.ClassConflict: bizfly.IsConflict,
-		bizfly.ClassOutage: bizfly.IsOutage,
+		bizfly.ClassNotFound: bizfly.IsNotFound, bizfly.ClassAuth: bizfly.IsAuth, bizfly.ClassPermission: bizfly.IsPermission,
+		bizfly.ClassInvalid: bizfly.IsInvalid, bizfly.ClassConflict: bizfly.IsConflict, bizfly.ClassOutage: bizfly.IsOutage,
 	}
 	for class, predicate := range predicates {
 		It(fmt.Sprintf("should have a predicate for %s and no other class", class), func() {
 			wrapped := fmt.Errorf("launching, %w", &bizfly.APIError{Class: class})
+			Expect(bizfly.ClassOf(wrapped)).To(Equal(class))
 			Expect(predicate(wrapped)).To(BeTrue())
 			for other, predicate := range predicates {
 				Expect(predicate(wrapped)).To(Equal(other == class), string(other))
@@ -179,10 +178,10 @@ var _ = Describe("APIError", func() {
 			Expect(is(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring(text)))
 		},
-		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."}, bizfly.IsCapacity, "create_server"),
-		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, bizfly.IsQuota, "Vượt quá hạn mức"),
+		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."}, ofClass(bizfly.ClassCapacity), "create_server"),
+		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, ofClass(bizfly.ClassQuota), "Vượt quá hạn mức"),
 		Entry("image", bizfly.Task{ID: "t", Ready: true, Message: "Image x could not be found."}, bizfly.IsInvalid, "Image x"),
-		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !bizfly.IsCapacity(err) && !bizfly.IsInvalid(err) },
+		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !ofClass(bizfly.ClassCapacity)(err) && !bizfly.IsInvalid(err) },
 			"task t-1 failed without a reason"),
 	)
 
@@ -204,3 +203,8 @@ var _ = Describe("Redaction of what a create request carries", func() {
 		Expect(bizfly.RedactedOf(request, "MARKED-1 of kept-name")).To(Equal("[REDACTED] of kept-name"))
 	})
 })
+
+// ofClass reports whether an error has the class.
+func ofClass(class bizfly.Class) func(error) bool {
+	return func(err error) bool { return bizfly.ClassOf(err) == class }
+}

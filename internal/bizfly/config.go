@@ -32,8 +32,6 @@ const (
 
 	// defaultDomain is where the production hosts are; see services.go.
 	defaultDomain = "bizflycloud.vn"
-	// maxLimit bounds each number of a Limit.
-	maxLimit = 1000
 )
 
 // regions maps every accepted spelling, in lower case, to the long name that the API uses.
@@ -185,7 +183,6 @@ func (c Config) Validate() error {
 	c.validateCredentials(reject)
 	reject(len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle),
 		"CABundle: none of its %d bytes is a PEM certificate, give it CERTIFICATE blocks", len(c.CABundle))
-	c.validateLimits(reject)
 	return errs
 }
 
@@ -202,20 +199,6 @@ func (c Config) validateCredentials(reject func(bool, string, ...any)) {
 		required(c.AppCredSecret, "BIZFLY_CLOUD_APP_CRED_SECRET", AuthMethodPassword)
 	default:
 		reject(true, "BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword, AuthMethodAppCredential)
-	}
-}
-
-func (c Config) validateLimits(reject func(bool, string, ...any)) {
-	for _, entry := range []struct {
-		name  string
-		limit Limit
-	}{{"Delete", c.Limits.Delete}, {"Read", c.Limits.Read}, {"Create", c.Limits.Create}} {
-		name, limit := entry.name, entry.limit
-		reject(limit.QPS <= 0 || limit.QPS > maxLimit, "Limits.%s.QPS: %v is out of bounds, use more than 0 and at most %d",
-			name, limit.QPS, maxLimit)
-		reject(limit.Burst < 1 || limit.Burst > maxLimit, "Limits.%s.Burst: %d is out of bounds, use 1 to %d", name, limit.Burst, maxLimit)
-		reject(limit.Concurrency < 1 || limit.Concurrency > maxLimit, "Limits.%s.Concurrency: %d is out of bounds, use 1 to %d",
-			name, limit.Concurrency, maxLimit)
 	}
 }
 

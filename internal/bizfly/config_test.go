@@ -52,9 +52,6 @@ var _ = Describe("Config", func() {
 		Entry("unknown method", func(c *bizfly.Config) { c.AuthMethod = "app_credential" }, "BIZFLY_CLOUD_AUTH_METHOD", `"app_credential"`, "application_credential"),
 		Entry("bad project", func(c *bizfly.Config) { c.ProjectID = "a/b" }, "BIZFLY_CLOUD_PROJECT_ID", `"a/b"`),
 		Entry("bad CA bundle", func(c *bizfly.Config) { c.CABundle = []byte("MARKED") }, "CABundle", "PEM"),
-		Entry("negative rate", func(c *bizfly.Config) { c.Limits.Read.QPS = -1 }, "Limits.Read.QPS", "-1"),
-		Entry("huge burst", func(c *bizfly.Config) { c.Limits.Create.Burst = 1 << 20 }, "Limits.Create.Burst", "1048576"),
-		Entry("no concurrency", func(c *bizfly.Config) { c.Limits.Delete.Concurrency = -2 }, "Limits.Delete.Concurrency", "-2"),
 	)
 
 	It("should name everything that is wrong at once", func() {

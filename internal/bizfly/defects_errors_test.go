@@ -34,11 +34,11 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 			Expect(typed(err)).To(And(HaveField("Code", "UNKNOWN"), HaveField("Message", "Lỗi: x")))
 		},
 		Entry("400", 400, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsInvalid),
-		Entry("402", 402, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsBalance),
+		Entry("402", 402, `{"code":"UNKNOWN","message":"Lỗi: x"}`, ofClass(bizfly.ClassBalance)),
 		Entry("403", 403, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsPermission),
 		Entry("409", 409, `{"error":{"code":"UNKNOWN","message":"Lỗi: x"}}`, bizfly.IsConflict),
 		Entry("422", 422, `{"code":"UNKNOWN","detail":"Lỗi: x"}`, bizfly.IsInvalid),
-		Entry("429", 429, `{"code":"UNKNOWN","error":"Lỗi: x"}`, bizfly.IsThrottled),
+		Entry("429", 429, `{"code":"UNKNOWN","error":"Lỗi: x"}`, ofClass(bizfly.ClassThrottled)),
 		Entry("503", 503, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsOutage),
 	)
 

@@ -17,7 +17,7 @@ import (
 // Class is what an error means to the caller, whatever the cloud called it.
 type Class string
 
-// The classes, one per predicate. An error has exactly one class; Unknown is a plain error that may be retried.
+// The classes. An error has exactly one class; Unknown is a plain error that may be retried.
 const (
 	ClassUnknown    Class = "Unknown"
 	ClassNotFound   Class = "NotFound"
@@ -127,18 +127,6 @@ func (e *APIError) class() Class { return cmp.Or(e.Class, ClassUnknown) }
 // IsNotFound reports whether the cloud said, with a JSON 404 for exactly this id, that the object does not exist in the
 // scope of the call.
 func IsNotFound(err error) bool { return ClassOf(err) == ClassNotFound }
-
-// IsCapacity reports whether the cloud has no capacity for what was requested: no host, no stock, no address.
-func IsCapacity(err error) bool { return ClassOf(err) == ClassCapacity }
-
-// IsQuota reports whether a limit of the account or project forbids what was asked.
-func IsQuota(err error) bool { return ClassOf(err) == ClassQuota }
-
-// IsBalance reports whether the account has no money left; nothing can be bought until it is paid.
-func IsBalance(err error) bool { return ClassOf(err) == ClassBalance }
-
-// IsThrottled reports whether the call came too early: the cloud's rate limit or our own admission.
-func IsThrottled(err error) bool { return ClassOf(err) == ClassThrottled }
 
 // IsAuth reports whether the credentials are rejected, or belong to another project than the configured one.
 func IsAuth(err error) bool { return ClassOf(err) == ClassAuth }

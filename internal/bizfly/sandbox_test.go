@@ -260,10 +260,10 @@ var _ = Describe("Client and the sandbox", func() {
 				}
 			}
 		},
-		Entry("capacity", cloud.EffectNoCapacity, bizfly.IsCapacity),
-		Entry("addresses", cloud.EffectNoAddress, bizfly.IsCapacity),
-		Entry("quota", cloud.EffectQuota, bizfly.IsQuota),
-		Entry("balance", cloud.EffectBalance, bizfly.IsBalance),
+		Entry("capacity", cloud.EffectNoCapacity, ofClass(bizfly.ClassCapacity)),
+		Entry("addresses", cloud.EffectNoAddress, ofClass(bizfly.ClassCapacity)),
+		Entry("quota", cloud.EffectQuota, ofClass(bizfly.ClassQuota)),
+		Entry("balance", cloud.EffectBalance, ofClass(bizfly.ClassBalance)),
 	)
 
 	DescribeTable("should not know the outcome of a create request whose answer is lost, and send it once",

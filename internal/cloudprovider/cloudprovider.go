@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,20 +78,15 @@ type Config struct {
 	NewCache func(lifetime time.Duration) *cache.Cache
 }
 
-// config is Config, embedded without being part of a type's own interface.
-type config = Config
-
 // CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
-	config
+	Config
 	intents     *intents
 	nodeClasses *nodeClasses
-	placements  *placements
-	brake       *brake
-	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
-	checkedPools *cache.Cache
-	// listed is the last answer of BizFly Cloud to List, which drift compares with instead of sending a request.
-	listed atomic.Pointer[listing]
+	// choosing makes one step of counting what is launched and choosing an offering: launches at the same time must see each other.
+	choosing sync.Mutex
+	// heldBack is the last launch that a limit of the cluster held back.
+	heldBack atomic.Pointer[heldBack]
 }
 
 // New returns a CloudProvider.
@@ -98,15 +94,11 @@ func New(c Config) *CloudProvider {
 	if c.NewCache == nil {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
 	}
-	p := &CloudProvider{
-		config:       c,
-		intents:      &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
-		nodeClasses:  &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
-		placements:   &placements{underWay: c.NewCache(ttl.Placement)},
-		checkedPools: c.NewCache(ttl.NodePoolCheck),
+	return &CloudProvider{
+		Config:      c,
+		intents:     &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
+		nodeClasses: &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
 	}
-	p.brake = &brake{config: &p.config, reserved: c.NewCache(ttl.Launch)}
-	return p
 }
 
 // Name returns the provider's name.
@@ -136,10 +128,13 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers := snapshot.All()
-	byID := lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID })
-	c.listed.Store(&listing{at: c.Clock.Now(), servers: byID, interfaces: c.readInterfaces(ctx)})
-	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
+	// Drift compares the networks as well, which the list of servers does not include.
+	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
+	defer cancel()
+	if _, err := c.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
+		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
+	}
+	return lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.
@@ -262,7 +257,7 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 // decide, because a NodePool may require any of them and core compares labels.
 func (c *CloudProvider) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
 	claim := c.describe(server)
-	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
+	if instanceType, offering := flavor.Find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
 		if offering != nil && offering.Price > 0 {
 			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)

@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -43,13 +44,14 @@ type launch struct {
 
 // Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the server
 // has an id. A create request whose outcome is unknown is never repeated. Core schedules nothing while a NodeClaim has no
-// server: one that no retry helps ends at once, and any other before core's launch timeout would end it in silence.
+// server, so a NodeClaim that no retry helps ends at once, and every other one shortly before core's launch timeout, which reports nothing.
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	created, err := c.create(ctx, claim)
 	if err != nil && !ends(err) && c.timeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = c.outOfTime(ctx, claim, err)
 	}
 	if err != nil && !c.intents.remembered(claim.UID).open() {
+		c.intents.choose(claim.UID, capacity.Offering{})
 		c.LaunchEnded(claim)
 	}
 	return created, err
@@ -173,8 +175,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			candidates = candidates[1:]
 			continue
 		}
-		if reason, err := c.brake.admit(ctx, l, chosen); err != nil {
-			c.placements.forget(l.claim)
+		if reason, err := c.choose(ctx, l, chosen); err != nil {
 			return nil, c.end(ctx, l.claim, reason, err)
 		}
 		tries++
@@ -183,12 +184,11 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		case err == nil || l.record.open():
 			return c.conclude(ctx, l, server, lo.Ternary(tries > 1 || chosen.offering.Price > cheapest, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
-			c.placements.forget(l.claim)
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
 		if errors.Is(err, instance.ErrFormRejected) {
-			// The same offering comes again, by its other name, where no flavor has one name alone.
+			// The same offering comes again in the next form, where no flavor has one name alone.
 			for i := range candidates {
 				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor)
 			}
@@ -200,7 +200,6 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		candidates = candidates[1:]
 	}
-	c.placements.forget(l.claim)
 	if tries == 0 {
 		c.logLaunchFailure(ctx, l, ReasonNoOffering)
 	}
@@ -218,18 +217,17 @@ func (c *CloudProvider) unavailable(l *launch, chosen candidate) error {
 
 // try records the intent to launch one offering, launches it, and records what has become of that.
 func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*instance.Instance, error) {
-	size := sizeOf(chosen.instanceType)
-	category, _ := c.Flavors.Category(chosen.key.Flavor)
+	cpu, memoryMiB := sizeOf(chosen.instanceType)
 	request := &instance.LaunchRequest{
 		NodeClaim:   l.claim,
 		NodeClass:   l.nodeClass,
 		Attempt:     l.record.Attempt + 1,
 		Flavor:      chosen.key.Flavor,
-		Category:    category,
+		Category:    categoryOf(chosen.instanceType),
 		Zone:        chosen.key.Zone,
 		BillingPlan: chosen.key.BillingPlan,
-		CPU:         size.CPU,
-		MemoryMiB:   size.MemoryMiB,
+		CPU:         cpu,
+		MemoryMiB:   memoryMiB,
 		Labels:      lo.Assign(typeLabels(chosen.instanceType, chosen.offering), l.claim.Labels),
 	}
 	intent, err := c.Instances.Intent(request)
@@ -237,9 +235,8 @@ func (c *CloudProvider) try(ctx context.Context, l *launch, chosen candidate) (*
 		return nil, err
 	}
 	if err := c.intents.begin(ctx, l, intent); err != nil {
-		return nil, &notRecordedError{err}
+		return nil, fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
-	c.placements.move(l.claim, chosen.key.Zone)
 	server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), request, intent)
 	c.intents.finish(ctx, l, intent, err != nil)
 	return server, err
@@ -276,7 +273,7 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	intent, found := l.record.Intent, *server // the list that it is from is shared
 	server = &found
 	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
-	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
+	if instanceType, _ := flavor.Find(l.types, server.Flavor, server.Zone); instanceType == nil {
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}
 	if !l.record.Reported {
@@ -287,21 +284,6 @@ func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instanc
 	c.nodeClasses.launched(l.nodeClass, l.claim.UID)
 	created := c.convert(l, server)
 	// Core writes it together with the labels.
-	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: encode(intent)}
+	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: EncodeIntent(intent)}
 	return created
-}
-
-// find returns the instance type and the offering that a server is.
-func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
-	instanceType, ok := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
-	if !ok {
-		return nil, nil
-	}
-	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
-	return instanceType, offering
-}
-
-// imageID is the image that servers of the NodeClass boot.
-func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return lo.FromPtr(nodeClass.Status.Image()).ID
 }

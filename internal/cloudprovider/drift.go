@@ -5,18 +5,16 @@ package cloudprovider
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -81,11 +79,15 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	if staticDrift(claim, nodeClass) {
 		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the current one"}
 	}
-	l := liveServer{CloudProvider: c, claim: claim, nodeClass: nodeClass, server: c.lastSeen(claim)}
+	l := liveServer{CloudProvider: c, claim: claim, nodeClass: nodeClass}
+	if servers, ports := c.Instances.Last(ttl.ListedServers); servers != nil {
+		id, _ := providerid.Parse(claim.Status.ProviderID)
+		l.server, l.ports = servers.Get(id), ports
+	}
 	if found := l.image(); found.reason != "" || l.server == nil {
 		return found
 	}
-	l.intent = intentOf(claim)
+	l.delivered = deliveredOf(claim)
 	for _, check := range serverChecks {
 		if found := check(&l); found.reason != "" {
 			return found
@@ -105,71 +107,58 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
 }
 
-// listing is an answer of the cloud to List.
-type listing struct {
-	at      time.Time
-	servers map[string]*instance.Instance
-	// interfaces is nil while they were never read; they may be older than the servers.
-	interfaces *interfaces
+// delivered is what a server had before its node registered: it is the server's own, because no pod could run by then. Drift compares with
+// it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or adds a network of its own, its next
+// server would be the same again, and nodes would be replaced indefinitely.
+type delivered struct {
+	// BillingPlan is the billing plan that BizFly Cloud returned.
+	BillingPlan string `json:"billingPlan,omitempty"`
+	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed by then.
+	Networks   []string `json:"networks,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty"`
+	// Disks are its disks by id.
+	Disks map[string]deliveredDisk `json:"disks"`
 }
 
-// lastSeen returns the NodeClaim's server from the last list, nil when it is not in it or the list is old.
-func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
-	last := lo.FromPtr(c.listed.Load())
-	id, ok := providerid.Parse(claim.Status.ProviderID)
-	if !ok || c.Clock.Since(last.at) > ttl.ListedServers {
-		return nil
+// deliveredDisk is what is compared of a disk; 0 and empty are unknown.
+type deliveredDisk struct {
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
+}
+
+func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v.Medium} }
+
+// String describes the disk for users.
+func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
+
+// Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
+func Delivered(server *instance.Instance, own []instance.Volume, ports *instance.Ports) string {
+	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
+		BillingPlan: server.BillingPlan, Networks: ports.Networks(server.ID), Interfaces: ports.Of(server.ID),
+		Disks: lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }),
+	})
+	return string(text)
+}
+
+// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
+func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
+	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
+		return delivered{}
 	}
-	return last.servers[id]
+	return as
 }
 
-// interfaces are the private networks of servers, from one list of the network interfaces of the project.
-type interfaces struct {
-	at time.Time
-	// networks are by server; all are those of any server.
-	networks map[string][]string
-	all      sets.Set[string]
+// OwnedInterfaces returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
+func OwnedInterfaces(claim *karpv1.NodeClaim) []string { return deliveredOf(claim).Interfaces }
+
+// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
+func OwnedVolumes(claim *karpv1.NodeClaim) []string {
+	return slices.Sorted(maps.Keys(deliveredOf(claim).Disks))
 }
 
-// readInterfaces reads what the list of servers does not include. Where it cannot be read, what was read before is used until
-// it is too old; then nothing is known, and nothing drifts.
-func (c *CloudProvider) readInterfaces(ctx context.Context) *interfaces {
-	ctx, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
-	defer cancel()
-	ports, err := c.Instances.Ports(ctx, ttl.PeriodicServers)
-	if err != nil {
-		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
-		return lo.FromPtr(c.listed.Load()).interfaces
-	}
-	networks := networksOf(ports)
-	return &interfaces{at: c.Clock.Now(), networks: networks, all: sets.New(lo.Flatten(lo.Values(networks))...)}
-}
-
-// seenInterfaces are those of the last list, nil when they are unknown or old.
-func (c *CloudProvider) seenInterfaces() *interfaces {
-	last := lo.FromPtr(c.listed.Load()).interfaces
-	if last == nil || c.Clock.Since(last.at) > ttl.ListedServers {
-		return nil
-	}
-	return last
-}
-
-// networksOf returns the private networks by server. A server with an interface that may be public or private is left out:
-// taken for private, the public one of each server would be drift of all servers, and of their replacements too.
-func networksOf(ports []instance.Port) map[string][]string {
-	unknown := sets.New(lo.FilterMap(ports, func(p instance.Port, _ int) (string, bool) { return p.ServerID, !p.Public && !p.Private })...)
-	networks := map[string][]string{}
-	for _, p := range ports {
-		if p.Private && p.NetworkID != "" && !unknown.Has(p.ServerID) {
-			networks[p.ServerID] = lo.Union(networks[p.ServerID], []string{p.NetworkID})
-		}
-	}
-	return networks
-}
-
-// liveServer is a server as it is, beside its launch intent and what new ones are.
+// liveServer is a server as it is, beside what was delivered and what new ones are.
 //
-// The intent is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes a default
+// What was delivered is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes a default
 // replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or that are unknown to
 // the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
 type liveServer struct {
@@ -178,7 +167,9 @@ type liveServer struct {
 	nodeClass *v1alpha1.BizflyNodeClass
 	// server is nil when it is not in the last list.
 	server *instance.Instance
-	intent instance.Intent
+	// ports is nil when no list of network interfaces is young enough.
+	ports     *instance.Ports
+	delivered delivered
 }
 
 // serverChecks are what is compared, in this order.
@@ -188,7 +179,7 @@ var serverChecks = []func(*liveServer) drifted{
 
 // image compares the image of the server with that of new servers, while that is known.
 func (l *liveServer) image() drifted {
-	wanted, got := imageID(l.nodeClass), l.claim.Status.ImageID
+	wanted, got := l.nodeClass.Status.ImageID(), l.claim.Status.ImageID
 	if l.server != nil {
 		got = lo.CoalesceOrEmpty(l.server.ImageID, got)
 	}
@@ -230,82 +221,49 @@ func (l *liveServer) zone() drifted {
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
 }
 
-// networks compares the networks of the server's interfaces with those that it was launched with. What the terms select later moves no
-// server, since anyone in the project can create a network; only a change of the terms does, by the hash. An interface might name
-// its network by another id than the list of networks does; that it does not is known when any interface of the project is in
-// one of these networks.
+// networks compares the networks of the server's interfaces with those that it was launched with, and with those of its first interfaces
+// that were listed. What the terms select later moves no server, since anyone in the project can create a network; only a change of the
+// terms does, by the hash. An interface might name its network by another id than the list of networks does; that it does not is known
+// when any interface of the project is in one of these networks.
 func (l *liveServer) networks() drifted {
-	wanted, seen := l.intent.Networks, l.seenInterfaces()
-	if seen == nil || l.server.Status != instance.StatusActive || !seen.all.HasAny(wanted...) {
+	wanted := intentOf(l.claim).Networks
+	if l.ports == nil || l.server.Status != instance.StatusActive || !l.ports.InAny(wanted...) {
 		return drifted{}
 	}
-	got := seen.networks[l.server.ID]
-	if len(got) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) || lo.ElementsMatch(got, deliveredOf(l.claim).Networks) {
+	got := l.ports.Networks(l.server.ID)
+	if len(got) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) || lo.ElementsMatch(got, l.delivered.Networks) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
 }
 
-// disks compares the disks of the intent. Volumes of the block storage driver, and those that a user attached, are not
-// compared.
+// disks compares the disks that are recorded as the server's own. A list that lacks the root disk is not complete.
 func (l *liveServer) disks() drifted {
-	root, ok := lo.Find(l.server.Volumes, func(v instance.Volume) bool { return v.Root })
-	if !ok || len(l.intent.Disks) == 0 {
+	if !lo.SomeBy(l.server.Volumes, func(v instance.Volume) bool { return v.Root }) {
 		return drifted{}
 	}
-	wanted, data := l.intent.Disks[0], l.intent.Disks[1:]
-	if image := l.nodeClass.Status.Image(); image != nil {
-		// If BizFly Cloud enlarged the disk to what its image needs, it would do so again.
-		wanted.SizeGiB = max(wanted.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
-	}
-	if !isDisk(root, wanted) && !deliveredOf(l.claim).same(root) {
-		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", wanted.SizeGiB, wanted.VolumeType)}
-	}
-	recorded := lo.Without(OwnedVolumes(l.claim), root.ID)
-	if len(recorded) < len(data) {
-		// The record was written when not all of them were listed.
-		return drifted{}
-	}
-	attached := lo.Filter(l.server.Volumes, func(v instance.Volume, _ int) bool { return !v.Root && slices.Contains(recorded, v.ID) })
-	if len(attached) < len(data) {
-		return drifted{DiskDrift, fmt.Sprintf("%d of its data disks", len(attached)), strconv.Itoa(len(data))}
-	}
-	if len(attached) == len(data) && !sameDisks(attached, data) && !lo.EveryBy(attached, deliveredOf(l.claim).same) {
-		return drifted{DiskDrift, "data disks " + strings.Join(lo.Map(attached, func(v instance.Volume, _ int) string { return diskText(v) }), ", "),
-			"those of its launch"}
+	attached := lo.KeyBy(l.server.Volumes, func(v instance.Volume) string { return v.ID })
+	for _, id := range slices.Sorted(maps.Keys(l.delivered.Disks)) {
+		was := l.delivered.Disks[id]
+		is, found := attached[id]
+		if !found {
+			return drifted{DiskDrift, "no disk " + id, was.String()}
+		}
+		now := diskOf(is)
+		if now.GiB > 0 && was.GiB > 0 && now.GiB != was.GiB || now.Medium != "" && was.Medium != "" && now.Medium != was.Medium {
+			return drifted{DiskDrift, now.String(), was.String()}
+		}
 	}
 	return drifted{}
 }
 
-// sameDisks reports whether each disk of the intent has a disk of its own.
-func sameDisks(attached []instance.Volume, wanted []instance.Disk) bool {
-	left := slices.Clone(attached)
-	return lo.EveryBy(wanted, func(disk instance.Disk) bool {
-		i := slices.IndexFunc(left, func(v instance.Volume) bool { return isDisk(v, disk) })
-		if i >= 0 {
-			left = slices.Delete(left, i, i+1)
-		}
-		return i >= 0
-	})
-}
-
-// isDisk reports whether a disk may be the one of the intent, as far as the API returns what it is.
-func isDisk(v instance.Volume, wanted instance.Disk) bool {
-	most := (wanted.SizeGiB + v1alpha1.DiskStepGiB - 1) / v1alpha1.DiskStepGiB * v1alpha1.DiskStepGiB
-	medium := instance.MediumOf(wanted.VolumeType)
-	return (v.SizeGiB == 0 || (v.SizeGiB >= wanted.SizeGiB && v.SizeGiB <= most)) &&
-		(v.Medium == "" || medium == "" || v.Medium == medium)
-}
-
-func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.SizeGiB, v.Medium) }
-
-// billingPlan compares the billing plan of the server with that of the intent. A saving plan that has ended, or that a user has
+// billingPlan compares the billing plan of the server with that at its launch. A saving plan that has ended, or that a user has
 // ended, is no drift: it would be prepaid once more for every server, which the user did not ask for.
 func (l *liveServer) billingPlan() drifted {
-	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
+	wanted, got := l.delivered.BillingPlan, l.server.BillingPlan
 	onDemand, savingPlan := bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan)
 	known := got == onDemand || got == savingPlan
-	if wanted == "" || wanted == savingPlan || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
+	if wanted == "" || wanted == savingPlan || !known || wanted == got {
 		return drifted{}
 	}
 	return drifted{BillingPlanDrift, "billing plan " + got, "billing plan " + wanted}

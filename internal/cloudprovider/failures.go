@@ -22,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -132,13 +133,19 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	c.logLaunchFailure(ctx, l, f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
 	key.NodeClass = ""
+	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 	switch {
 	case f.account():
 		pause := c.Settings.Load().AccountPause
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, f.reason, pause)
 		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
 		return false
-	case f.scope == bizfly.ScopeSize && c.learnSize(ctx, l, key, f):
+	case f.scope == bizfly.ScopeSize && rejected != nil:
+		c.Capacity.RecordFailure(key)
+		// The API has no call that reads a quota.
+		cpu, memoryMiB := sizeOf(rejected)
+		c.Capacity.MarkAll(ctx, l.flavors("", atLeast(cpu, memoryMiB)), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
+		c.Recorder.Publish(events.QuotaTooSmall(l.claim, cpu, memoryMiB, ttl.RejectedSize, f.err))
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
@@ -149,8 +156,8 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, f.reason, period)
 	case f.scope == bizfly.ScopePlan:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
-	case f.scope == bizfly.ScopeCategory:
-		c.Capacity.MarkAll(ctx, c.sameCategory(l, key), f.reason, period)
+	case f.scope == bizfly.ScopeCategory && rejected != nil:
+		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, ofCategory(categoryOf(rejected))), f.reason, period)
 	}
 	reason := f.reason
 	if f.accuses() {
@@ -173,31 +180,36 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	return f.scope != bizfly.ScopeNodeClass
 }
 
-// learnSize marks unavailable what is at least as big as what the quota has rejected, and reports whether that size is known.
-func (c *CloudProvider) learnSize(ctx context.Context, l *launch, key capacity.Offering, f failure) bool {
-	sizes := lo.SliceToMap(l.types, func(it *cloudprovider.InstanceType) (string, capacity.Size) { return it.Name, sizeOf(it) })
-	rejected, known := sizes[key.Flavor]
-	if known {
-		c.Capacity.RecordFailure(key)
-		c.Capacity.LearnQuota(ctx, rejected, sizes, ttl.RejectedSize)
-		c.Recorder.Publish(events.QuotaTooSmall(l.claim, rejected.CPU, rejected.MemoryMiB, ttl.RejectedSize, f.err))
-	}
-	return known
-}
-
-func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
-	cpu, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
-	memory, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
-	return capacity.Size{CPU: cpu, MemoryMiB: memory}
-}
-
-// sameCategory are the flavors of the offering's category in its zone.
-func (c *CloudProvider) sameCategory(l *launch, key capacity.Offering) []capacity.Offering {
-	category, _ := c.Flavors.Category(key.Flavor)
+// flavors are those that meet the condition, in a zone or, where that is empty, in all.
+func (l *launch) flavors(zone string, meets func(*cloudprovider.InstanceType) bool) []capacity.Offering {
 	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
-		other, known := c.Flavors.Category(it.Name)
-		return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
+		return capacity.Offering{Flavor: it.Name, Zone: zone}, meets(it)
 	})
+}
+
+// atLeast reports whether a flavor needs at least as much of everything.
+func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
+	return func(it *cloudprovider.InstanceType) bool {
+		otherCPU, otherMemoryMiB := sizeOf(it)
+		return otherCPU >= cpu && otherMemoryMiB >= memoryMiB
+	}
+}
+
+// ofCategory reports whether a flavor is of the category.
+func ofCategory(category string) func(*cloudprovider.InstanceType) bool {
+	return func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == category }
+}
+
+// categoryOf is the category in which servers of the flavor are created.
+func categoryOf(it *cloudprovider.InstanceType) string {
+	return it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
+}
+
+// sizeOf is the advertised size of the flavor.
+func sizeOf(it *cloudprovider.InstanceType) (cpu, memoryMiB int) {
+	cpu, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	memoryMiB, _ = strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
+	return cpu, memoryMiB
 }
 
 // learnRejection reports and learns from a launch that failed before its request was accepted, and reports whether the next offering
@@ -253,7 +265,7 @@ func (c *CloudProvider) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeC
 	c.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
 	// What was launched from an earlier spec or image says nothing of the present ones.
-	if err != nil || intent.ImageID != imageID(nodeClass) || staticDrift(claim, nodeClass) {
+	if err != nil || intent.ImageID != nodeClass.Status.ImageID() || staticDrift(claim, nodeClass) {
 		return
 	}
 	c.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,
@@ -306,9 +318,8 @@ func retryable(err error) bool {
 	if _, ofCloud := errors.AsType[*bizfly.APIError](err); ofCloud {
 		return bizfly.IsRetryable(err)
 	}
-	var notRecorded *notRecordedError
 	var network net.Error
-	return errors.As(err, &notRecorded) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	return errors.Is(err, errNotRecorded) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		lo.SomeBy([]func(error) bool{
 			apierrors.IsConflict, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
 			apierrors.IsInternalError,
@@ -330,9 +341,8 @@ func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason 
 // messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.
 func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch, serverID, reason string) (price float64) {
 	intent, took := l.record.Intent, time.Duration(0)
-	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
-		price = offering.Price
-	}
+	_, offering := flavor.Find(l.types, intent.Flavor, intent.Zone)
+	price = lo.FromPtr(offering).Price
 	if !intent.RequestedAt.IsZero() {
 		took = c.Clock.Since(intent.RequestedAt)
 	}

@@ -8,10 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -34,20 +35,14 @@ var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.An
 // errIntentForeign says that another process has launched for the NodeClaim since it was read.
 var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
 
-// notRecordedError is the error of an intent that could not be recorded, so that no create request was sent.
-type notRecordedError struct{ err error }
-
-// Error returns why.
-func (e *notRecordedError) Error() string {
-	return "recording the launch intent, so no create request was sent: " + e.err.Error()
-}
-
-// Unwrap returns why.
-func (e *notRecordedError) Unwrap() error { return e.err }
+// errNotRecorded says that no create request was sent, because its intent could not be recorded.
+var errNotRecorded = errors.New("recording the launch intent, so no create request was sent")
 
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
+	// chosen is the offering of a launch that is about to begin, before its intent has been written.
+	chosen capacity.Offering
 	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
 	Ended string
 	// Reported is true once core knows the server.
@@ -56,6 +51,14 @@ type launchRecord struct {
 
 // open reports whether a server of the launch may exist.
 func (r launchRecord) open() bool { return r.Name != "" && !r.Rejected && r.Ended == "" }
+
+// offering is what the launch has, or is about to request; empty where nothing is built for it.
+func (r launchRecord) offering() capacity.Offering {
+	if r.Name == "" || r.Rejected {
+		return r.chosen
+	}
+	return capacity.Offering{Flavor: r.Flavor, Zone: r.Zone}
+}
 
 // intents are the launch intents on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from
 // the informer's cache right after it was patched may still be the previous one.
@@ -79,8 +82,8 @@ func ReadIntent(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	return intent, nil
 }
 
-// encode returns the intent as the annotation has it.
-func encode(intent instance.Intent) string {
+// EncodeIntent returns the intent as the annotation has it.
+func EncodeIntent(intent instance.Intent) string {
 	text, _ := json.Marshal(intent) // strings, numbers and times always marshal
 	return string(text)
 }
@@ -174,7 +177,7 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 		updated := l.live.DeepCopy()
 		// By the hashes a later change of the NodeClass is detected.
 		updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
-			v1alpha1.AnnotationLaunchIntent:         encode(intent),
+			v1alpha1.AnnotationLaunchIntent:         EncodeIntent(intent),
 			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 		})
@@ -218,74 +221,26 @@ func (i *intents) remembered(uid types.UID) launchRecord {
 	return record
 }
 
+// choose remembers which offering is about to be launched for a NodeClaim.
+func (i *intents) choose(uid types.UID, offering capacity.Offering) {
+	i.change(uid, func(r *launchRecord) { r.chosen = offering })
+}
+
+// offeringOf is what the NodeClaim runs on, or is being launched with; empty where nothing is known or nothing was built.
+func (i *intents) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
+	if claim.Status.ProviderID != "" {
+		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
+	}
+	record := i.remembered(claim.UID)
+	if record.Name == "" {
+		record.Intent = intentOf(claim)
+	}
+	return record.offering()
+}
+
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.
 func (i *intents) change(uid types.UID, apply func(*launchRecord)) {
 	record := i.remembered(uid)
 	apply(&record)
 	i.memory.SetDefault(string(uid), record)
-}
-
-// OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
-func OwnedAddresses(claim *karpv1.NodeClaim) []string {
-	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
-}
-
-// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
-func OwnedVolumes(claim *karpv1.NodeClaim) []string {
-	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
-}
-
-// delivered is what a server had before its node registered, as far as that differs from what was requested. Where BizFly Cloud rounds a
-// disk, names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has not
-// drifted, or nodes would be replaced indefinitely.
-type delivered struct {
-	// BillingPlan is the billing plan that BizFly Cloud returned.
-	BillingPlan string `json:"billingPlan,omitempty"`
-	// Networks are the private networks of its interfaces, as far as they were listed by then.
-	Networks []string `json:"networks,omitempty"`
-	// Disks are its disks by id.
-	Disks map[string]deliveredDisk `json:"disks,omitempty"`
-}
-
-type deliveredDisk struct {
-	GiB    int                 `json:"gib"`
-	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
-}
-
-// Delivered returns what a new server has that differs from what its launch requested, as text for AnnotationDelivered; empty where nothing
-// does. The ports are those of the project.
-func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, ports []instance.Port) string {
-	intent := intentOf(claim)
-	differing := delivered{}
-	if server.BillingPlan != intent.BillingPlan {
-		differing.BillingPlan = server.BillingPlan
-	}
-	if networks := networksOf(ports)[server.ID]; !lo.ElementsMatch(networks, lo.Uniq(intent.Networks)) {
-		differing.Networks = networks
-	}
-	if !asRequested(server.Volumes, intent.Disks) {
-		differing.Disks = lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) { return v.ID, deliveredDisk{v.SizeGiB, v.Medium} })
-	}
-	text, _ := json.Marshal(differing) // strings and numbers always marshal
-	return strings.TrimPrefix(string(text), "{}")
-}
-
-// asRequested reports whether the disks of a new server are those of its launch.
-func asRequested(attached []instance.Volume, wanted []instance.Disk) bool {
-	roots, data := lo.FilterReject(attached, func(v instance.Volume, _ int) bool { return v.Root })
-	return len(roots) == 1 && len(data) == len(wanted)-1 && isDisk(roots[0], wanted[0]) && sameDisks(data, wanted[1:])
-}
-
-// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
-func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
-	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
-		return delivered{}
-	}
-	return as
-}
-
-// same reports whether the disk is as it was delivered.
-func (d delivered) same(v instance.Volume) bool {
-	as, known := d.Disks[v.ID]
-	return known && as == deliveredDisk{v.SizeGiB, v.Medium}
 }

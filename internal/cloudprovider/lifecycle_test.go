@@ -177,6 +177,15 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Eventually(func() bool { return unavailable("nix.8c_16g", "HN1") }).Should(BeFalse())
 		launched(of("nix.4c_8g"))
 	})
+	It("should be no flavor that is smaller in anything than what the quota has rejected", func() {
+		env.Reset(ctx, cloud.Options{Catalog: twins()})
+		nodeClass()
+		reject("Quota exceeded for cores: Requested 3, but already used 18 of 20 cores")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.3c_5g")))).To(BeTrue())
+		Expect(unavailable("nix.3c_5g", "HN2")).To(BeTrue())
+		Expect(unavailable("nix.2c_8g", "HN1")).To(BeFalse())
+		Expect(unavailable("nix.2c_5g", "HN1")).To(BeFalse())
+	})
 	It("should be found by real quotas: a cluster grows with small servers when big ones do not fit", func() {
 		nodeClass()
 		limit := 6

@@ -415,6 +415,14 @@ var _ = Describe("Launches that fail", func() {
 			unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
 		Expect(createRequests()).To(Equal(4))
 	})
+	It("should find the form of disks within one call, and mark nothing", func() {
+		env.Reset(ctx, cloud.Options{Modes: []string{"volume-type-by-medium"}})
+		nodeClass()
+		before := available(unit.NodePool())
+		launched(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g")))
+		Expect(createRequests()).To(Equal(3))
+		Expect(available(unit.NodePool())).To(Equal(before))
+	})
 	It("should mark a flavor that BizFly Cloud knows by neither of its names", func() {
 		nodeClass()
 		rejects(http.StatusBadRequest, "Invalid flavor")

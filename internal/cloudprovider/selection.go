@@ -10,13 +10,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -89,19 +85,20 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 // place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
 // cheapest is launched, and would replace anything more expensive at once and indefinitely.
 func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
-	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
+	strategy := l.nodeClass.Spec.PlacementStrategy
 	for i := range all {
 		candidate := &all[i]
 		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
-		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
+		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{
+			Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: l.nodeClass.Status.ImageID()})
 		if strategy == v1alpha1.PlacementStrategyBinPack {
 			candidate.preference = idle(l.claim.Spec.Resources.Requests, candidate.instanceType.Allocatable())
 		}
 	}
-	if strategy == v1alpha1.PlacementStrategySpread && pool != "" {
-		c.placements.spread(ctx, c.KubeClient, pool, l.claim.UID, all)
+	if strategy == v1alpha1.PlacementStrategySpread && l.claim.Labels[karpv1.NodePoolLabelKey] != "" {
+		c.spread(ctx, l.claim, all)
 		return
 	}
 	sortCandidates(all)
@@ -146,89 +143,34 @@ func idle(requests, allocatable corev1.ResourceList) float64 {
 	return math.Round(total*1e6) / 1e6
 }
 
-// placements remembers in which zones launches under way are, until their NodeClaims say so: the informer's cache lags.
-type placements struct {
-	mu sync.Mutex
-	// underWay is by the UID of the NodeClaim.
-	underWay *cache.Cache
-}
-
-type placement struct{ pool, zone string }
-
 // spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first, and counts
 // the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A preference prevents no
 // launch, so an error leaves none.
-func (p *placements) spread(ctx context.Context, reader client.Reader, pool string, claim types.UID, all []candidate) {
-	claims := &karpv1.NodeClaimList{}
-	if err := reader.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", pool)
+func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all []candidate) {
+	pool, claims := client.MatchingLabels{karpv1.NodePoolLabelKey: claim.Labels[karpv1.NodePoolLabelKey]}, &karpv1.NodeClaimList{}
+	if err := c.KubeClient.List(ctx, claims, pool, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", claim.Labels[karpv1.NodePoolLabelKey])
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	zones := p.zones(pool, claim, claims.Items)
+	c.choosing.Lock()
+	defer c.choosing.Unlock()
+	zones := map[string]int{}
+	for i := range claims.Items {
+		if other := &claims.Items[i]; other.UID != claim.UID && other.DeletionTimestamp.IsZero() {
+			zones[c.intents.offeringOf(other).Zone]++
+		}
+	}
 	for i := range all {
 		all[i].preference = float64(zones[all[i].key.Zone])
 	}
 	sortCandidates(all)
 	if len(all) > 0 {
-		p.underWay.SetDefault(string(claim), placement{pool: pool, zone: all[0].key.Zone})
+		c.intents.choose(claim.UID, all[0].key)
 	}
 }
-
-// zones counts the nodes of the NodePool by zone, without those being deleted and without the NodeClaim itself.
-func (p *placements) zones(pool string, except types.UID, claims []karpv1.NodeClaim) map[string]int {
-	counts, decided := map[string]int{}, sets.New(string(except))
-	for i := range claims {
-		zone, deleting := zoneOf(&claims[i]), !claims[i].DeletionTimestamp.IsZero()
-		if claims[i].UID == except || zone == "" && !deleting {
-			continue
-		}
-		decided.Insert(string(claims[i].UID))
-		if !deleting {
-			counts[zone]++
-		}
-	}
-	for uid, item := range p.underWay.Items() {
-		if known := item.Object.(placement); known.pool == pool && !decided.Has(uid) {
-			counts[known.zone]++
-		}
-	}
-	return counts
-}
-
-// zoneOf is where the NodeClaim's server is or is being launched; "" when nothing is known or nothing was built.
-func zoneOf(claim *karpv1.NodeClaim) string {
-	if claim.Status.ProviderID != "" {
-		return claim.Labels[corev1.LabelTopologyZone]
-	}
-	if intent := intentOf(claim); !intent.Rejected {
-		return intent.Zone
-	}
-	return ""
-}
-
-// move records that the NodeClaim is launched in this zone, which need not be that of the first choice.
-func (p *placements) move(claim *karpv1.NodeClaim, zone string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known, ok := p.underWay.Get(string(claim.UID)); ok {
-		p.underWay.SetDefault(string(claim.UID), placement{pool: known.(placement).pool, zone: zone})
-	}
-}
-
-// forget records that the NodeClaim is not launched.
-func (p *placements) forget(claim *karpv1.NodeClaim) { p.underWay.Delete(string(claim.UID)) }
 
 // checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
-// also reports one that nothing limits.
-// A NodePool is checked when it or the instance types have changed: core needs instance types hundreds of times per minute, and
-// the slice is shared until something changes.
+// also reports one that nothing limits. The recorder drops what it has reported already.
 func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
-	input := [3]any{pool.Generation, lo.FirstOrEmpty(instanceTypes), len(instanceTypes)}
-	if known, ok := c.checkedPools.Get(string(pool.UID)); ok && known == input {
-		return
-	}
-	c.checkedPools.SetDefault(string(pool.UID), input)
 	limits := c.Settings.Load()
 	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
 		c.Recorder.Publish(events.NodePoolUnlimited(pool))

@@ -4,6 +4,7 @@
 package cloudprovider_test
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -109,8 +110,7 @@ var _ = Describe("Annotations of a NodeClaim", func() {
 		named := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "database_rootdisk", Bootable: true})
 		address := env.Sandbox.AddWanIP(serverOf(other).ID, "reserved for the website")
 		env.Sandbox.MovePort(address, "")
-		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = disk.ID + "," + named.ID
-		claim.Annotations[v1alpha1.AnnotationOwnedAddresses] = address
+		claim.Annotations[v1alpha1.AnnotationDelivered] = fmt.Sprintf(`{"interfaces":[%q],"disks":{%q:{},%q:{}}}`, address, disk.ID, named.ID)
 		claim.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"database"}`
 		Eventually(func() bool { return corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim)) }).
 			Should(BeTrue())

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -18,21 +17,17 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -131,26 +126,4 @@ func AfterGuarded(err error, again time.Duration) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	return AfterLocked(err)
-}
-
-// WhenChanged starts a run of a singleton controller at once when the setting changes that it runs by, instead of when the
-// old interval would have ended. It is used beside singleton.Source, whose request is the same.
-func WhenChanged(settings *options.Store, interval func(*options.Options) time.Duration) source.Source {
-	changed := make(chan event.GenericEvent, 1)
-	last := atomic.Int64{}
-	last.Store(int64(interval(settings.Load())))
-	settings.OnChange(func(o *options.Options) {
-		if next := int64(interval(o)); last.Swap(next) == next {
-			return
-		}
-		select {
-		case changed <- event.GenericEvent{}:
-		default: // A run is due already, and it reads what is active then.
-		}
-	})
-	return source.Channel(changed, handler.Funcs{
-		GenericFunc: func(_ context.Context, _ event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			queue.Add(reconcile.Request{})
-		},
-	})
 }

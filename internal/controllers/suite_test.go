@@ -4,73 +4,21 @@
 package controllers_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 func TestControllers(t *testing.T) { suite.Run(t, "Controllers") }
-
-var _ = Describe("WhenChanged", func() {
-	var settings *options.Store
-	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-	set := func(catalog, collection time.Duration) {
-		o := options.Defaults()
-		o.CatalogInterval, o.GarbageCollectionInterval = catalog, collection
-		settings.Set(o)
-	}
-	BeforeEach(func() {
-		settings = options.NewStore(nil)
-		set(time.Hour, time.Hour)
-		queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-		DeferCleanup(queue.ShutDown)
-	})
-	begin := func() func() {
-		made := controllers.WhenChanged(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
-		return func() {
-			GinkgoHelper()
-			ctx, cancel := context.WithCancel(context.Background())
-			DeferCleanup(cancel)
-			Expect(made.Start(ctx, queue)).To(Succeed())
-		}
-	}
-
-	It("should let its controller run when the interval changes", func() {
-		begin()()
-		set(time.Minute, time.Hour)
-		Eventually(queue.Len).Should(Equal(1))
-		request, _ := queue.Get()
-		Expect(request).To(Equal(reconcile.Request{}), "the request of singleton.Source, so that both are one")
-	})
-	It("should not when another setting changes", func() {
-		begin()()
-		set(time.Hour, time.Minute)
-		Consistently(queue.Len).WithTimeout(300 * time.Millisecond).Should(BeZero())
-	})
-	It("should not block before its controller runs, which is what a replica waits for that is not the leader", func() {
-		start := begin()
-		for seconds := range 100 {
-			set(time.Duration(seconds+1)*time.Second, time.Hour)
-		}
-		start()
-		Eventually(queue.Len).Should(Equal(1))
-	})
-})
 
 var _ = Describe("Managed", func() {
 	claim := func(edit func(*karpv1.NodeClaim)) *karpv1.NodeClaim {

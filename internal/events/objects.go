@@ -6,7 +6,6 @@ package events
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -143,12 +142,8 @@ func nodeNamed(name string) runtime.Object {
 // Reasons of the events on a BizflyNodeClass and a ProviderConfig. A condition that is false is published under its own reason.
 const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
-	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
 	ReasonNodeClassStale                = "NodeClassStale"
-	ReasonNodeClassUnknown              = "CloudUnavailable"
 
-	ReasonConfigApplied   = "Applied"
-	ReasonTuningApplied   = "TuningApplied"
 	ReasonTuningIgnored   = "TuningIgnored"
 	ReasonForeignProvider = "ForeignProvider"
 )
@@ -171,19 +166,9 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims))
 }
 
-// InsecureJoinEndpoint reports that servers join without TLS, and what to do about it.
-func InsecureJoinEndpoint(nodeClass *v1alpha1.BizflyNodeClass, message string) karpevents.Event {
-	return warning(nodeClass, string(nodeClass.UID), ReasonInsecureJoinEndpoint, "%s", message)
-}
-
 // ProviderConfigRejected reports why a configuration is not applied; the active one stays.
 func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
 	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err)
-}
-
-// ProviderConfigApplied reports that a configuration became active.
-func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) karpevents.Event {
-	return normal(config, fmt.Sprintf("%s-%d-%s", config.UID, config.Generation, scope), ReasonConfigApplied, "The configuration is active for %s", scope)
 }
 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
@@ -200,13 +185,6 @@ func TuningUnusable(config *v1alpha1.ProviderConfig, reason string, err error) k
 // active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) karpevents.Event {
 	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, "ConfigMap %s: %s", configMap, problem))
-}
-
-// TuningApplied names the keys whose values became active.
-func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) karpevents.Event {
-	names := strings.Join(keys, ", ")
-	// Each is a change of its own, however soon it follows another one of the same key.
-	return every(time.Millisecond, normal(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, "Changed tuning is active: %s", names))
 }
 
 // ForeignProvider reports a trace of an older provider of this cloud in the cluster.

@@ -110,9 +110,6 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		dependencies.Overlay = op.InstanceTypeStore
 	}
 	op.Providers = wiring.Build(dependencies)
-	if err := op.AddHealthzCheck("configuration", Alive(op.Config.Hung)); err != nil {
-		return nil, fmt.Errorf("adding the liveness check: %w", err)
-	}
 	return op, op.firstContact(ctx, opts)
 }
 

@@ -6,7 +6,6 @@ package operator
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"runtime"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
@@ -88,20 +86,4 @@ func deployment(identity string) string {
 	pod, _, _ := strings.Cut(identity, "_")
 	parts := strings.Split(pod, "-")
 	return strings.Join(parts[:max(len(parts)-2, 0)], "-")
-}
-
-// Alive fails while the process hangs, and logs why, since the reply of a probe is not kept. Every piece of work has a deadline,
-// so that only a defect makes one hang; reading the configuration runs through all parts that others wait for.
-//
-// Readiness needs no check of ours: core's report that the caches are filled and the definitions installed, and a process whose
-// configuration cannot be parsed ends before it answers the first of them. The state of BizFly Cloud is a condition and a metric,
-// and never a reason to take a replica out of service or to end it: an outage must not block an upgrade.
-func Alive(hung func() error) healthz.Checker {
-	return func(request *http.Request) error {
-		err := hung()
-		if err != nil {
-			log.FromContext(request.Context()).WithName("liveness").Error(err, "only a restart can help")
-		}
-		return err
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -197,9 +196,6 @@ func Preflight(args []string) error {
 // Store holds the active settings. Readers load them once per decision, so that a change never shows in the middle of one.
 type Store struct {
 	current atomic.Pointer[Options]
-
-	mu        sync.Mutex
-	followers []func(*Options)
 }
 
 // NewStore returns a store with these settings active; nil means the defaults.
@@ -216,21 +212,7 @@ func NewStore(o *Options) *Store {
 func (s *Store) Load() *Options { return s.current.Load() }
 
 // Set makes settings active.
-func (s *Store) Set(o *Options) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current.Store(o)
-	for _, follow := range s.followers {
-		follow(o)
-	}
-}
-
-// OnChange calls follow after each change; it must not block. Only what has to act at once follows, all others load.
-func (s *Store) OnChange(follow func(*Options)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.followers = append(s.followers, follow)
-}
+func (s *Store) Set(o *Options) { s.current.Store(o) }
 
 // table is every setting.
 var table = []*Setting{

@@ -28,9 +28,8 @@ func FuzzParseTable(f *testing.F) {
 		if err != nil {
 			return
 		}
-		prices := pricing.NewDefaultProvider(func() *pricing.Table { return table })
 		for _, category := range []string{"basic", "premium", "enterprise", "dedicated", "unknown"} {
-			price, known := prices.Price(pricing.Item{Category: category, CPU: 4, MemoryMiB: 8192, Disks: []pricing.Disk{{GiB: 40, Type: v1alpha1.DiskMediumSSD}},
+			price, known := table.Price(pricing.Item{Category: category, CPU: 4, MemoryMiB: 8192, Disks: []pricing.Disk{{GiB: 40, Type: v1alpha1.DiskMediumSSD}},
 				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer})
 			if !known || math.IsNaN(price) || price <= 0 || math.IsInf(price, 0) {
 				t.Errorf("%s costs %v", category, price)

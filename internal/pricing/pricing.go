@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"unicode"
 
 	"github.com/samber/lo"
@@ -70,23 +69,6 @@ const (
 // Sources are all sources, the most certain first.
 var Sources = []Source{SourceConfigured, SourcePublished, SourceDerived, SourceAssumed}
 
-// DefaultProvider prices with the active table.
-type DefaultProvider struct{ table func() *Table }
-
-// NewDefaultProvider prices with the table that the function returns, for example DefaultTable. That must have passed
-// ParseTable and not be changed any more.
-func NewDefaultProvider(table func() *Table) *DefaultProvider { return &DefaultProvider{table: table} }
-
-// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false when the table knows no price for
-// the item.
-func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.table().price(item) }
-
-// Source returns the least certain source of the numbers that the price of the item is made of.
-func (p *DefaultProvider) Source(item Item) Source { return p.table().sourceOf(item) }
-
-// SeqNum changes whenever a price may have changed: it is different for each parsed table.
-func (p *DefaultProvider) SeqNum() uint64 { return p.table().seq }
-
 //go:embed table.yaml
 var embedded []byte
 
@@ -112,8 +94,6 @@ type Table struct {
 	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
 	// path that leads to a number counts; a number without one is assumed.
 	Sources map[string]Source `json:"sources"`
-
-	seq uint64
 }
 
 // ComputeRates are the rates of one category.
@@ -136,9 +116,6 @@ type PlanFactors struct {
 
 // DefaultTable returns the embedded table. It panics when that is broken, which no build that passed its tests is.
 var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
-
-// parsed numbers the tables, so that prices of different ones are distinguished.
-var parsed atomic.Uint64
 
 // ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
 // every rate keeps prices above 0 and strictly growing. A number that differs from the embedded one has the source
@@ -200,7 +177,6 @@ func parse(text []byte) (*Table, error) {
 	if err := table.validate(); err != nil {
 		return nil, fmt.Errorf("checking the price table: %w", err)
 	}
-	table.seq = parsed.Add(1)
 	return table, nil
 }
 
@@ -253,8 +229,9 @@ func (t *Table) validate() error {
 	return errors.Join(errs...)
 }
 
-// price is VND per hour, and false for what cannot be priced: no CPU or memory, or an unknown medium or plan.
-func (t *Table) price(item Item) (float64, bool) {
+// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false for what cannot be priced: no CPU
+// or memory, or an unknown medium or plan.
+func (t *Table) Price(item Item) (float64, bool) {
 	plan, known := t.BillingPlans[item.BillingPlan]
 	network, knownNetwork := t.NetworkPlans[item.NetworkPlan]
 	if !known || !knownNetwork || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
@@ -292,8 +269,8 @@ func (t *Table) gpu(model string) string {
 	return lo.CoalesceOrEmpty(word, fallback)
 }
 
-// sourceOf returns the least certain source of the numbers that the price of the item is made of.
-func (t *Table) sourceOf(item Item) Source {
+// Source returns the least certain source of the numbers that the price of the item is made of.
+func (t *Table) Source(item Item) Source {
 	category := "categories." + lo.Ternary(lo.HasKey(t.Categories, item.Category), item.Category, fallback)
 	plan := "billingPlans." + string(item.BillingPlan)
 	used := []string{category + ".cpu", category + ".memoryGiB", plan + ".compute"}
@@ -311,11 +288,11 @@ func (t *Table) sourceOf(item Item) Source {
 	if t.NetworkPlans[item.NetworkPlan] != 0 {
 		used = append(used, "networkPlans."+string(item.NetworkPlan))
 	}
-	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.source(path)) }))]
+	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.sourceAt(path)) }))]
 }
 
-// source returns the source of one number.
-func (t *Table) source(path string) Source {
+// sourceAt returns the source of one number.
+func (t *Table) sourceAt(path string) Source {
 	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
 		if source, ok := t.Sources[path]; ok {
 			return source

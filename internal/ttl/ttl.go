@@ -37,8 +37,6 @@ const (
 	SlowBuild = 5 * time.Minute
 	// Registration is Karpenter's own timeout for a node to register; it then deletes the NodeClaim without an event.
 	Registration = 15 * time.Minute
-	// Placement is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
-	Placement = time.Minute
 
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
 	// capacity, since servers have to be deleted or the quota raised.
@@ -61,8 +59,6 @@ const (
 	TrialRegistration = 16 * time.Minute
 	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
 	NodeClassConditions = 10 * time.Second
-	// NodePoolCheck is how long it is remembered that a NodePool was checked; the event of a failed check repeats as often.
-	NodePoolCheck = 10 * time.Minute
 	// NodeClassInUse is how soon a deleted NodeClaim is noticed whose event was missed; the others free the NodeClass at once.
 	NodeClassInUse = time.Minute
 
@@ -91,9 +87,6 @@ const (
 	// Probe is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
 	// checked every few seconds and must not log in as often.
 	Probe = 30 * time.Second
-	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
-	// and its login may take together.
-	Hung = 10 * time.Minute
 	// ConfigMapRead bounds one read of the tuning ConfigMap.
 	ConfigMapRead = 10 * time.Second
 
@@ -131,11 +124,8 @@ const (
 	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
 	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
 	Lookup = time.Minute
-	// Reboot is how long a requested reboot is remembered; it exceeds the five minutes in which core repeats it.
+	// Reboot is how long an accepted reboot is remembered; it exceeds the five minutes in which core repeats it.
 	Reboot = time.Hour
-	// RebootVisible is how long a reboot whose answer was lost may take to show on the server before it is requested again. It
-	// is well below the five minutes in which core retries.
-	RebootVisible = time.Minute
 	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
 	Firewalls = 5 * time.Minute
 

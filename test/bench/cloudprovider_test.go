@@ -91,7 +91,7 @@ func BenchmarkGarbageCollection500(b *testing.B) { collect(b, few) }
 
 func collect(b *testing.B, n int) {
 	env, f, _ := running(b, n)
-	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, inventory{fleet: f}, env.Recorder, env.Clock)
+	collector := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, f, f, inventory{fleet: f}, env.Recorder, env.Clock)
 	m := measure(b)
 	for b.Loop() {
 		if _, err := collector.Reconcile(ctx); err != nil {

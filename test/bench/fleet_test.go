@@ -13,6 +13,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -189,7 +190,7 @@ func (f *fleet) cloud() *instance.DefaultProvider {
 		}
 	})}
 	settings := unit.Settings(func(o *options.Options) { o.ServerListMaxAge = 0 })
-	return instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings}, api, nil, nil, nil)
+	return instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings, Clock: clock.RealClock{}}, api, nil, nil, nil)
 }
 
 // memoryAPI is a cloud whose list of servers is in memory.
@@ -210,7 +211,13 @@ func (i inventory) Snapshot(context.Context, time.Duration) (*instance.Snapshot,
 	return i.fleet.snapshot, nil
 }
 
-func (i inventory) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
+func (i inventory) Ports(context.Context, time.Duration) (*instance.Ports, error) {
+	return &instance.Ports{}, nil
+}
+
+func (i inventory) Last(time.Duration) (*instance.Snapshot, *instance.Ports) {
+	return i.fleet.snapshot, nil
+}
 
 func (i inventory) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 

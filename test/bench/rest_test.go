@@ -34,7 +34,9 @@ func BenchmarkRest100(b *testing.B) { rest(b, 100) }
 // steady is the real instance provider over a cloud in which no deletion is under way and which lists no interfaces.
 type steady struct{ *instance.DefaultProvider }
 
-func (steady) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
+func (steady) Ports(context.Context, time.Duration) (*instance.Ports, error) {
+	return &instance.Ports{}, nil
+}
 
 func (steady) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 
@@ -45,13 +47,13 @@ func rest(b *testing.B, nodes int) {
 	f.Client = env.Client
 	for i := range f.claims {
 		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: f.servers[i].ID})
+		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationDelivered: `{"disks":{}}`})
 	}
 	instances := steady{f.cloud()}
 	config := env.CloudProviderConfig
 	config.KubeClient, config.APIReader, config.Instances = f, f, instances
 	provider := cloudprovider.New(config)
-	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)
+	collector := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, f, f, instances, env.Recorder, env.Clock)
 	servers := server.NewController(f, instances, provider, nil, env.Recorder, env.Clock)
 	costs, conditions := cost.NewController(f, env.Flavors, env.Settings), usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.

@@ -249,7 +249,7 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
 		used, err := contact.Instances.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		ports = instance.AddressesOf(used, server.ID)
+		ports = used.Of(server.ID)
 		contact.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
 		contact.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 

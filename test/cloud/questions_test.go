@@ -21,7 +21,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -80,14 +79,16 @@ func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o
 // networksAdded asks whether the cloud gives a server private networks that were not requested.
 func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
 	GinkgoHelper()
-	ports, err := r.Instances.Ports(ctx, 0)
+	ports, err := r.api.ListNetworkInterfaces(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
+	of := lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
+		return lo.CoalesceOrEmpty(p.AttachedServer.ID, p.DeviceID) == server
+	})
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
-	private := lo.FilterMap(of, func(p instance.Port, _ int) (string, bool) { return p.NetworkID, p.Private })
+	private := lo.FilterMap(of, func(p *gobizfly.NetworkInterface, _ int) (string, bool) { return p.NetworkID, p.Type == "LAN" })
 	r.behaves(key, "how many private networks the server was in that were not requested, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
 	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when,
-		lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
+		lo.CountBy(of, func(p *gobizfly.NetworkInterface) bool { return p.Type != "LAN" && p.Type != "WAN" }))
 }
 
 func workerImages(versions []gobizfly.ControllerVersion) map[string]string {

@@ -61,13 +61,10 @@ func Events(text string) map[string]karpevents.Event {
 		"LeftoverAddress":            events.LeftoverAddress("server", "id", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
-		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
-		"ProviderConfigApplied":         events.ProviderConfigApplied(config, text),
 		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
-		"TuningApplied":                 events.TuningApplied(config, []string{text}),
 	}
 }

@@ -6,7 +6,6 @@ package catalog
 
 import (
 	"context"
-	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -60,6 +58,5 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(controllers.WhenChanged(c.settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
 		Complete(singleton.AsReconciler(c))
 }

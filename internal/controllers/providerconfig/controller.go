@@ -168,7 +168,6 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	// The configuration was active before this object existed, on which it is reported.
 	if (result.Changed || pinnedNow) && result.Scope != nil {
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
-		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
 	}
 	if snapshot, err := c.catalog.Snapshot(); err == nil {
 		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
@@ -248,9 +247,6 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	object.Status.Tuning = result.Active
 	for _, problem := range result.Problems {
 		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem))
-	}
-	if len(result.Changed) > 0 {
-		c.recorder.Publish(bizflyevents.TuningApplied(object, result.Changed))
 	}
 	switch {
 	case result.Err != nil:

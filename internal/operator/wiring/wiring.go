@@ -23,7 +23,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -74,7 +73,6 @@ type Dependencies struct {
 type Providers struct {
 	Catalog   *catalog.DefaultProvider
 	Capacity  *capacity.DefaultProvider
-	Prices    *pricing.DefaultProvider
 	Flavors   *flavor.DefaultProvider
 	Images    *image.DefaultProvider
 	Networks  *network.DefaultProvider
@@ -105,8 +103,7 @@ func Build(d Dependencies) *Providers {
 	}
 	p.Capacity = capacity.NewDefaultProvider(d.Clock)
 	p.buildBootstrap(d, opts)
-	p.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return d.Settings.Load().Prices })
-	p.Flavors = flavor.NewDefaultProvider(p.Catalog, p.Capacity, p.Prices, p.Bootstrap, d.Client, d.Settings)
+	p.Flavors = flavor.NewDefaultProvider(p.Catalog, p.Capacity, p.Bootstrap, d.Client, d.Settings)
 	p.Images = image.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup))
 	var pools network.PoolNodes
 	if opts.BKEDiscoverFromPool {

@@ -7,8 +7,6 @@ package capacity
 import (
 	"fmt"
 
-	"github.com/samber/lo"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -27,7 +25,7 @@ type Offering struct {
 // NodeClassKey identifies what a NodeClass launches. A changed spec or image is another key, so that marks and failures of
 // the former one no longer count.
 func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, lo.FromPtr(nodeClass.Status.Image()).ID)
+	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, nodeClass.Status.ImageID())
 }
 
 // Reasons of unavailability, also the values of the metric's label.
@@ -46,12 +44,6 @@ type Launch struct {
 	Flavor  string
 	Zone    string
 	ImageID string
-}
-
-// Size is how big a server is.
-type Size struct {
-	CPU       int
-	MemoryMiB int
 }
 
 var (

@@ -20,8 +20,6 @@ import (
 const (
 	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
 	maxGrowth = 8
-	// maxFailures bounds what is remembered of one offering; more make no difference.
-	maxFailures = 32
 	// maxScopes bounds what is remembered: more than any catalog has flavors times zones.
 	maxScopes = 8192
 	// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday is soon
@@ -37,7 +35,7 @@ type DefaultProvider struct {
 	state atomic.Pointer[state]
 
 	mu       sync.Mutex
-	failures map[Offering][]time.Time
+	failures map[Offering]failures
 	launches map[Launch]average
 }
 
@@ -52,6 +50,12 @@ type mark struct {
 	until  time.Time
 }
 
+// failures are those of one offering with less than ttl.OfferingFailures between them.
+type failures struct {
+	count int
+	last  time.Time
+}
+
 type average struct {
 	seconds float64
 	at      time.Time
@@ -60,7 +64,7 @@ type average struct {
 // NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
 // sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
-	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: map[Launch]average{}}
+	p := &DefaultProvider{clock: clk, failures: map[Offering]failures{}, launches: map[Launch]average{}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
@@ -98,11 +102,10 @@ func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavail
 	return "", false
 }
 
-// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure before it
-// within the last two hours, up to eight times period. It returns for how long.
+// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure before it,
+// up to eight times period. It returns for how long.
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
-	failures := p.RecordFailure(offering)
-	period *= time.Duration(min(maxGrowth, 1<<(failures-1)))
+	period *= time.Duration(min(maxGrowth, 1<<(min(p.RecordFailure(offering), maxGrowth)-1)))
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
 	return period
 }
@@ -183,24 +186,20 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 }
 
-// RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many there were within the
-// last two hours.
+// RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many there were without
+// two hours in which none failed.
 func (p *DefaultProvider) RecordFailure(offering Offering) int {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	start := now.Add(-ttl.OfferingFailures)
-	recent := append(since(p.failures[offering], start), now)
-	if len(recent) > maxFailures {
-		recent = recent[len(recent)-maxFailures:]
-	}
 	if len(p.failures) >= maxScopes {
-		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool { return since(times, start) == nil })
+		maps.DeleteFunc(p.failures, func(_ Offering, f failures) bool { return f.recent(now) == 0 })
 	}
-	if _, known := p.failures[offering]; known || len(p.failures) < maxScopes {
-		p.failures[offering] = recent
+	count := p.failures[offering].recent(now) + 1
+	if count > 1 || len(p.failures) < maxScopes {
+		p.failures[offering] = failures{count, now}
 	}
-	return len(recent)
+	return count
 }
 
 // RecordSuccess forgets the failures of the offering: its next one counts as the first.
@@ -212,50 +211,27 @@ func (p *DefaultProvider) RecordSuccess(offering Offering) {
 	delete(p.failures, offering)
 }
 
-// RecentFailures counts the failed launches of the offering within the last two hours: those with its NodeClass, and those that are the
-// offering's with any.
+// RecentFailures counts the failed launches of the offering without two hours in which none failed: those with its NodeClass, and those
+// that are the offering's with any.
 func (p *DefaultProvider) RecentFailures(offering Offering) int {
-	start := p.clock.Now().Add(-ttl.OfferingFailures)
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count := len(since(p.failures[offering], start))
+	count := p.failures[offering].recent(now)
 	if offering.NodeClass != "" {
 		offering.NodeClass = ""
-		count += len(since(p.failures[offering], start))
+		count += p.failures[offering].recent(now)
 	}
 	return count
 }
 
-// since returns the times after the start; they are in order, so that nothing is copied.
-func since(times []time.Time, start time.Time) []time.Time {
-	for i, t := range times {
-		if t.After(start) {
-			return times[i:]
-		}
-	}
-	return nil
+// recent is the count, unless the last failure is too long ago.
+func (f failures) recent(now time.Time) int {
+	return lo.Ternary(now.Sub(f.last) < ttl.OfferingFailures, f.count, 0)
 }
 
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
-
-// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much of everything as the
-// size that the quota has just rejected. Smaller ones stay available. The API has no call that reads a quota, so rejections are all that is
-// known of it, and they are forgotten after a while, because servers are deleted and quotas are raised.
-func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
-	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
-		return
-	}
-	scopes := make([]Offering, 0, len(flavors))
-	for flavor, size := range flavors {
-		if size.CPU >= rejected.CPU && size.MemoryMiB >= rejected.MemoryMiB {
-			scopes = append(scopes, Offering{Flavor: flavor})
-		}
-	}
-	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
-		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
-	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
-}
 
 // RecordLaunch remembers how long it took from the create request until the node had registered.
 func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {

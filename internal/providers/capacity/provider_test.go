@@ -56,27 +56,6 @@ var _ = Describe("Capacity", func() {
 		Entry("the offering to the NodeClass", capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", NodeClass: "a"}, true),
 		Entry("another NodeClass", capacity.Offering{NodeClass: "b"}, false),
 	)
-	It("should learn from an exceeded quota what is too big, and keep available what is smaller in anything", func(ctx context.Context) {
-		provider.LearnQuota(ctx, capacity.Size{CPU: 4, MemoryMiB: 8192}, map[string]capacity.Size{
-			"4c_8g": {CPU: 4, MemoryMiB: 8192}, "8c_16g": {CPU: 8, MemoryMiB: 16384}, "2c_16g": {CPU: 2, MemoryMiB: 16384},
-			"8c_4g": {CPU: 8, MemoryMiB: 4096}, "2c_4g": {CPU: 2, MemoryMiB: 4096},
-		}, time.Minute)
-		for flavor, tooBig := range map[string]bool{"4c_8g": true, "8c_16g": true, "2c_16g": false, "8c_4g": false, "2c_4g": false} {
-			reason, unavailable := provider.Unavailable(capacity.Offering{Flavor: flavor, Zone: "HN1", BillingPlan: "on_demand"})
-			Expect(unavailable).To(Equal(tooBig), flavor)
-			if tooBig {
-				Expect(reason).To(Equal(capacity.ReasonQuotaExceeded), flavor)
-			}
-		}
-		clk.Step(time.Minute)
-		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "8c_16g", Zone: "HN1", BillingPlan: "on_demand"})
-		Expect(unavailable).To(BeFalse(), "what was learned is forgotten, since no call reads a quota")
-	})
-	It("should learn nothing from the rejection of a size that it does not know", func(ctx context.Context) {
-		before := provider.SeqNum()
-		provider.LearnQuota(ctx, capacity.Size{}, map[string]capacity.Size{"4c_8g": {CPU: 4, MemoryMiB: 8192}}, time.Minute)
-		Expect(provider.SeqNum()).To(Equal(before))
-	})
 	It("should mark many scopes with one new number, and count no failure", func(ctx context.Context) {
 		before := provider.SeqNum()
 		Expect(provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
@@ -163,22 +142,16 @@ var _ = Describe("Capacity", func() {
 		_, unavailable := provider.Unavailable(offering)
 		Expect(unavailable).To(BeFalse())
 	})
-	It("should count the failures of exactly this offering within two hours", func(ctx context.Context) {
+	It("should count the failures of exactly this offering until none follows for two hours", func(ctx context.Context) {
 		for range 3 {
 			provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
 			clk.Step(40 * time.Minute)
 		}
 		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
-		Expect(provider.RecentFailures(offering)).To(Equal(2))
+		Expect(provider.RecentFailures(offering)).To(Equal(3))
 		Expect(provider.RecentFailures(capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN2", BillingPlan: "on_demand"})).To(Equal(0))
 		clk.Step(80 * time.Minute)
 		Expect(provider.RecentFailures(offering)).To(Equal(0))
-	})
-	It("should bound what it remembers of one offering", func(ctx context.Context) {
-		for range 1000 {
-			provider.RecordFailure(offering)
-		}
-		Expect(provider.RecentFailures(offering)).To(BeNumerically("<=", 32))
 	})
 	It("should mark what keeps failing for longer each time, up to eight times, until a success or two hours without a failure", func(ctx context.Context) {
 		mark := func() time.Duration {

@@ -196,9 +196,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 		next.FetchedAt = now
 	}
 	p.snapshot.Store(&next)
-	if previous == nil || previous.Seq != next.Seq {
-		next.report()
-	}
+	sequence.Set(float64(next.Seq), nil)
 }
 
 // replaced returns the content with the parts replaced that were never read, and false while one of them cannot be.

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -58,8 +57,6 @@ type DefaultProvider struct {
 
 	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
 	mu sync.Mutex
-	// begun is when the Sync under way began, read without waiting for mu; nil while there is none.
-	begun atomic.Pointer[time.Time]
 	// active is the effective configuration that is applied, nil before the first.
 	active *bizfly.Config
 	// given is what the client was given last, nil before the first.
@@ -153,8 +150,6 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begun.Store(lo.ToPtr(p.Clock.Now()))
-	defer p.begun.Store(nil)
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
@@ -174,15 +169,6 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.apply(ctx, effective, pinned, result)
 	p.guard(ctx, pinned, result)
 	return result
-}
-
-// Hung returns an error when a Sync does not end. It needs the API server, the client and its login, all of which have
-// deadlines, and runs every few seconds on every replica: what makes it hang is a defect that only a restart ends.
-func (p *DefaultProvider) Hung() error {
-	if begun := p.begun.Load(); begun != nil && p.Clock.Since(*begun) > ttl.Hung {
-		return fmt.Errorf("reading the configuration has not ended for %s", p.Clock.Since(*begun).Round(time.Second))
-	}
-	return nil
 }
 
 // apply applies a configuration that differs from the active one.

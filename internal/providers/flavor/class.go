@@ -189,7 +189,8 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	c := newClass(nodeClass, snapshot, p.options.Load().ClosedZones)
 	var explained []Explanation
 	for _, f := range p.indexOf(snapshot).flavors {
-		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount, Source: p.pricing.Source(c.item(f))}
+		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
+			Source: p.options.Load().Prices.Source(c.item(f))}
 		if e.Excluded = c.excluded(f); e.Excluded != "" {
 			explained = append(explained, e)
 			continue

@@ -45,9 +45,10 @@ type built struct {
 // build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
 // in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	price, priced := p.pricing.Price(c.item(f))
+	table, item := p.options.Load().Prices, c.item(f)
+	price, priced := table.Price(item)
 	b := built{
-		facts: f, rootDiskGiB: c.disks[0].GiB, source: p.pricing.Source(c.item(f)),
+		facts: f, rootDiskGiB: c.disks[0].GiB, source: table.Source(item),
 		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.disks[0].GiB),
 		InstanceType: &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))},
 	}

@@ -65,7 +65,7 @@ func within(a, b int64, share float64) bool {
 type learnedKey struct{ profile, flavor string }
 
 func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return imageOf(nodeClass) + "/" + nodeClass.Hash()
+	return nodeClass.Status.ImageID() + "/" + nodeClass.Hash()
 }
 
 // learned is what nodes have reported by flavor and profile. It is immutable; seq counts the changes of what is believed.

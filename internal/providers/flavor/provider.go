@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -60,7 +59,6 @@ const maxEntries = 256
 type DefaultProvider struct {
 	catalog   catalog.Provider
 	marks     *capacity.DefaultProvider
-	pricing   *pricing.DefaultProvider
 	bootstrap *bootstrap.DefaultProvider
 	reader    client.Reader
 	options   *options.Store
@@ -91,7 +89,6 @@ type version struct {
 	generation int64
 	image      string
 	catalog    uint64
-	prices     uint64
 	settings   *options.Options
 	marks      uint64
 	learned    uint64
@@ -101,10 +98,10 @@ type version struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. The reader lists NodeClaims and is the manager's cached client.
-func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvider, pricing *pricing.DefaultProvider,
+func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvider,
 	bootstrap *bootstrap.DefaultProvider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
-		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, options: settings,
+		catalog: catalog, marks: marks, bootstrap: bootstrap, reader: reader, options: settings,
 	}
 	p.learned.Store(&learned{byKey: map[learnedKey]knowledge{}})
 	p.Flush()
@@ -120,8 +117,8 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
-		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
-		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
+		uid: nodeClass.UID, generation: nodeClass.Generation, image: nodeClass.Status.ImageID(), catalog: snapshot.Seq,
+		settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
 	}
 	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
@@ -145,6 +142,16 @@ func (p *DefaultProvider) Category(flavor string) (string, bool) {
 	}
 	f, ok := p.indexOf(snapshot).byName[flavor]
 	return lo.FromPtr(f).category, ok
+}
+
+// Find returns the instance type and the offering that a server is; nil where they are not among the instance types.
+func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
+	instanceType, _ := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
+	if instanceType == nil {
+		return nil, nil
+	}
+	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
+	return instanceType, offering
 }
 
 // Matching implements Provider.
@@ -205,11 +212,6 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 func (v version) withNews(news version) version {
 	v.marks, v.learned = news.marks, news.learned
 	return v
-}
-
-// imageOf is the id of the image that the servers of the NodeClass are created from, empty until it is resolved.
-func imageOf(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return lo.FromPtr(nodeClass.Status.Image()).ID
 }
 
 // buildAll builds all instance types of the NodeClass, sorted by name.

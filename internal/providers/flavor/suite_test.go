@@ -21,7 +21,6 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -44,7 +43,6 @@ type room struct {
 	*flavor.DefaultProvider
 	clock   *clocktesting.FakeClock
 	marks   *capacity.DefaultProvider
-	pricing *pricing.DefaultProvider
 	options *options.Store
 }
 
@@ -52,8 +50,7 @@ func newRoom(source catalog.Provider, reader client.Reader) *room {
 	r := &room{clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))}
 	r.marks = capacity.NewDefaultProvider(r.clock)
 	r.options = options.NewStore(nil)
-	r.pricing = pricing.NewDefaultProvider(func() *pricing.Table { return r.options.Load().Prices })
-	r.DefaultProvider = flavor.NewDefaultProvider(source, r.marks, r.pricing,
+	r.DefaultProvider = flavor.NewDefaultProvider(source, r.marks,
 		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, r.options)
 	return r
 }

@@ -76,7 +76,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if err != nil && !lookup.IsNotFound(err) {
 		return nil, err
 	}
-	if doubt := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, lo.FromPtr(nodeClass.Status.Image()).ID, lo.FromPtr(found).ID,
+	if doubt := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(), lo.FromPtr(found).ID,
 		found != nil && r.newer(found, &nodeClass.Status), r.reads); doubt != nil {
 		return nil, fmt.Errorf("spec.imageSelectorTerms: image %w", doubt)
 	}

@@ -22,7 +22,7 @@ var _ = Describe("Addresses", func() {
 		GinkgoHelper()
 		ports, err := w.provider.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		return instance.AddressesOf(ports, id)
+		return ports.Of(id)
 	}
 
 	It("should be those that are attached to the server, private and public", func() {

@@ -143,7 +143,7 @@ func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteR
 	// After a burst of deletions many wait for their turn.
 	ctx = bizfly.AdmitWithin(context.WithoutCancel(ctx), ttl.LeaveBKE)
 	started := p.leaving.TryGo(func() error {
-		values, err := p.bke.Values(ctx)
+		values, err := p.config.BKE.Values(ctx)
 		if err == nil && values.ClusterID != "" && values.Token != "" {
 			err = p.api.LeaveCluster(ctx, values.ClusterID, values.Token, request.Node)
 		}
@@ -159,5 +159,5 @@ func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteR
 
 func (p *DefaultProvider) leaveFailed(ctx context.Context, node string, err error) {
 	log.FromContext(ctx).Error(err, "removing a node whose server is deleted from BizFly Kubernetes Engine", "node", node)
-	p.onLeaveFailed(node, err)
+	p.config.OnLeaveFailed(node, err)
 }

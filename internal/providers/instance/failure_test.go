@@ -37,10 +37,10 @@ var _ = Describe("Launch", func() {
 				collectAll(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
-			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
-			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
-			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, bizfly.IsQuota),
-			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !bizfly.IsCapacity(err) }),
+			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, ofClass(bizfly.ClassCapacity)),
+			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, ofClass(bizfly.ClassCapacity)),
+			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, ofClass(bizfly.ClassQuota)),
+			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !ofClass(bizfly.ClassCapacity)(err) }),
 			Entry("no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed}, func(err error) bool { return !bizfly.IsNotFound(err) }),
 			Entry("no server but its disk", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true},
 				func(err error) bool { return !bizfly.IsNotFound(err) }),
@@ -79,7 +79,7 @@ var _ = Describe("Launch", func() {
 			var err error
 			Eventually(failed).Should(Receive(&err))
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
-			Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
+			Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue(), "%v", err)
 		})
 		It("should not wait for the reason when an earlier call has waited for it", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
@@ -94,7 +94,7 @@ var _ = Describe("Launch", func() {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 			}).Resume(ctx, claimUID, written.last())
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
-			Expect(bizfly.IsCapacity(err)).To(BeFalse())
+			Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeFalse())
 		})
 		It("should not return a server that broke behind the back of a stale list", func() {
 			w := newWorld(cloud.Options{Latency: 200 * time.Millisecond})
@@ -147,7 +147,7 @@ var _ = Describe("Launch", func() {
 			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
 			_, intent := w.launch()
-			Eventually(func() bool { return bizfly.IsCapacity(w.provider.FailureReason(ctx, intent)) }).Should(BeTrue())
+			Eventually(func() bool { return ofClass(bizfly.ClassCapacity)(w.provider.FailureReason(ctx, intent)) }).Should(BeTrue())
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectQuota, Status: 403})
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404})
 			fault := w.provider.FailureReason(ctx, intent)

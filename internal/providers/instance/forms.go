@@ -165,18 +165,18 @@ func (s spelling) flavorName(flavor string) string {
 }
 
 // disk returns a disk of a create request.
-func (s spelling) disk(snapshot *catalog.Snapshot, category string, disk Disk) *gobizfly.ServerDisk {
+func (s spelling) disk(snapshot *catalog.Snapshot, category string, disk catalog.Disk) *gobizfly.ServerDisk {
 	named, _ := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool {
 		return t.Name == disk.VolumeType && strings.EqualFold(t.Category, category)
 	})
 	medium, known := catalog.Medium(lo.CoalesceOrEmpty(named, &gobizfly.VolumeType{Name: disk.VolumeType}))
 	switch {
 	case s.volumeType == formMedium && known:
-		return &gobizfly.ServerDisk{Size: disk.SizeGiB, Type: lo.ToPtr(string(medium))}
+		return &gobizfly.ServerDisk{Size: disk.GiB, Type: lo.ToPtr(string(medium))}
 	case s.volumeType == formType && named != nil && named.Type != "":
-		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &named.Type}
+		return &gobizfly.ServerDisk{Size: disk.GiB, VolumeType: &named.Type}
 	}
-	return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
+	return &gobizfly.ServerDisk{Size: disk.GiB, VolumeType: &disk.VolumeType}
 }
 
 // shortName returns the name of a flavor of an old family without its category, and the family; both as they are, and empty, for

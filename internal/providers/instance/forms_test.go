@@ -38,11 +38,11 @@ var _ = Describe("The form of a create request", func() {
 				HaveKeyWithValue("flavor", name)))
 			Expect(w.provider.Forms().Accepted()).To(Equal(forms))
 
-			w.launch(attempt(2, flavor))
+			w.launch(attempt(12, flavor))
 			restarted := w.restart()
 			restarted.Forms().Restore(forms)
 			w.provider = restarted
-			w.launch(attempt(3, flavor))
+			w.launch(attempt(13, flavor))
 			Expect(w.created()).To(HaveLen(rejected+3), "one for each server")
 			Expect(w.box.Servers()).To(HaveLen(3))
 		},

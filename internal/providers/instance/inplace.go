@@ -21,25 +21,6 @@ import (
 // defaultFirewallName is the firewall that the cloud attaches where none is requested.
 const defaultFirewallName = "default"
 
-// Port is a network interface that a server uses.
-type Port struct {
-	ID string
-	// ServerID is the server that uses it.
-	ServerID string
-	// NetworkID is the network that it is in: a VPC network where it is Private.
-	NetworkID string
-	// Public is true for the interface of a public address, and Private for one in a VPC network. Where the cloud reports
-	// neither, or a type that is not known, both are false.
-	Public, Private bool
-}
-
-// AddressesOf returns the sorted ids of those interfaces that the server uses.
-func AddressesOf(ports []Port, serverID string) []string {
-	ids := lo.FilterMap(ports, func(port Port, _ int) (string, bool) { return port.ID, port.ServerID == serverID })
-	slices.Sort(ids)
-	return ids
-}
-
 // Settings are what is changed on a running server instead of replacing it.
 type Settings struct {
 	// NetworkPlan is how its traffic is charged.

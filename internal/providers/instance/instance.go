@@ -12,6 +12,7 @@ import (
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -43,13 +44,6 @@ type Volume struct {
 	attachedType string
 }
 
-// Disk is a disk as it is requested.
-type Disk struct {
-	SizeGiB int `json:"gib"`
-	// VolumeType is the name of the volume type.
-	VolumeType string `json:"type"`
-}
-
 // Instance is a server of this cluster.
 type Instance struct {
 	ID string
@@ -79,8 +73,6 @@ type Instance struct {
 	Attempt      int
 	// CreatedAt is when the cloud created it; zero when the cloud does not say.
 	CreatedAt time.Time
-	// UpdatedAt is when the server last changed, as the cloud writes it.
-	UpdatedAt string
 	Volumes   []Volume
 
 	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not ours.
@@ -107,8 +99,8 @@ type Intent struct {
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	ImageID     string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks.
-	Disks []Disk `json:"disks"`
+	// Disks are the root disk and then the data disks, with the volume type that each is to have. They are for the request alone.
+	Disks []catalog.Disk `json:"-"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
@@ -146,9 +138,6 @@ var ErrAwaitingServerID = errors.New("the create request was accepted and the se
 // ErrOutcomeUnknown means that it will never be known whether the create request had an effect: the visibility window has
 // passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes late.
 var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect")
-
-// ErrRejected means that the cloud is known to have built nothing for a create request, so that another may be sent.
-var ErrRejected = errors.New("the cloud rejected the create request and built nothing")
 
 // ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request was sent.
 var ErrNotPrepared = errors.New("what the server is to join with could not be made")
@@ -223,10 +212,10 @@ type Provider interface {
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
 	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
 	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed. A rejection or
-	// ErrBuildFailed comes with ErrFormRejected where another request for the same may succeed.
+	// ErrBuildFailed comes with ErrFormRejected where the next request for the same is in another form.
 	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
-	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
-	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
+	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It never sends one.
+	// Beside the errors of Launch it returns ErrOutcomeUnknown.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
 	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected not long ago, and
 	// none of its family has been accepted.
@@ -240,9 +229,11 @@ type Provider interface {
 	// Snapshot returns all servers of this cluster, failed and deleting ones included, from a list that is at most this old,
 	// or a few seconds where that is longer. It is shared: read only.
 	Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error)
-	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
-	// this old, or a few seconds where that is longer. They are shared: read only.
-	Ports(ctx context.Context, maxAge time.Duration) ([]Port, error)
+	// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
+	// They are shared: read only.
+	Ports(ctx context.Context, maxAge time.Duration) (*Ports, error)
+	// Last returns the last lists of both without a request, each nil where there is none of this age.
+	Last(maxAge time.Duration) (*Snapshot, *Ports)
 	// Differs reports whether a server has other settings than the wanted ones, by lists of up to two minutes ago.
 	Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error)
 	// Apply gives a server of this cluster, and the interfaces that it was launched with, the wanted settings, and returns what it has
@@ -252,7 +243,7 @@ type Provider interface {
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
 	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
-	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
+	// reboot it once, also where an answer was lost and the server shows the reboot. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
 	// where no retry helps; any other error is worth a retry.
 	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is

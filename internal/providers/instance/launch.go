@@ -54,33 +54,22 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 	}, nil
 }
 
-// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. A request that names volume types
-// in a form that was rejected has built nothing, so that it is sent again in the next form: every other launch would meet the same.
+// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
 func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
-	var sent spelling
-	var err error
-	for range volumeTypeForms {
-		sent = p.forms.of(request.Flavor)
-		create, prepareErr := p.createRequest(ctx, request, intent, sent)
-		if prepareErr != nil {
-			intent.Rejected = true
-			return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, prepareErr)
-		}
-		// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-		intent.TaskID, err = p.api.CreateServer(ctx, create)
-		intent.RequestedAt = p.clock.Now()
-		if err == nil || !rejected(err) {
-			break
-		}
-		count(outcomeRejected)
-		again := bizfly.NamesVolumeType(err)
-		if err = p.formRejected(ctx, sent, request.Flavor, err); !again || !errors.Is(err, ErrFormRejected) {
-			break
-		}
-	}
-	if err != nil && rejected(err) {
+	sent := p.forms.of(request.Flavor)
+	create, err := p.createRequest(ctx, request, intent, sent)
+	if err != nil {
 		intent.Rejected = true
-		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
+		return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, err)
+	}
+	intent.TaskID, err = p.api.CreateServer(ctx, create)
+	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
+	intent.RequestedAt = p.clock.Now()
+	if err != nil && rejected(err) {
+		count(outcomeRejected)
+		intent.Rejected = true
+		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone,
+			p.formRejected(ctx, sent, request.Flavor, err))
 	}
 	if err != nil {
 		// A server may be on its way; only looking for it shows whether it is.
@@ -91,7 +80,7 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	case err == nil:
 		p.forms.accept(sent)
 	case errors.Is(err, ErrBuildFailed):
-		// What a server came of was understood.
+		// A request that a server was created for has the right form.
 		if _, made := errors.AsType[serverInError](err); !made {
 			err = p.formRejected(ctx, sent, request.Flavor, err)
 		}
@@ -118,8 +107,6 @@ func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, inten
 	switch {
 	case p.uid == "":
 		return nil, errNoClusterUID
-	case intent.Rejected:
-		return nil, fmt.Errorf("%w: %s", ErrRejected, intent.Name)
 	case nodeClaimUID == "" || intent.Name == "":
 		return nil, errors.New("a server cannot be found without the NodeClaim's UID and the server's name")
 	}
@@ -229,7 +216,9 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 	if err != nil {
 		return nil, fmt.Errorf("naming volume types: %w", err)
 	}
-	disks := lo.Map(intent.Disks, func(disk Disk, _ int) *gobizfly.ServerDisk { return sent.disk(snapshot, request.Category, disk) })
+	disks := lo.Map(intent.Disks, func(disk catalog.Disk, _ int) *gobizfly.ServerDisk {
+		return sent.disk(snapshot, request.Category, disk)
+	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
 		FlavorName:       sent.flavorName(intent.Flavor),
@@ -255,14 +244,13 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 }
 
 // disks are what is requested: the disk that the server boots from and then the data disks in their order.
-func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
+func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("choosing volume types: %w", err)
 	}
-	wanted := catalog.Disks(&request.NodeClass.Spec)
-	disks := make([]Disk, len(wanted))
-	for i, disk := range wanted {
+	disks := catalog.Disks(&request.NodeClass.Spec)
+	for i, disk := range disks {
 		volumeType, offered := disk.In(snapshot, request.Zone, request.Category)
 		switch {
 		case disk.GiB == 0:
@@ -270,7 +258,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 		case !offered:
 			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk, request.Zone, request.Category)
 		}
-		disks[i] = Disk{SizeGiB: disk.GiB, VolumeType: volumeType}
+		disks[i].VolumeType = volumeType
 	}
 	return disks, nil
 }

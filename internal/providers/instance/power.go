@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -26,14 +24,6 @@ func (p *DefaultProvider) liveServer(ctx context.Context, id string) (*Instance,
 // ErrRebootRejected means that BizFly Cloud rejects the reboot of a server for a reason that no retry changes.
 var ErrRebootRejected = errors.New("BizFly Cloud rejects the reboot")
 
-// reboot is a reboot that was requested.
-type reboot struct {
-	at time.Time
-	// updated is when the server had last changed before, in the cloud's own words: a reboot changes it.
-	updated  string
-	accepted bool
-}
-
 // notRunning are the states in which a server runs nothing until it is acted upon. States that end by themselves, like
 // HARD_REBOOT or MIGRATING, are not among them.
 var notRunning = map[string]string{
@@ -48,31 +38,22 @@ var notRunning = map[string]string{
 // changing to another state.
 func (i *Instance) NotRunning() string { return notRunning[i.Status] }
 
-// Reboot resets a server of this cluster, once per operation. What was requested is remembered in memory: a controller
-// that restarts between the cloud's answer and core's record of it finds a server in HARD_REBOOT, or a boot id that has
-// changed, and only in the seconds between these two is a server that has just been reset reset once more.
+// Reboot resets a server of this cluster, once per operation: core repeats the call where it could not record the answer. One whose answer
+// was lost is not repeated while the server shows it. After a restart of the controller, a server is reset once more only in the seconds
+// between its reset and core's record of it.
 func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) error {
 	server, err := p.liveServer(ctx, id)
 	if err != nil {
 		return err
 	}
-	now := p.clock.Now()
-	value, repeated := p.reboots.Get(operationID)
-	requested, _ := value.(reboot)
-	switch {
-	case server.Status == StatusReboot || server.Status == StatusHardReboot:
+	if _, accepted := p.reboots.Get(operationID); accepted || server.Status == StatusReboot || server.Status == StatusHardReboot {
 		return nil
-	case repeated && (requested.accepted || requested.updated != server.UpdatedAt):
-		return nil
-	case repeated && now.Sub(requested.at) < ttl.RebootVisible:
-		return fmt.Errorf("rebooting server %s (%s): BizFly Cloud did not answer and does not show a reboot yet", server.Name, id)
 	}
-	p.reboots.DeleteExpired()
-	p.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
 	err = p.api.RebootServer(ctx, id)
-	rebootsTotal.Inc(map[string]string{labelOutcome: p.recordReboot(operationID, err)})
 	switch {
 	case err == nil:
+		p.reboots.DeleteExpired()
+		p.reboots.SetDefault(operationID, nil)
 		return nil
 	case bizfly.IsNotFound(err):
 		return fmt.Errorf("%w: %s", ErrNotFound, id)
@@ -80,17 +61,4 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 		return fmt.Errorf("%w of server %s (%s, %s): %w", ErrRebootRejected, server.Name, id, server.Status, err)
 	}
 	return fmt.Errorf("rebooting server %s (%s, %s): %w", server.Name, id, server.Status, err)
-}
-
-// recordReboot remembers the outcome of a request and returns its name. One without an answer stays as it was requested.
-func (p *DefaultProvider) recordReboot(operationID string, err error) string {
-	switch {
-	case err == nil:
-		p.reboots.SetDefault(operationID, reboot{accepted: true})
-		return outcomeAccepted
-	case bizfly.IsAmbiguous(err):
-		return outcomeUnknown
-	}
-	p.reboots.Delete(operationID)
-	return outcomeError
 }

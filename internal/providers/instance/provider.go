@@ -37,30 +37,17 @@ type Config struct {
 	BKE bke.Provider
 	// Settings are the active settings.
 	Settings *options.Store
-	// Clock is nil for the real one.
-	Clock clock.Clock
-	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why; nil
-	// calls nothing.
+	Clock    clock.Clock
+	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why.
 	OnLeaveFailed func(node string, err error)
-}
-
-func (c Config) withDefaults() Config {
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
-	if c.OnLeaveFailed == nil {
-		c.OnLeaveFailed = func(string, error) {}
-	}
-	return c
 }
 
 // DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
 type DefaultProvider struct {
 	*inventory
-	bootstrap     *bootstrap.DefaultProvider
-	catalog       catalog.Provider
-	bke           bke.Provider
-	onLeaveFailed func(node string, err error)
+	config    Config
+	bootstrap *bootstrap.DefaultProvider
+	catalog   catalog.Provider
 	// protected are the handles of the volumes that PersistentVolumes name.
 	protected *shared[sets.Set[string]]
 
@@ -72,7 +59,7 @@ type DefaultProvider struct {
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
-	// reboots are the reboots that were requested, by operation id.
+	// reboots are the reboots that were accepted, by operation id.
 	reboots *cache.Cache
 }
 
@@ -82,15 +69,9 @@ var _ Provider = (*DefaultProvider)(nil)
 // a read that begins with the call; when it fails no disk is deleted.
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
-	config = config.withDefaults()
-	if protected == nil {
-		protected = func(context.Context) (sets.Set[string], error) {
-			return nil, errors.New("PersistentVolumes cannot be read")
-		}
-	}
 	i := newInventory(config, api)
 	p := &DefaultProvider{
-		inventory: i, bootstrap: bootstrapProvider, catalog: catalogProvider, bke: config.BKE, onLeaveFailed: config.OnLeaveFailed,
+		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
 		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),
@@ -135,14 +116,25 @@ func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*
 	return listed.value, nil
 }
 
-// Ports returns the network interfaces of the servers of the project from a list that is at most this old, or a few seconds
-// where that is longer.
-func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) ([]Port, error) {
+// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
+func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (*Ports, error) {
 	listed, err := p.ports.get(ctx, p.atMost(maxAge))
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
-	return listed.value.used, nil
+	return listed.value, nil
+}
+
+// Last returns the last lists of servers and interfaces, each nil where there is none of this age.
+func (p *DefaultProvider) Last(maxAge time.Duration) (servers *Snapshot, ports *Ports) {
+	after := p.atMost(maxAge)
+	if last := p.servers.peek(after); last != nil {
+		servers = last.value
+	}
+	if last := p.ports.peek(after); last != nil {
+		ports = last.value
+	}
+	return servers, ports
 }
 
 const (
@@ -176,9 +168,6 @@ var (
 	deletionsTotal = metrics.Counter("karpenter_bizfly_instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
-	rebootsTotal = metrics.Counter("karpenter_bizfly_instance_reboots_total",
-		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
-		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))

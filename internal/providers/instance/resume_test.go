@@ -183,12 +183,6 @@ var _ = Describe("Resume", func() {
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		})
 	})
-	It("should not launch for a rejected intent", func() {
-		w := newWorld(cloud.Options{})
-		_, err := w.provider.Resume(ctx, claimUID, w.intent(func(i *instance.Intent) { i.Rejected = true }))
-		Expect(err).To(MatchError(instance.ErrRejected))
-		Expect(w.box.Requests()).To(BeEmpty())
-	})
 	It("should say that a build failed before it was waited for again", func() {
 		w := newWorld(cloud.Options{HideBuilding: true})
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
@@ -200,7 +194,7 @@ var _ = Describe("Resume", func() {
 		Expect(err).To(HaveOccurred())
 		_, err = w.provider.Resume(ctx, claimUID, written.last())
 		Expect(err).To(MatchError(instance.ErrBuildFailed))
-		Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
+		Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {
 			Expect(collectOnce(w.provider)).To(Succeed())
 			return w.leftovers()

@@ -6,12 +6,14 @@ package instance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -68,12 +70,46 @@ func (s *Snapshot) named(name string) []*Instance {
 	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.gone() })
 }
 
-// portList is one list of network interfaces, with those that servers use indexed and converted once for all readers.
-type portList struct {
+// Ports is one list of the network interfaces of the project, indexed once for all of its readers: read only.
+type Ports struct {
 	all      []*gobizfly.NetworkInterface
 	byServer map[string][]*gobizfly.NetworkInterface
-	used     []Port
+	// networks are the private networks by server, and known are those of any server.
+	networks map[string][]string
+	known    sets.Set[string]
 }
+
+// NewPorts indexes network interfaces.
+func NewPorts(all []*gobizfly.NetworkInterface) *Ports {
+	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}, known: sets.New[string]()}
+	delete(p.byServer, "")
+	for server, ports := range p.byServer {
+		// Of a server with an interface that may be public or private nothing is known: taken for private, the public one of each server
+		// would be drift of all servers, and of their replacements too.
+		if lo.EveryBy(ports, func(port *gobizfly.NetworkInterface) bool {
+			return port.Type == interfaceWAN || port.Type == interfaceLAN
+		}) {
+			p.networks[server] = lo.Uniq(lo.FilterMap(ports, func(port *gobizfly.NetworkInterface, _ int) (string, bool) {
+				return port.NetworkID, port.Type == interfaceLAN && port.NetworkID != ""
+			}))
+			p.known.Insert(p.networks[server]...)
+		}
+	}
+	return p
+}
+
+// Of returns the sorted ids of the interfaces, private and public, that the server uses.
+func (p *Ports) Of(serverID string) []string {
+	ids := lo.Map(p.byServer[serverID], func(port *gobizfly.NetworkInterface, _ int) string { return port.ID })
+	slices.Sort(ids)
+	return ids
+}
+
+// Networks returns the ids of the VPC networks that the server is in; none where that is not known.
+func (p *Ports) Networks(serverID string) []string { return p.networks[serverID] }
+
+// InAny reports whether any server of the project is known to be in one of the networks.
+func (p *Ports) InAny(networks ...string) bool { return p.known.HasAny(networks...) }
 
 // inventory is what the cloud has, as lists that all parts of the provider share.
 type inventory struct {
@@ -83,7 +119,7 @@ type inventory struct {
 	settings  *options.Store
 	servers   *shared[*Snapshot]
 	volumes   *shared[[]*gobizfly.Volume]
-	ports     *shared[portList]
+	ports     *shared[*Ports]
 	firewalls *shared[[]*gobizfly.Firewall]
 }
 
@@ -112,14 +148,9 @@ func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
 	})), nil
 }
 
-func (i *inventory) listPorts(ctx context.Context) (portList, error) {
+func (i *inventory) listPorts(ctx context.Context) (*Ports, error) {
 	all, err := i.api.ListNetworkInterfaces(ctx)
-	return portList{all: all, byServer: lo.GroupBy(all, usedBy), used: lo.FilterMap(all, func(port *gobizfly.NetworkInterface, _ int) (Port, bool) {
-		return Port{
-			ID: port.ID, ServerID: usedBy(port), NetworkID: port.NetworkID,
-			Public: port.Type == interfaceWAN, Private: port.Type == interfaceLAN,
-		}, usedBy(port) != ""
-	})}, err
+	return NewPorts(all), err
 }
 
 // recent is the time after which a list must have begun for readers that accept one of a few seconds ago.
@@ -157,7 +188,7 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
 	metadata := func(key string) string { return server.Metadata[key] }
-	// What is not a number was not written by us: 0 is the number of no attempt and of no disk.
+	// A value that is no number was not written by us. It becomes 0, which no attempt has: they count from 1.
 	attempt, _ := strconv.Atoi(metadata(v1alpha1.MetadataAttempt))
 	dataDisks, _ := strconv.Atoi(metadata(v1alpha1.MetadataDataDisks))
 	instance := &Instance{
@@ -178,7 +209,6 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
 		CreatedAt:    parseTime(server.CreatedAt),
-		UpdatedAt:    server.UpdatedAt,
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
 			return Volume{
 				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type),

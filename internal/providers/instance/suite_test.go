@@ -19,6 +19,7 @@ import (
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -116,7 +117,7 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	w.catalog = connect.Catalog(context.Background(), w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
 	w.config = instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken},
-		Settings: times(func(*options.Options) {}),
+		Settings: times(func(*options.Options) {}), Clock: clock.RealClock{}, OnLeaveFailed: func(string, error) {},
 	}
 	for _, change := range changes {
 		change(&w.config)
@@ -208,12 +209,12 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 	return request, written
 }
 
-// launch launches a server and expects success, by the other name of the flavor where the first one was rejected.
+// launch launches a server and expects success, in another form where the first one was rejected.
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
 	request, _ := w.request(changes...)
 	server, intent, err := send(context.Background(), w.provider, request, nil)
-	if errors.Is(err, instance.ErrFormRejected) {
+	for errors.Is(err, instance.ErrFormRejected) {
 		request.Attempt++
 		server, intent, err = send(context.Background(), w.provider, request, nil)
 	}
@@ -335,4 +336,9 @@ func (w *world) deletedWithLeftovers(provider instance.Provider, request instanc
 
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
+}
+
+// ofClass reports whether an error has the class.
+func ofClass(class bizfly.Class) func(error) bool {
+	return func(err error) bool { return bizfly.ClassOf(err) == class }
 }

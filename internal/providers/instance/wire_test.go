@@ -206,8 +206,8 @@ var _ = Describe("Each field of a NodeClass", func() {
 		_, intent := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) {
 			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: w.firewall("web")}}
 		}))
-		Expect(intent.Disks).To(Equal([]instance.Disk{{SizeGiB: 40, VolumeType: "PREMIUM-SSD1"}, {SizeGiB: 100, VolumeType: "PREMIUM-SSD1"},
-			{SizeGiB: 50, VolumeType: "PREMIUM-HDD1"}}))
+		Expect(intent.Disks).To(HaveExactElements(And(HaveField("GiB", 40), HaveField("VolumeType", "PREMIUM-SSD1")),
+			And(HaveField("GiB", 100), HaveField("VolumeType", "PREMIUM-SSD1")), And(HaveField("GiB", 50), HaveField("VolumeType", "PREMIUM-HDD1"))))
 		Expect(intent.Networks).To(Equal([]string{w.box.BKE().NetworkID}))
 		Expect(intent.Firewalls).To(Equal([]string{w.firewall("web")}))
 	})

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -86,27 +85,4 @@ func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alph
 
 func sameInterfaces(a, b *v1alpha1.PoolServerStatus) bool {
 	return a.PublicIPv4 == b.PublicIPv4 && slices.Equal(a.Networks, b.Networks) && slices.Equal(a.Firewalls, b.Firewalls)
-}
-
-// Differences returns what new servers of the NodeClass have otherwise than a server of a pool. A firewall that the cloud attaches to each
-// server makes no difference.
-func (p *DefaultProvider) Differences(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, pool *v1alpha1.PoolServerStatus) []string {
-	var differs []string
-	if networks, err := p.Networks(ctx, nodeClass); err == nil {
-		ids := lo.Map(networks, func(n Network, _ int) string { return n.ID })
-		if missing := lo.Without(pool.Networks, ids...); len(missing) > 0 {
-			differs = append(differs, "not in network "+strings.Join(missing, ", "))
-		}
-	}
-	like := &v1alpha1.BizflyNodeClass{Status: v1alpha1.BizflyNodeClassStatus{PoolServer: pool}}
-	wanted, unread := p.Firewalls(ctx, like)
-	if firewalls, err := p.Firewalls(ctx, nodeClass); err == nil && unread == nil {
-		if missing, _ := lo.Difference(wanted, firewalls); len(missing) > 0 {
-			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f Firewall, _ int) string { return f.Name }), ", "))
-		}
-	}
-	if public := nodeClass.EffectivePublicIPv4(); public != pool.PublicIPv4 {
-		differs = append(differs, lo.Ternary(public, "with a public address", "without a public address"))
-	}
-	return differs
 }

@@ -5,7 +5,6 @@ package v1alpha1
 
 import (
 	"github.com/awslabs/operatorpkg/status"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Conditions of a BizflyNodeClass. Ready is true when all of them are.
@@ -76,10 +75,6 @@ type BizflyNodeClassStatus struct {
 	// FlavorCount is how many flavors servers may have, available or not.
 	// +optional
 	FlavorCount int32 `json:"flavorCount,omitempty"`
-	// VolumeTypes are the volume types of the root disk by zone and category.
-	// +kubebuilder:validation:MaxItems=64
-	// +optional
-	VolumeTypes []VolumeTypeStatus `json:"volumeTypes,omitempty"`
 	// UserDataHash is the hash of the user data templates; empty without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
@@ -114,10 +109,6 @@ type ImageStatus struct {
 	// Type is image or snapshot; the default is image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
-	// Requirements are the labels that instance types must have to boot it.
-	// +kubebuilder:validation:MaxItems=16
-	// +optional
-	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
 	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0: not known.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
@@ -134,16 +125,6 @@ const (
 	// ImageTypeSnapshot is a volume snapshot.
 	ImageTypeSnapshot ImageType = "snapshot"
 )
-
-// VolumeTypeStatus is the volume type that a root disk gets.
-type VolumeTypeStatus struct {
-	// Zone is the zone.
-	Zone string `json:"zone"`
-	// Category is the category of the server.
-	Category string `json:"category"`
-	// Name is the name of the volume type.
-	Name string `json:"name"`
-}
 
 // NetworkStatus is a resolved VPC network.
 type NetworkStatus struct {
@@ -185,6 +166,14 @@ func (in *BizflyNodeClassStatus) Image() *ImageStatus {
 		return nil
 	}
 	return &in.Images[0]
+}
+
+// ImageID returns the id of that image, empty while none is resolved.
+func (in *BizflyNodeClassStatus) ImageID() string {
+	if image := in.Image(); image != nil {
+		return image.ID
+	}
+	return ""
 }
 
 // GetConditions returns the conditions, for operatorpkg.

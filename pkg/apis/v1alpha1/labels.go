@@ -79,18 +79,11 @@ const (
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
 	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A retry
-	// learns from it that a server may already exist.
+	// learns from it that a server may already exist. Its firewalls are those that were attached since: only they may be detached again.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationAttachedFirewalls is the ids of the firewalls that were attached in place: only those may be detached again.
-	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
-	// AnnotationOwnedVolumes is the ids of the disks that were attached before the node registered, and so before any pod's volume.
-	// Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
-	AnnotationOwnedVolumes = Group + "/owned-volumes"
-	// AnnotationOwnedAddresses is the ids of the network interfaces that the server was launched with: firewalls of others are not
-	// changed.
-	AnnotationOwnedAddresses = Group + "/owned-addresses"
-	// AnnotationDelivered is JSON: billing plan, networks and disks as the cloud delivered them, where they differ from the launch
-	// intent. Drift compares with it, so that a difference in every create request replaces no node.
+	// AnnotationDelivered is JSON: billing plan, networks, network interfaces and disks that the server had before its node registered, and so
+	// before any pod's volume. Drift compares with it, and firewalls of other interfaces are not changed. Alone it proves nothing: a disk is
+	// deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"

@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -173,7 +174,7 @@ func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
 		if cloud.Settings.Load().BKEDiscoverFromPool {
 			nodeClass.Status.PoolServer = cmp.Or(nodeClass.Status.PoolServer, pool) // as the controller will
 		}
-		if differs := cloud.Networks.Differences(ctx, nodeClass, pool); len(differs) > 0 {
+		if differs := differences(ctx, cloud.Networks, nodeClass, pool); len(differs) > 0 {
 			fix := fmt.Sprintf("kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, like(pool))
 			if nodeClass.Name == ofDefaults {
 				fix = fmt.Sprintf(`echo '{"apiVersion": %q, "kind": "BizflyNodeClass", "metadata": {"name": "default"}, "spec": %s}' | kubectl apply -f -`,
@@ -243,4 +244,27 @@ func checkFlavors(ctx context.Context, d *examination) ([]Finding, error) {
 			output.VND(cheapest.VNDPerHour))
 	}
 	return found, nil
+}
+
+// differences returns what new servers of the NodeClass have otherwise than a server of a pool. A firewall that the cloud attaches to each
+// server makes no difference.
+func differences(ctx context.Context, networks *network.DefaultProvider, nodeClass *v1alpha1.BizflyNodeClass, pool *v1alpha1.PoolServerStatus) []string {
+	var differs []string
+	if wanted, err := networks.Networks(ctx, nodeClass); err == nil {
+		ids := lo.Map(wanted, func(n network.Network, _ int) string { return n.ID })
+		if missing := lo.Without(pool.Networks, ids...); len(missing) > 0 {
+			differs = append(differs, "not in network "+strings.Join(missing, ", "))
+		}
+	}
+	like := &v1alpha1.BizflyNodeClass{Status: v1alpha1.BizflyNodeClassStatus{PoolServer: pool}}
+	wanted, unread := networks.Firewalls(ctx, like)
+	if firewalls, err := networks.Firewalls(ctx, nodeClass); err == nil && unread == nil {
+		if missing, _ := lo.Difference(wanted, firewalls); len(missing) > 0 {
+			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f network.Firewall, _ int) string { return f.Name }), ", "))
+		}
+	}
+	if public := nodeClass.EffectivePublicIPv4(); public != pool.PublicIPv4 {
+		differs = append(differs, lo.Ternary(public, "with a public address", "without a public address"))
+	}
+	return differs
 }

@@ -49,9 +49,6 @@ func (g group) labels() map[string]string {
 	return map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan}
 }
 
-// offering is one way to run a server.
-type offering struct{ flavor, zone string }
-
 // Controller adds up the cost.
 type Controller struct {
 	kubeClient client.Client
@@ -85,7 +82,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		return reconciler.Result{}, err
 	}
 	byName := lo.SliceToMap(classes.Items, func(n v1alpha1.BizflyNodeClass) (string, *v1alpha1.BizflyNodeClass) { return n.Name, &n })
-	prices := map[string]map[offering]float64{}
+	types := map[string][]*cloudprovider.InstanceType{}
 	sums, without := map[group]float64{}, 0
 	var errs []error
 	for i := range claims.Items {
@@ -98,21 +95,21 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 			without++
 			continue
 		}
-		if _, asked := prices[nodeClass.Name]; !asked {
-			types, err := c.flavors.List(ctx, nodeClass)
+		if _, listed := types[nodeClass.Name]; !listed {
+			types[nodeClass.Name], err = c.flavors.List(ctx, nodeClass)
 			errs = append(errs, err)
-			prices[nodeClass.Name] = pricesOf(types)
 		}
-		at := offering{claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]}
-		price, known := prices[nodeClass.Name][at]
-		if !known {
+		zone := claim.Labels[corev1.LabelTopologyZone]
+		_, offering := flavor.Find(types[nodeClass.Name], claim.Labels[corev1.LabelInstanceTypeStable], zone)
+		price := lo.FromPtr(offering).Price
+		if price <= 0 {
 			without++
 			continue
 		}
 		if stopped[claim.Status.NodeName] {
 			price = c.whileStopped(price, claim, nodeClass)
 		}
-		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
+		sums[group{claim.Labels[karpv1.NodePoolLabelKey], zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
 	c.report(sums)
 	unpriced.Set(float64(without), nil)
@@ -145,18 +142,6 @@ func (c *Controller) stopped(ctx context.Context) (map[string]bool, error) {
 func (c *Controller) whileStopped(price float64, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) float64 {
 	item, ok := flavor.ItemOf(claim.Labels, nodeClass.EffectiveBillingPlan())
 	return lo.Ternary(ok, c.settings.Load().Prices.Stopped(price, item), price)
-}
-
-func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {
-	prices := map[offering]float64{}
-	for _, it := range types {
-		for _, o := range it.Offerings {
-			if o.Price > 0 {
-				prices[offering{it.Name, o.Zone()}] = o.Price
-			}
-		}
-	}
-	return prices
 }
 
 // Register adds the controller to the manager.

@@ -29,7 +29,6 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -47,7 +46,6 @@ const reasonGarbageCollected = "GarbageCollected"
 
 // Config is how the garbage collector behaves.
 type Config struct {
-	// Settings are the active settings; nil means the defaults.
 	Settings *options.Store
 	// DryRun reports what would be deleted and deletes nothing.
 	DryRun bool
@@ -86,9 +84,6 @@ type Controller struct {
 // NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
 func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder,
 	clk clock.Clock) *Controller {
-	if config.Settings == nil {
-		config.Settings = options.NewStore(nil)
-	}
 	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
 		firstSeen: map[string]time.Time{}, deleting: map[string]*instance.Instance{}}
 }
@@ -264,7 +259,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(controllers.WhenChanged(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
 		Complete(singleton.AsReconciler(c))
 }
 

@@ -37,7 +37,7 @@ import (
 var _ = Describe("Garbage collection", func() {
 	var controller *garbagecollection.Controller
 	collector := func(reader client.Reader) *garbagecollection.Controller {
-		return garbagecollection.NewController(garbagecollection.Config{}, env.Client, reader, env.Instances, env.Recorder, env.Clock)
+		return garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, reader, env.Instances, env.Recorder, env.Clock)
 	}
 	BeforeEach(func() { controller = collector(env.APIReader) })
 
@@ -143,7 +143,8 @@ var _ = Describe("Garbage collection", func() {
 	It("should only report in a dry run, and report each server that it deletes otherwise", func() {
 		id := orphan()
 		aged()
-		controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+		controller = garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings, DryRun: true}, env.Client, env.APIReader,
+			env.Instances, env.Recorder, env.Clock)
 		passes()
 		Expect(left()).To(Equal([]string{id}))
 		Expect(env.Recorder.Calls(events.ReasonWouldGarbageCollect)).To(BeNumerically(">", 0))
@@ -163,7 +164,7 @@ var _ = Describe("Garbage collection", func() {
 		id := orphan()
 		aged()
 		clone := errors.New("this cluster may be a clone")
-		controller = garbagecollection.NewController(garbagecollection.Config{Recognized: func(context.Context) error { return clone }},
+		controller = garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings, Recognized: func(context.Context) error { return clone }},
 			env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
 		passes()
 		Expect(left()).To(Equal([]string{id}))
@@ -191,7 +192,8 @@ var _ = Describe("Garbage collection", func() {
 			pass()
 			Expect(disks()).To(HaveLen(1), "a launch may have made it a moment ago")
 			aged()
-			controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+			controller = garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings, DryRun: true}, env.Client, env.APIReader,
+				env.Instances, env.Recorder, env.Clock)
 			pass()
 			Expect(disks()).To(HaveLen(1))
 			controller = collector(env.APIReader)

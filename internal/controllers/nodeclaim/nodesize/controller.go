@@ -49,7 +49,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	// A node of an earlier image or spec says nothing about those that are launched now.
-	if nodeClass.Status.Image() == nil || nodeClass.Status.Image().ID != claim.Status.ImageID ||
+	if nodeClass.Status.ImageID() != claim.Status.ImageID ||
 		nodeClass.Annotations[v1alpha1.AnnotationNodeClassHash] != claim.Annotations[v1alpha1.AnnotationNodeClassHash] {
 		return reconcile.Result{}, nil
 	}

@@ -83,7 +83,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, outcom
 	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
-		{(&running{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
+		{(&running{kubeClient: kubeClient, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
 		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
 	}}
 }
@@ -201,7 +201,7 @@ type watched struct {
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is applied at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	relevant := func(claim *karpv1.NodeClaim) watched {
-		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched), claim.Annotations[v1alpha1.AnnotationOwnedVolumes], claim.Status.NodeName}
+		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched), claim.Annotations[v1alpha1.AnnotationDelivered], claim.Status.NodeName}
 	}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).

@@ -32,7 +32,7 @@ type disks struct {
 
 // disksRecorded reports whether there is nothing left to do for this step.
 func disksRecorded(claim *karpv1.NodeClaim) bool {
-	_, recorded := claim.Annotations[v1alpha1.AnnotationOwnedVolumes]
+	_, recorded := claim.Annotations[v1alpha1.AnnotationDelivered]
 	return recorded
 }
 
@@ -51,21 +51,17 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}
-	annotations := map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")}
+	ports := &instance.Ports{}
 	if !s.registered {
-		// The addresses that the server was launched with: later a user may attach another.
-		ports := d.ports(ctx)
-		annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(instance.AddressesOf(ports, s.server.ID), ",")
-		annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(s.NodeClaim, s.server, ports)
+		// The interfaces that the server was launched with: later a user may attach another.
+		ports = d.ports(ctx)
 	}
-	annotations = lo.OmitByValues(annotations, []string{""})
+	record := cloudprovider.Delivered(s.server, owned, ports)
 	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
 	at := "/status/conditions/" + strconv.Itoa(condition)
-	adds := lo.MapEntries(annotations, func(key, value string) (string, any) {
-		return controllers.Pointer("metadata", "annotations", key), value
-	})
+	adds := map[string]any{controllers.Pointer("metadata", "annotations", v1alpha1.AnnotationDelivered): record}
 	if s.Annotations == nil {
-		adds = map[string]any{"/metadata/annotations": annotations}
+		adds = map[string]any{"/metadata/annotations": map[string]string{v1alpha1.AnnotationDelivered: record}}
 	}
 	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
 	result, err := controllers.AfterGuarded(d.kubeClient.Patch(ctx, s.NodeClaim, controllers.Guard(map[string]any{
@@ -77,24 +73,23 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
 // is ever deleted, and what the cloud has named after the server is found without a record; without them, networks are compared
 // as they are.
-func (d *disks) ports(ctx context.Context) []instance.Port {
+func (d *disks) ports(ctx context.Context) *instance.Ports {
 	ports, err := d.instances.Ports(ctx, 0)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
+		return &instance.Ports{}
 	}
 	return ports
 }
 
-// ownedVolumes returns the ids of the disks that are the server's own. Pods may run once the node has registered, and
+// ownedVolumes returns the disks that are the server's own. Pods may run once the node has registered, and
 // have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
 // never ours. Nothing is returned until the root disk is listed, since the record is written once.
-func ownedVolumes(server *instance.Instance, registered bool) []string {
+func ownedVolumes(server *instance.Instance, registered bool) []instance.Volume {
 	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
 		return nil
 	}
-	owned := lo.FilterMap(server.Volumes, func(v instance.Volume, _ int) (string, bool) {
-		return v.ID, v.Root || (!registered && !strings.HasPrefix(v.Name, instance.CSIVolumePrefix))
+	return lo.Filter(server.Volumes, func(v instance.Volume, _ int) bool {
+		return v.Root || (!registered && !strings.HasPrefix(v.Name, instance.CSIVolumePrefix))
 	})
-	slices.Sort(owned)
-	return owned
 }

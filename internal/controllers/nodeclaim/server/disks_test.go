@@ -4,6 +4,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -64,28 +64,31 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		ports, err := env.Instances.Ports(ctx, 0)
 		Expect(err).ToNot(HaveOccurred())
-		expected := instance.AddressesOf(ports, id())
+		expected := ports.Of(id())
 		Expect(expected).To(HaveLen(2))
-		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 
 		env.Sandbox.AddWanIP(id(), "of the customer")
 		claim = live
 		look()
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root, data))
 	})
-	It("should record of what was delivered only what was not requested", func() {
-		look()
-		Expect(claim.Annotations).ToNot(HaveKey(v1alpha1.AnnotationDelivered))
+	It("should record what was delivered, which need not be what was requested", func() {
 		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
-		delete(claim.Annotations, v1alpha1.AnnotationOwnedVolumes)
 		look()
-		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, `{"billingPlan":"another"}`))
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		interfaces := cloudprovider.OwnedInterfaces(live)
+		Expect(interfaces).To(HaveLen(2))
+		Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
+			`{"billingPlan":"another","networks":[%q],"interfaces":[%q,%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID,
+			interfaces[0], interfaces[1], root))))
 	})
 	It("should never record a disk that the CSI driver made", func() {
 		attached("pvc-7d5c1f0e")
@@ -124,7 +127,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(recorded()).To(BeEmpty())
 	})
 	It("should never change a record", func() {
-		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = "other"
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"disks":{"other":{}}}`
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf("other"))

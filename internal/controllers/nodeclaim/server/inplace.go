@@ -117,23 +117,18 @@ func (p *inPlace) failed(s *subject, err error) error {
 // errNoDefault means that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
 var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
 
-// settings returns what the server is to have. Which firewalls we have attached is on the record when they were changed since the launch,
-// and else in the launch intent. Where none is selected, or none was at the launch, that is the cloud's default one.
+// settings returns what the server is to have. Which firewalls we have attached is in the launch intent. Where none is selected, or none was
+// at the launch, that is the cloud's default one.
 func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.BizflyNodeClass) (instance.Settings, error) {
 	wanted := instance.Settings{
 		NetworkPlan:   bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
 		Firewalls:     lo.Uniq(lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })),
-		RecordedPorts: cloudprovider.OwnedAddresses(s.NodeClaim),
+		RecordedPorts: cloudprovider.OwnedInterfaces(s.NodeClaim),
 	}
-	recorded, known := s.Annotations[v1alpha1.AnnotationAttachedFirewalls]
-	wanted.Attached = lo.Compact(strings.Split(recorded, ","))
-	if !known {
-		if intent, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && intent != nil {
-			wanted.Attached, known = intent.Firewalls, intent.Firewalls != nil
-		}
-	}
+	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
+	wanted.Attached = lo.FromPtr(intent).Firewalls
 	selected, attached := len(wanted.Firewalls) > 0, len(wanted.Attached) > 0
-	if selected == attached || !known {
+	if selected == attached || wanted.Attached == nil {
 		return wanted, nil
 	}
 	fallback, err := p.instances.DefaultFirewall(ctx)
@@ -151,10 +146,15 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 	return wanted, nil
 }
 
-// record writes which firewalls we have attached, when that is not what was requested at the launch any more.
+// record writes into the launch intent, where there is one, which firewalls we have attached.
 func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (conflict time.Duration, err error) {
+	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
+	if intent == nil {
+		return 0, nil
+	}
 	stored := s.DeepCopy()
-	s.Annotations = lo.Assign(s.Annotations, map[string]string{v1alpha1.AnnotationAttachedFirewalls: strings.Join(firewalls, ",")})
+	intent.Firewalls = firewalls
+	s.Annotations = lo.Assign(s.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: cloudprovider.EncodeIntent(*intent)})
 	result, err := controllers.AfterLocked(p.kubeClient.Patch(ctx, s.NodeClaim, controllers.Locked(stored)))
 	return result.RequeueAfter, err
 }

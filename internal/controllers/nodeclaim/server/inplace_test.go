@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -74,6 +75,13 @@ var _ = Describe("Changes in place", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), got)).To(Succeed())
 		return got
 	}
+	// attached are the firewalls that are recorded as ours.
+	attached := func(claim *karpv1.NodeClaim) []string {
+		GinkgoHelper()
+		intent, err := cloudprovider.ReadIntent(live(claim))
+		Expect(err).ToNot(HaveOccurred())
+		return intent.Firewalls
+	}
 	look := func(claim *karpv1.NodeClaim) (reconcile.Result, error) {
 		GinkgoHelper()
 		env.Instances.Flush()
@@ -119,7 +127,7 @@ var _ = Describe("Changes in place", func() {
 		wants("", "kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
-		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationAttachedFirewalls, firewall("kubernetes-nodes")))
+		Expect(attached(claim)).To(ConsistOf(firewall("kubernetes-nodes")))
 		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(Equal(1))
 		wants("", "kubernetes-nodes", "web")
 		done(claim)
@@ -133,7 +141,7 @@ var _ = Describe("Changes in place", func() {
 			Message: "Security group could not be found"})
 		_, err := look(claim)
 		Expect(err).To(MatchError(ContainSubstring("changing the firewalls of server")))
-		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationAttachedFirewalls, firewall("web")+","+firewall("kubernetes-nodes")))
+		Expect(attached(claim)).To(ConsistOf(firewall("web"), firewall("kubernetes-nodes")))
 		env.Sandbox.ClearFaults()
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))

@@ -34,8 +34,8 @@ type launches struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known here that
-	// they have just registered. One whose end is never seen is forgotten.
+	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known that they have just
+	// registered. An entry whose NodeClaim ends unseen expires.
 	followed *cache.Cache
 }
 
@@ -90,9 +90,6 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 // offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
 	intent := instance.Intent{Name: s.Name, Flavor: s.Labels[corev1.LabelInstanceTypeStable], Zone: s.Labels[corev1.LabelTopologyZone]}
-	if s.server != nil {
-		intent = instance.Intent{Name: s.server.Name, Flavor: s.server.Flavor, Zone: s.server.Zone, BillingPlan: s.server.BillingPlan}
-	}
 	if written, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && written != nil {
 		intent = *written
 	}

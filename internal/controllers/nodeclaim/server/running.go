@@ -26,7 +26,6 @@ import (
 // deletes nothing.
 type running struct {
 	kubeClient client.Client
-	instances  instance.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 }

@@ -104,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
 	for _, part := range c.subReconcilers() {
-		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation, c.clock.Now())
+		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation)
 		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
@@ -134,7 +134,7 @@ func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
 		switch {
 		case condition.Type == opstatus.ConditionReady: // only repeats the others
-		case condition.IsFalse() && changed, condition.IsUnknown() && isStale(was):
+		case condition.IsFalse() && changed:
 			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
 		case isStale(condition) && !isStale(was) && condition.Reason == reasonCloudUnavailable:
 			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))

@@ -10,20 +10,10 @@ import (
 	"math"
 	"time"
 
-	opstatus "github.com/awslabs/operatorpkg/status"
-	corev1 "k8s.io/api/core/v1"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-// requirements are those of every image: BizFly Cloud has amd64 servers only.
-var requirements = []corev1.NodeSelectorRequirement{
-	{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.ArchitectureAmd64}},
-	{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{string(corev1.Linux)}},
-}
 
 // resolveImage finds the image.
 func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
@@ -39,7 +29,7 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 			"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom", found.Name, found.ID))
 	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
-		ID: found.ID, Name: found.Name, Type: found.Type, Requirements: requirements,
+		ID: found.ID, Name: found.Name, Type: found.Type,
 		MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
@@ -63,11 +53,10 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		notes = append(notes, kubeletOfImage)
 	}
-	found := fine(notes...)
 	if resolution.InsecureHost != "" {
-		found = fine(append(notes, insecureJoin(resolution.InsecureHost))...)
-		c.warnOnce(nodeClass, found.message)
+		notes = append(notes, insecureJoin(resolution.InsecureHost))
 	}
+	found := fine(notes...)
 	if nodeClass.Spec.UserDataFrom != nil {
 		found.retryAfter = requeueSecret
 	}
@@ -82,12 +71,4 @@ const kubeletOfImage = "spec.kubelet changes nothing on nodes in BKE mode: BKE's
 func insecureJoin(host string) string {
 	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
 		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", host)
-}
-
-// warnOnce publishes the risk when it is not yet in the condition.
-func (c *Controller) warnOnce(nodeClass *v1alpha1.BizflyNodeClass, message string) {
-	known := nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeBootstrapReady)
-	if known == nil || known.Message != shorten(message) {
-		c.recorder.Publish(events.InsecureJoinEndpoint(nodeClass, message))
-	}
 }

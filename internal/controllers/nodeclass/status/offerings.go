@@ -152,9 +152,6 @@ func usableZones(all []catalog.Zone, wanted []string, networks []network.Network
 	return usable, excluded
 }
 
-// maxVolumeTypes is how many entries the status may have.
-const maxVolumeTypes = 64
-
 // resolveDisks checks whether there is a zone and a category in which all disks of a server are available, and whether the
 // root disk is large enough for the image.
 func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
@@ -171,29 +168,19 @@ func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyN
 			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
 			(image.MinDiskGiB+v1alpha1.DiskStepGiB-1)/v1alpha1.DiskStepGiB*v1alpha1.DiskStepGiB))
 	}
-	var found []v1alpha1.VolumeTypeStatus
-	var without []string
-	for _, in := range nodeClass.Status.Zones {
-		here := volumeTypes(snapshot, disks, in)
-		if len(here) == 0 {
-			without = append(without, in)
-		}
-		found = append(found, here...)
-	}
-	if len(found) == 0 {
+	without := lo.Reject(nodeClass.Status.Zones, func(in string, _ int) bool { return together(snapshot, disks, in) })
+	if len(without) == len(nodeClass.Status.Zones) {
 		return unavailableDisks(snapshot, disks, nodeClass.Status.Zones)
 	}
-	nodeClass.Status.VolumeTypes = found[:min(len(found), maxVolumeTypes)]
 	return fine(lo.Map(without, func(in string, _ int) string {
 		return fmt.Sprintf("zone %s does not have %s, so that no server is launched there", in, describe(disks))
 	})...)
 }
 
-// volumeTypes are those that root disks get in the zone, for the categories in which all disks are available.
-func volumeTypes(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) []v1alpha1.VolumeTypeStatus {
-	return lo.FilterMap(snapshot.Categories(), func(category string, _ int) (v1alpha1.VolumeTypeStatus, bool) {
-		name, _ := disks[0].In(snapshot, in, category)
-		return v1alpha1.VolumeTypeStatus{Zone: in, Category: category, Name: name}, lo.EveryBy(disks, func(disk catalog.Disk) bool {
+// together reports whether the servers of any category can have all disks in the zone.
+func together(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) bool {
+	return lo.SomeBy(snapshot.Categories(), func(category string) bool {
+		return lo.EveryBy(disks, func(disk catalog.Disk) bool {
 			_, ok := disk.In(snapshot, in, category)
 			return ok
 		})
@@ -204,7 +191,7 @@ func volumeTypes(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) []
 func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []string) result {
 	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return snapshot.VolumeTypesIn(in) }))
 	for _, disk := range disks {
-		if !slices.ContainsFunc(zones, func(in string) bool { return len(volumeTypes(snapshot, []catalog.Disk{disk}, in)) > 0 }) {
+		if !slices.ContainsFunc(zones, func(in string) bool { return together(snapshot, []catalog.Disk{disk}, in) }) {
 			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not available in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
 				disk, zones, available, disk.Field))
 		}

@@ -5,7 +5,6 @@ package status
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -48,11 +47,11 @@ const (
 	reasonNoEgress = "NoEgress"
 )
 
-// Reasons of a condition that is unknown, or for an hour still true: what was found last stays in use.
+// Reasons of a condition that is unknown or, with one of the first two, still true: what was found last stays in use.
 const (
 	// reasonCatalogNotReady says that the controller has just started and has not read the catalog yet.
 	reasonCatalogNotReady = "CatalogNotReady"
-	// reasonCloudUnavailable says that the cloud did not answer: what was resolved for this spec stays in use for an hour, then the condition is Unknown.
+	// reasonCloudUnavailable says that the cloud did not answer: what was resolved for this spec stays in use.
 	reasonCloudUnavailable = "CloudUnavailable"
 	// reasonAwaitingNetworks says that NetworksReady must become true first.
 	reasonAwaitingNetworks = "AwaitingNetworks"
@@ -69,13 +68,6 @@ const (
 	retryUnavailable = 20 * time.Second
 	// retryCatalog is short: the catalog is read within seconds of the start, and until then nothing can be launched.
 	retryCatalog = 2 * time.Second
-
-	// maxStale is for how long a condition stays true on what was resolved before, while that cannot be checked: long
-	// enough for an outage of one list, since launches need none of them, and too short to launch for days into a network
-	// that does not exist any more.
-	maxStale = time.Hour
-	// stalePrefix is followed by the time since when; it is read back, so that a restart does not restart the hour.
-	stalePrefix = "stale since "
 
 	// maxMessageBytes bounds what a cloud can put into a condition.
 	maxMessageBytes = 1024
@@ -127,32 +119,18 @@ func missingOr(err error, reason string) result {
 	return unavailable(err)
 }
 
-// orStale keeps a condition true that was true for this spec while the cloud cannot be asked, for as long as maxStale.
-func (f result) orStale(was *opstatus.Condition, generation int64, now time.Time) result {
-	if f.status != metav1.ConditionUnknown || !isOutage(f.reason) || !was.IsTrue() || was.ObservedGeneration != generation {
-		return f
-	}
-	since := now.UTC().Truncate(time.Second)
-	if text, ok := strings.CutPrefix(was.Message, stalePrefix); ok && isOutage(was.Reason) {
-		text, _, _ = strings.Cut(text, ",")
-		if earlier, err := time.Parse(time.RFC3339, text); err == nil {
-			since = earlier
-		}
-	}
-	if now.Sub(since) < maxStale {
+// orStale keeps a condition true that was true for this spec while the cloud cannot be asked: a launch with what does not exist any
+// more fails by itself.
+func (f result) orStale(was *opstatus.Condition, generation int64) result {
+	if (f.reason == reasonCloudUnavailable || f.reason == reasonCatalogNotReady) && was.IsTrue() && was.ObservedGeneration == generation {
 		f.status = metav1.ConditionTrue
 	}
-	f.message = fmt.Sprintf("%s%s, and in use until %s: %s", stalePrefix, since.Format(time.RFC3339), since.Add(maxStale).Format(time.RFC3339), f.message)
 	return f
-}
-
-func isOutage(reason string) bool {
-	return reason == reasonCloudUnavailable || reason == reasonCatalogNotReady
 }
 
 // isStale reports whether a condition is true on what was resolved before.
 func isStale(condition opstatus.Condition) bool {
-	return condition.IsTrue() && isOutage(condition.Reason)
+	return condition.IsTrue() && (condition.Reason == reasonCloudUnavailable || condition.Reason == reasonCatalogNotReady)
 }
 
 // isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still holds what an
