@@ -226,9 +226,6 @@ var eventDocs = []eventDoc{
 	{events.ReasonTuningIgnored, true, kindProviderConfig,
 		"A key of the tuning ConfigMap is invalid, and why. It keeps its last valid value.",
 		"Correct the [key](options.md#tuning-keys)."},
-	{events.ReasonForeignProvider, true, kindProviderConfig,
-		"An older Karpenter provider is installed. The two do not touch each other's servers, but both launch servers for the same pods.",
-		"[Migrate](../how-to/migrate-older-provider.md), or run it in another cluster."},
 }
 
 // coreEventDocs are the events of Karpenter itself about the rest of a node's life.

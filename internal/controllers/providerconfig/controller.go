@@ -75,8 +75,6 @@ type Controller struct {
 	forms      Forms
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
-	// foreign are the traces of an older provider that are still to be reported.
-	foreign []string
 }
 
 // Limits knows the limits of the cluster; *cloudprovider.CloudProvider is one.
@@ -94,11 +92,10 @@ type Forms interface {
 }
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. It reports the traces of a foreign provider once.
+// create says so.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{},
-	foreign ...string) *Controller {
-	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}) *Controller {
+	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
 		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
 }
 
@@ -114,11 +111,6 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		tuned = c.tuning.Sync(ctx, result.Object)
 		// On every replica: the next leader launches before it could learn them anew.
 		c.forms.Restore(result.Object.Status.RequestForms)
-		// Also by a replica that does not lead: a foreign provider may hold the lease that it waits for.
-		for _, found := range c.foreign {
-			c.recorder.Publish(bizflyevents.ForeignProvider(result.Object, found))
-		}
-		c.foreign = nil
 	}
 	select {
 	case <-c.elected:
