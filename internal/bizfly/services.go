@@ -12,8 +12,6 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -36,17 +34,12 @@ type serviceCatalog struct {
 	rejected map[string]string
 }
 
-func (c *connection) readServices(ctx context.Context) (none fetched[*serviceCatalog], err error) {
+func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) {
 	var document gobizfly.ServiceList
 	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
-		return none, prefixed("service catalog", typed(err))
+		return nil, prefixed("service catalog", typed(err))
 	}
-	result, err := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
-	if err != nil {
-		return none, err
-	}
-	now := c.config.Clock.Now()
-	return fetched[*serviceCatalog]{value: result, refreshAt: now.Add(ttl.ServiceCatalog), expiresAt: now.Add(ttl.MaxServiceCatalog)}, nil
+	return newServiceCatalog(c.endpoint, c.config.Region, document.Services)
 }
 
 func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {
