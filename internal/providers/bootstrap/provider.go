@@ -106,8 +106,6 @@ type Resolution struct {
 	UserDataHash string
 	// Notes are for the user although nothing is wrong.
 	Notes []string
-	// InsecureHost is where servers join without TLS; empty when they do not.
-	InsecureHost string
 }
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -170,8 +168,10 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		if err != nil {
 			return nil, err
 		}
-		resolution.InsecureHost = values.InsecureHost()
-		resolution.Notes = lo.Compact([]string{values.Learned})
+		if err := p.clusterKnown(); err != nil {
+			return nil, err
+		}
+		resolution.Notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
 		own = []source{{text: shebang + bkeScript}}
 	}
 	_, hash, err := p.userData(ctx, plausible(nodeClass), own, true)
