@@ -28,10 +28,8 @@ type serviceCatalog struct {
 	endpoint *url.URL
 	region   string
 	services map[string]*url.URL
-	// elsewhere are the regions that have a service which ours lacks, for messages.
-	elsewhere map[string][]string
-	// rejected says why an entry was not taken, by service.
-	rejected map[string]string
+	// absent says why an entry was not taken, by service, for messages.
+	absent map[string][]string
 }
 
 func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) {
@@ -47,16 +45,14 @@ func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Ser
 	if len(entries) == 0 {
 		return nil, &APIError{Class: ClassOutage, Message: "service catalog: it is empty"}
 	}
-	c := &serviceCatalog{
-		endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{},
-	}
+	c := &serviceCatalog{endpoint: endpoint, region: region, services: map[string]*url.URL{}, absent: map[string][]string{}}
 	// An entry without a region serves all of them, after those of our own.
 	for _, global := range []bool{false, true} {
 		for _, entry := range entries {
 			switch long, err := ParseRegion(entry.Region); {
 			case global != (entry.Region == ""):
 			case !global && (err != nil || long != region):
-				c.elsewhere[entry.CanonicalName] = append(c.elsewhere[entry.CanonicalName], entry.Region)
+				c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "only in "+entry.Region)
 			default:
 				c.add(entry)
 			}
@@ -71,7 +67,7 @@ func (c *serviceCatalog) add(entry *gobizfly.Service) {
 	}
 	target, reason := c.accept(entry.ServiceURL)
 	if reason != "" {
-		c.rejected[entry.CanonicalName] = reason
+		c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "its URL is not accepted: "+reason)
 		return
 	}
 	c.services[entry.CanonicalName] = target
@@ -109,13 +105,6 @@ func (c *serviceCatalog) require(service string) (*url.URL, error) {
 	if target, ok := c.services[service]; ok {
 		return target, nil
 	}
-	if reason, ok := c.rejected[service]; ok {
-		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s",
-			c.endpoint.Host, service, c.region, reason)
-	}
-	only := ""
-	if others := lo.Uniq(c.elsewhere[service]); len(others) > 0 {
-		only = ", only in " + strings.Join(others, ", ")
-	}
-	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s%s", c.endpoint.Host, service, c.region, only)
+	of := fmt.Sprintf("the service catalog of %s has no %s in region %s", c.endpoint.Host, service, c.region)
+	return nil, notSent(ClassOutage, "%s", strings.Join(append([]string{of}, lo.Uniq(c.absent[service])...), ", "))
 }
