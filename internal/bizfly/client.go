@@ -206,7 +206,6 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return withHistory(apiError, maybeDone)
 		}
-		b.connection.wire.metrics.retries.WithLabelValues(op.route, op.method).Inc()
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
 			return withHistory(apiError, maybeDone)
 		}
@@ -266,5 +265,5 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	return b.connection.judgeForbidden(ctx, session, typed(err))
+	return b.connection.classifyForbidden(ctx, session, typed(err))
 }

@@ -238,9 +238,7 @@ func validHeader(value string) bool {
 // metrics are what can be seen of the traffic to the cloud. No label holds an id, so their number is bounded.
 type metrics struct {
 	duration      *prometheus.HistogramVec
-	retries       *prometheus.CounterVec
 	admissionWait *prometheus.HistogramVec
-	inFlight      *prometheus.GaugeVec
 	rateLimit     *prometheus.GaugeVec
 	logins        *prometheus.CounterVec
 	outage        prometheus.Gauge
@@ -255,18 +253,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 				"(success or the error's class).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
 		}, []string{"route", "method", "status", "outcome"}),
-		retries: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "karpenter_bizfly_api_retries_total",
-			Help: "Requests to the BizFly Cloud API that were repeated, by route template and method.",
-		}, []string{"route", "method"}),
 		admissionWait: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "karpenter_bizfly_api_admission_wait_seconds",
 			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
-		}, []string{"class"}),
-		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "karpenter_bizfly_api_in_flight",
-			Help: "Calls that are admitted and not yet answered, by class (delete, read, create, leave).",
 		}, []string{"class"}),
 		logins: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_logins_total",

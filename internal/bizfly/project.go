@@ -35,9 +35,9 @@ func (u user) unpaid() string {
 	}), ", ")
 }
 
-// judgeForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
+// classifyForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
 // accounts that are blocked. Without an answer, or with a paid account, it stays a right that is missing.
-func (c *connection) judgeForbidden(ctx context.Context, sent session, failed *APIError) *APIError {
+func (c *connection) classifyForbidden(ctx context.Context, sent session, failed *APIError) *APIError {
 	if failed.Status != http.StatusForbidden || failed.class() != ClassPermission {
 		return failed
 	}
