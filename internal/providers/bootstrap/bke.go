@@ -117,7 +117,8 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 }
 
 // kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts
-// it. Without it the node registers untainted and pods may land before core has put its labels and taints on the node.
+// it. BKE documents no such file, so none is the default. Without it the node registers untainted and pods may land before core has put its
+// labels and taints on the node.
 func (p *DefaultProvider) kubeletArgumentsScript(input Input) (string, error) {
 	if p.config.BKEKubeletArgsFile == "" {
 		return "", nil

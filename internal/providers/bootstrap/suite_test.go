@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -69,9 +70,11 @@ var _ = BeforeEach(func() {
 		JoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", LogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
 	}
 	config = bootstrap.Config{
-		ClusterName: "prod",
-		Reader:      kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
-		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
+		Options: &options.Options{
+			ClusterName: "prod", Namespace: namespace, UserDataSecretNames: []string{"templates"},
+			ClusterEndpoint: "10.20.0.10:6443", ClusterDNS: []string{"10.96.0.10"},
+		},
+		Reader: kube, JoinTokens: tokens, CABundle: []byte(authority),
 	}
 })
 
