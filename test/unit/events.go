@@ -63,7 +63,7 @@ func Events(text string) map[string]karpevents.Event {
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
-		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
+		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapUnusable", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
 	}
 }

@@ -51,12 +51,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonConfigMapForbidden says that the ConfigMap named is not the one that the Role grants.
-	ReasonConfigMapForbidden = "ConfigMapForbidden"
-	// ReasonConfigMapNotFound says that the ConfigMap named does not exist.
-	ReasonConfigMapNotFound = "ConfigMapNotFound"
-	// ReasonConfigMapUnreadable says that the ConfigMap could not be read.
-	ReasonConfigMapUnreadable = "ConfigMapUnreadable"
+	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or could not be read.
+	ReasonConfigMapUnusable = "ConfigMapUnusable"
 	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
 	ReasonKeysIgnored = "KeysIgnored"
 )
@@ -242,21 +238,13 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	}
 	switch {
 	case result.Err != nil:
-		reason := reasonOf(result.Err)
-		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, reason, result.Err.Error())
-		c.recorder.Publish(bizflyevents.TuningUnusable(object, reason, result.Err))
+		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
+		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
 	default:
 		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
 	}
-}
-
-func reasonOf(err error) string {
-	if _, forbidden := errors.AsType[*config.ForbiddenError](err); forbidden {
-		return ReasonConfigMapForbidden
-	}
-	return lo.Ternary(errors.Is(err, tuning.ErrNotFound), ReasonConfigMapNotFound, ReasonConfigMapUnreadable)
 }
 
 func summary(problems []string) string {
