@@ -62,6 +62,16 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
+	It("should come back after the interval that is tuned", func(ctx context.Context) {
+		settings := options.NewStore(nil)
+		controller = catalogcontroller.NewController(provider, settings)
+		tuned := options.Defaults()
+		tuned.CatalogInterval = time.Minute
+		settings.Set(tuned)
+		result, err := controller.Reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
+	})
 	It("should have defaults", func(ctx context.Context) {
 		result, err := catalogcontroller.NewController(provider, options.NewStore(nil)).Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
