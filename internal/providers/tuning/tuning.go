@@ -105,8 +105,8 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it (empty for the "+
-			"defaults) or remove the reference", name, namespace)
+		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
+			"(empty for the defaults) or remove the reference", name, namespace)
 	case apierrors.IsForbidden(err):
 		return nil, nil, forbidden
 	case err != nil:
