@@ -216,7 +216,7 @@ var eventDocs = []eventDoc{
 		"Scale a clone to 0 replicas. If the original cluster does not run any more, [confirm it](../concepts/ownership.md#clones-of-a-cluster)."},
 	{"ConfigMapUnusable", true, kindProviderConfig,
 		"The tuning ConfigMap does not exist, is not the one that the Role grants, or cannot be read; the active values stay.",
-		"Create it, correct `spec.tuningConfigMapRef`, or check the API server, as the message says."},
+		"Create it, correct `spec.tuningConfigMapRef`, or check the API server, as the message explains."},
 	{events.ReasonTuningIgnored, true, kindProviderConfig,
 		"A key of the tuning ConfigMap is invalid, and why. It keeps its last valid value.",
 		"Correct the [key](options.md#tuning-keys)."},
