@@ -23,9 +23,7 @@ var _ = Describe("The page of metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 		for _, line := range []string{
 			"| `karpenter_bizfly_api_request_duration_seconds` | histogram | `route`, `method`, `status`, `outcome` |",
-			"| `karpenter_bizfly_api_retries_total` | counter | `route`, `method` |",
 			"| `karpenter_bizfly_api_admission_wait_seconds` | histogram | `class` |",
-			"| `karpenter_bizfly_api_in_flight` | gauge | `class` |",
 			"| `karpenter_bizfly_api_logins_total` | counter | `outcome` |",
 			"| `karpenter_bizfly_api_outage` | gauge |  |",
 			"| `karpenter_bizfly_build_info` | gauge | `version`, `commit`, `goversion` |",

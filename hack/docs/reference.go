@@ -77,7 +77,7 @@ var providerConfigConditions = []condition{
 	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonEndpointUnreachable", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
-		"ReasonConfigMapForbidden", "ReasonConfigMapNotFound", "ReasonConfigMapUnreadable", "ReasonKeysIgnored"}}},
+		"ReasonConfigMapUnusable", "ReasonKeysIgnored"}}},
 }
 
 var providerConfigAdvice = []condition{

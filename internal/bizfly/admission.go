@@ -164,12 +164,7 @@ func (a *admission) acquire(ctx context.Context, op *operation) (release func(),
 		}
 		gate.slots.Release(1)
 	}
-	inFlight := a.metrics.inFlight.WithLabelValues(string(class))
-	inFlight.Inc()
-	return func() {
-		gate.slots.Release(1)
-		inFlight.Dec()
-	}, nil
+	return func() { gate.slots.Release(1) }, nil
 }
 
 // awaitRate waits until all calls of the class that came before have been admitted, and then for the rate.

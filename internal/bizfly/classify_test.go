@@ -178,7 +178,8 @@ var _ = Describe("APIError", func() {
 			Expect(is(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring(text)))
 		},
-		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."}, ofClass(bizfly.ClassCapacity), "create_server"),
+		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."},
+			ofClass(bizfly.ClassCapacity), "create_server"),
 		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, ofClass(bizfly.ClassQuota), "Vượt quá hạn mức"),
 		Entry("image", bizfly.Task{ID: "t", Ready: true, Message: "Image x could not be found."}, bizfly.IsInvalid, "Image x"),
 		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !ofClass(bizfly.ClassCapacity)(err) && !bizfly.IsInvalid(err) },

@@ -104,12 +104,12 @@ func (c *Client) Scope(ctx context.Context) (Scope, error) {
 // Account implements API.
 func (c *Client) Account(ctx context.Context) (Account, error) {
 	connection := c.backend.Load().connection
-	session, services, err := connection.prepare(ctx)
+	session, err := connection.sessions.get(ctx, 0)
 	if err != nil {
-		return Account{}, named("Account", err)
+		return Account{}, named("Account", loginFailed(err))
 	}
-	account, said := Account{Services: slices.Sorted(maps.Keys(services.services))}, user{}
-	err = connection.readWith(ctx, session.value.token, opGetUser, &said)
+	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
+	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
 	account.Unpaid = said.unpaid()
 	return account, named("Account", err)
 }
@@ -163,7 +163,7 @@ func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) e
 func sameScope(ctx context.Context, old, current *backend) bool {
 	before, _ := old.connection.sessions.state(old.config.Clock.Now())
 	now, err := current.connection.scope(ctx)
-	return err == nil && before.value.projectID != "" && old.connection.scopeOf(before.value) == now
+	return err == nil && before.projectID != "" && old.connection.scopeOf(before) == now
 }
 
 func named(operation string, err error) error {
@@ -206,7 +206,6 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return withHistory(apiError, maybeDone)
 		}
-		b.connection.wire.metrics.retries.WithLabelValues(op.route, op.method).Inc()
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
 			return withHistory(apiError, maybeDone)
 		}
@@ -238,14 +237,14 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 
 // attempt sends the request at most once, and once more after a 401.
 func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
-	session, services, err := b.connection.prepare(ctx)
+	session, err := b.connection.sessions.get(ctx, 0)
 	if err != nil {
-		return typed(err)
+		return loginFailed(err)
 	}
-	if err := b.checkScope(op, session.value); err != nil {
+	if err := b.checkScope(op, session); err != nil {
 		return err
 	}
-	base, err := services.require(op.service)
+	base, err := session.services.require(op.service)
 	if err != nil {
 		return loginFailed(err)
 	}
@@ -266,5 +265,5 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	return b.connection.judgeForbidden(ctx, session.value.token, typed(err))
+	return b.connection.classifyForbidden(ctx, session, typed(err))
 }

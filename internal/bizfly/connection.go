@@ -34,11 +34,11 @@ type connection struct {
 	endpoint  *url.URL
 	transport *http.Transport
 	wire      *wire
-	sessions  *refreshable[session]
-	services  *refreshable[*serviceCatalog]
-	// project is that of the first login, which only logins look at, one at a time. The default project of a user can change
-	// behind our back, and the token of another project answers 404 to everything that we own.
-	project string
+	sessions  *sessions
+	// project is that of the first login, and services those of the last: only logins look at them, one at a time. The default project of a
+	// user can change behind our back, and the token of another project answers 404 to everything that we own.
+	project  string
+	services *serviceCatalog
 	// rejected is when a token was rejected that a 401 had just brought.
 	rejected atomic.Pointer[time.Time]
 }
@@ -61,35 +61,21 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics, health: health,
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
 	}}
-	c.sessions = &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.login}
-	c.services = &refreshable[*serviceCatalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readServices}
+	c.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, login: c.login}
 	return c, nil
 }
 
 // scope logs in, when that has not happened yet, and says what the login proved.
 func (c *connection) scope(ctx context.Context) (Scope, error) {
-	session, services, err := c.prepare(ctx)
-	if err != nil {
-		return Scope{}, err
-	}
-	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := services.require(serviceServers); err != nil {
-		return Scope{}, err
-	}
-	return c.scopeOf(session.value), nil
-}
-
-// prepare returns the token and the services that a call needs. Its errors are NotSent.
-func (c *connection) prepare(ctx context.Context) (fetched[session], *serviceCatalog, error) {
 	session, err := c.sessions.get(ctx, 0)
 	if err != nil {
-		return session, nil, loginFailed(err)
+		return Scope{}, loginFailed(err)
 	}
-	services, err := c.services.get(ctx, 0)
-	if err != nil {
-		return session, nil, loginFailed(err)
+	// A region in which the account has no servers is a wrong configuration, and better said at the start.
+	if _, err := session.services.require(serviceServers); err != nil {
+		return Scope{}, err
 	}
-	return session, services.value, nil
+	return c.scopeOf(session), nil
 }
 
 // scopeOf returns the scope of a token of this connection.
@@ -125,15 +111,9 @@ var (
 	opReadServices = &operation{route: "/auth/service", kind: kindList}
 )
 
-// session is what a login proved.
-type session struct {
-	token     string
-	projectID string
-	issuedAt  time.Time
-}
-
-// login logs in. gobizfly never does: it has no deadline there, and recurses when the login itself is rejected.
-func (c *connection) login(ctx context.Context) (fetched[session], error) {
+// login logs in, and reads where the services are. gobizfly never does: it has no deadline there, and recurses when the login itself is
+// rejected.
+func (c *connection) login(ctx context.Context) (session, error) {
 	value, err := c.requestToken(ctx)
 	outcome := "success"
 	switch {
@@ -146,7 +126,7 @@ func (c *connection) login(ctx context.Context) (fetched[session], error) {
 	return value, err
 }
 
-func (c *connection) requestToken(ctx context.Context) (none fetched[session], err error) {
+func (c *connection) requestToken(ctx context.Context) (none session, err error) {
 	request := &gobizfly.TokenCreateRequest{AuthMethod: c.config.AuthMethod, ProjectID: c.config.ProjectID}
 	if c.config.AuthMethod == AuthMethodPassword {
 		request.Username, request.Password = c.config.Email, c.config.Password
@@ -184,7 +164,7 @@ func loginError(err error) error {
 	return prefixed("login", apiError)
 }
 
-func (c *connection) readToken(ctx context.Context, answer *answer) (none fetched[session], err error) {
+func (c *connection) readToken(ctx context.Context, answer *answer) (none session, err error) {
 	var reply struct {
 		Token     string `json:"token"`
 		ProjectID string `json:"project_id"`
@@ -196,6 +176,12 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none fetche
 		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
 	c.wire.redactor.LearnToken(reply.Token)
+	// Those that are known outlive an answer without any.
+	if services, err := c.readServices(ctx); err == nil {
+		c.services = services
+	} else if c.services == nil {
+		return none, err
+	}
 	if reply.ProjectID == "" {
 		if reply.ProjectID, err = c.projectOf(ctx, reply.Token); err != nil {
 			return none, prefixed("login: the token's reply names no project, and it cannot be found out", typed(err))
@@ -206,10 +192,9 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none fetche
 	}
 	now := c.config.Clock.Now()
 	life := tokenLife(now, reply.ExpireAt, reply.ExpiresAt)
-	return fetched[session]{
-		value:     session{token: reply.Token, projectID: reply.ProjectID, issuedAt: now},
-		refreshAt: now.Add(life / 5 * 4),
-		expiresAt: now.Add(life),
+	return session{
+		token: reply.Token, projectID: reply.ProjectID, services: c.services,
+		issuedAt: now, refreshAt: now.Add(life / 5 * 4), expiresAt: now.Add(life),
 	}, nil
 }
 
@@ -253,9 +238,7 @@ func validHeader(value string) bool {
 // metrics are what can be seen of the traffic to the cloud. No label holds an id, so their number is bounded.
 type metrics struct {
 	duration      *prometheus.HistogramVec
-	retries       *prometheus.CounterVec
 	admissionWait *prometheus.HistogramVec
-	inFlight      *prometheus.GaugeVec
 	rateLimit     *prometheus.GaugeVec
 	logins        *prometheus.CounterVec
 	outage        prometheus.Gauge
@@ -270,18 +253,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 				"(success or the error's class).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
 		}, []string{"route", "method", "status", "outcome"}),
-		retries: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "karpenter_bizfly_api_retries_total",
-			Help: "Requests to the BizFly Cloud API that were repeated, by route template and method.",
-		}, []string{"route", "method"}),
 		admissionWait: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "karpenter_bizfly_api_admission_wait_seconds",
 			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
-		}, []string{"class"}),
-		inFlight: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "karpenter_bizfly_api_in_flight",
-			Help: "Calls that are admitted and not yet answered, by class (delete, read, create, leave).",
 		}, []string{"class"}),
 		logins: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_bizfly_api_logins_total",

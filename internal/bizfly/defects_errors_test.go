@@ -159,7 +159,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	It("should read the service catalog again, which gobizfly reads once, and use the old one while it cannot be read", func(ctx SpecContext) {
+	It("should read the service catalog with each login, which gobizfly reads once, and use the old one while it cannot be read", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
@@ -169,7 +169,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		}
 		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
 		s.set(func(s *stub) { s.catalog = page(503) })
-		clock.Step(11 * time.Minute)
+		clock.Step(3*time.Hour + 15*time.Minute) // the next login
 		_, err := client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Eventually(s.catalogs.Load).Should(BeEquivalentTo(2))
@@ -177,7 +177,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 			s.catalog = always(200, catalogOf("HN", map[string]string{"cloud_server": s.URL + "/moved"}))
 		})
 		Eventually(func(g Gomega) {
-			clock.Step(10 * time.Minute)
+			clock.Step(3*time.Hour + 15*time.Minute)
 			_, err := client.ListServers(ctx)
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(lo.LastOrEmpty(s.seen()).Path).To(Equal("/moved/servers"))

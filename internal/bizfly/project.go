@@ -35,14 +35,14 @@ func (u user) unpaid() string {
 	}), ", ")
 }
 
-// judgeForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
+// classifyForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
 // accounts that are blocked. Without an answer, or with a paid account, it stays a right that is missing.
-func (c *connection) judgeForbidden(ctx context.Context, token string, failed *APIError) *APIError {
+func (c *connection) classifyForbidden(ctx context.Context, sent session, failed *APIError) *APIError {
 	if failed.Status != http.StatusForbidden || failed.class() != ClassPermission {
 		return failed
 	}
 	var account user
-	if err := c.readWith(ctx, token, opGetUser, &account); err != nil {
+	if err := c.readWith(ctx, sent.services, sent.token, opGetUser, &account); err != nil {
 		return failed
 	}
 	if unpaid := account.unpaid(); unpaid != "" {
@@ -56,12 +56,12 @@ func (c *connection) judgeForbidden(ctx context.Context, token string, failed *A
 // shows. The project that was asked for is no proof. See the hedge register, docs/contribute/first-contact.md.
 func (c *connection) projectOf(ctx context.Context, token string) (string, error) {
 	var account user
-	err := c.readWith(ctx, token, opGetUser, &account)
+	err := c.readWith(ctx, c.services, token, opGetUser, &account)
 	if err == nil && account.Data.TenantID != "" {
 		return account.Data.TenantID, nil
 	}
 	var servers []gobizfly.Server
-	if listErr := c.readWith(ctx, token, opListOfProject, &servers); listErr != nil {
+	if listErr := c.readWith(ctx, c.services, token, opListOfProject, &servers); listErr != nil {
 		return "", cmp.Or(err, listErr)
 	}
 	for _, server := range servers {
@@ -73,12 +73,8 @@ func (c *connection) projectOf(ctx context.Context, token string) (string, error
 }
 
 // readWith reads an answer with a token whose project is not known yet.
-func (c *connection) readWith(ctx context.Context, token string, op *operation, into any) error {
-	services, err := c.services.get(ctx, 0)
-	if err != nil {
-		return err
-	}
-	base, err := services.value.require(op.service)
+func (c *connection) readWith(ctx context.Context, services *serviceCatalog, token string, op *operation, into any) error {
+	base, err := services.require(op.service)
 	if err != nil {
 		return err
 	}

@@ -14,33 +14,36 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// fetched is a value with the times from which it should and must be fetched again.
-type fetched[T any] struct {
-	value                T
-	refreshAt, expiresAt time.Time
-	// generation is the number of the fetch that brought it; 0 means never.
+// session is what a login brought, with the times from which the next one should and must be.
+type session struct {
+	token     string
+	projectID string
+	services  *serviceCatalog
+
+	issuedAt, refreshAt, expiresAt time.Time
+	// generation is the number of the login that brought it; 0 means never.
 	generation uint64
 }
 
-// refreshable is a value that all callers share and that one of them at a time fetches: the token and the catalog of services.
-// It is refreshed in the background while it is still good, so that no call waits for that, and after a failure it is
-// not fetched again before an exponential back-off has passed. No lock is held while fetching.
-type refreshable[T any] struct {
+// sessions is the session that all callers share and for which one of them at a time logs in. It is renewed in the background while it is
+// still good, so that no call waits for that, and after a failure no login is tried before an exponential back-off has passed. No lock is
+// held during a login.
+type sessions struct {
 	clock   clock.PassiveClock
 	spread  func(n int64) int64
 	timeout time.Duration
-	fetch   func(ctx context.Context) (fetched[T], error)
+	login   func(ctx context.Context) (session, error)
 	flights singleflight.Group
 
 	mu        sync.Mutex
-	current   fetched[T]
+	current   session
 	failures  int
 	notBefore time.Time
 	failure   *APIError
 }
 
-// state returns the value at hand, whether it is still good or not, and the last failure while its back-off lasts.
-func (r *refreshable[T]) state(now time.Time) (fetched[T], *APIError) {
+// state returns the session at hand, whether it is still good or not, and the last failure while its back-off lasts.
+func (r *sessions) state(now time.Time) (session, *APIError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failure == nil || !now.Before(r.notBefore) {
@@ -51,15 +54,15 @@ func (r *refreshable[T]) state(now time.Time) (fetched[T], *APIError) {
 	return r.current, failure
 }
 
-// get returns a value that is good and newer than the generation that the cloud rejected (0 for none). It fetches one where there is none,
-// or joins the fetch under way, which goes on when this caller gives up, since others wait for it too.
-func (r *refreshable[T]) get(ctx context.Context, rejected uint64) (fetched[T], error) {
+// get returns a session that is good and newer than the generation that the cloud rejected (0 for none). It logs in where there is none,
+// or joins the login under way, which goes on when this caller gives up, since others wait for it too.
+func (r *sessions) get(ctx context.Context, rejected uint64) (session, error) {
 	now := r.clock.Now()
 	current, failure := r.state(now)
 	good := current.generation > rejected && now.Before(current.expiresAt)
 	switch {
 	case good && (failure != nil || now.Before(current.refreshAt)):
-		return current, nil //nolint:nilerr // a good value outlives the failure of its renewal
+		return current, nil //nolint:nilerr // a good session outlives the failure of its renewal
 	case failure != nil:
 		return current, failure
 	}
@@ -69,14 +72,14 @@ func (r *refreshable[T]) get(ctx context.Context, rejected uint64) (fetched[T], 
 	}
 	select {
 	case <-ctx.Done():
-		return fetched[T]{}, contextError(ctx)
+		return session{}, contextError(ctx)
 	case result := <-flight:
-		return result.Val.(fetched[T]), result.Err
+		return result.Val.(session), result.Err
 	}
 }
 
-// refresh fetches a value newer than the known one, with a deadline of its own.
-func (r *refreshable[T]) refresh(known uint64) (fetched[T], error) {
+// refresh brings a session newer than the known one, with a deadline of its own.
+func (r *sessions) refresh(known uint64) (session, error) {
 	switch current, failure := r.state(r.clock.Now()); {
 	case current.generation > known: // another flight has landed since the caller looked
 		return current, nil
@@ -85,7 +88,7 @@ func (r *refreshable[T]) refresh(known uint64) (fetched[T], error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
-	value, err := r.fetch(ctx)
+	value, err := r.login(ctx)
 	if err != nil {
 		return value, r.failed(err)
 	}
@@ -96,7 +99,7 @@ func (r *refreshable[T]) refresh(known uint64) (fetched[T], error) {
 	return value, nil
 }
 
-func (r *refreshable[T]) failed(err error) *APIError {
+func (r *sessions) failed(err error) *APIError {
 	apiError := typed(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,8 +12,6 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -30,23 +28,16 @@ type serviceCatalog struct {
 	endpoint *url.URL
 	region   string
 	services map[string]*url.URL
-	// elsewhere are the regions that have a service which ours lacks, for messages.
-	elsewhere map[string][]string
-	// rejected says why an entry was not taken, by service.
-	rejected map[string]string
+	// absent says why an entry was not taken, by service, for messages.
+	absent map[string][]string
 }
 
-func (c *connection) readServices(ctx context.Context) (none fetched[*serviceCatalog], err error) {
+func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) {
 	var document gobizfly.ServiceList
 	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
-		return none, prefixed("service catalog", typed(err))
+		return nil, prefixed("service catalog", typed(err))
 	}
-	result, err := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
-	if err != nil {
-		return none, err
-	}
-	now := c.config.Clock.Now()
-	return fetched[*serviceCatalog]{value: result, refreshAt: now.Add(ttl.ServiceCatalog), expiresAt: now.Add(ttl.MaxServiceCatalog)}, nil
+	return newServiceCatalog(c.endpoint, c.config.Region, document.Services)
 }
 
 func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {
@@ -54,16 +45,14 @@ func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Ser
 	if len(entries) == 0 {
 		return nil, &APIError{Class: ClassOutage, Message: "service catalog: it is empty"}
 	}
-	c := &serviceCatalog{
-		endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{},
-	}
+	c := &serviceCatalog{endpoint: endpoint, region: region, services: map[string]*url.URL{}, absent: map[string][]string{}}
 	// An entry without a region serves all of them, after those of our own.
 	for _, global := range []bool{false, true} {
 		for _, entry := range entries {
 			switch long, err := ParseRegion(entry.Region); {
 			case global != (entry.Region == ""):
 			case !global && (err != nil || long != region):
-				c.elsewhere[entry.CanonicalName] = append(c.elsewhere[entry.CanonicalName], entry.Region)
+				c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "only in "+entry.Region)
 			default:
 				c.add(entry)
 			}
@@ -78,7 +67,7 @@ func (c *serviceCatalog) add(entry *gobizfly.Service) {
 	}
 	target, reason := c.accept(entry.ServiceURL)
 	if reason != "" {
-		c.rejected[entry.CanonicalName] = reason
+		c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "its URL is not accepted: "+reason)
 		return
 	}
 	c.services[entry.CanonicalName] = target
@@ -116,13 +105,6 @@ func (c *serviceCatalog) require(service string) (*url.URL, error) {
 	if target, ok := c.services[service]; ok {
 		return target, nil
 	}
-	if reason, ok := c.rejected[service]; ok {
-		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s",
-			c.endpoint.Host, service, c.region, reason)
-	}
-	only := ""
-	if others := lo.Uniq(c.elsewhere[service]); len(others) > 0 {
-		only = ", only in " + strings.Join(others, ", ")
-	}
-	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s%s", c.endpoint.Host, service, c.region, only)
+	of := fmt.Sprintf("the service catalog of %s has no %s in region %s", c.endpoint.Host, service, c.region)
+	return nil, notSent(ClassOutage, "%s", strings.Join(append([]string{of}, lo.Uniq(c.absent[service])...), ", "))
 }

@@ -234,7 +234,7 @@ type exchange struct {
 	ctx        context.Context
 	operation  *operation
 	connection *connection
-	session    fetched[session]
+	session    session
 	// base is where the operation's service is, and written what gobizfly puts in its place.
 	base    *url.URL
 	written string
@@ -306,7 +306,7 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 	now := x.connection.config.Clock.Now()
 	switch rejected := x.connection.rejected.Load(); {
 	// A rejected join token must not cause a login per call.
-	case x.operation.ownToken && now.Sub(x.session.value.issuedAt) < ttl.OwnToken,
+	case x.operation.ownToken && now.Sub(x.session.issuedAt) < ttl.OwnToken,
 		rejected != nil && now.Sub(*rejected) < ttl.RejectedToken:
 		return nil, first
 	}
@@ -341,8 +341,8 @@ func (x *exchange) send(request *http.Request, target *url.URL) (*answer, error)
 	// gobizfly always sends an empty Basic authorization, on which a gateway may stumble.
 	clone.Header.Del("Authorization")
 	clone.Header.Set("X-Auth-Type", "token")
-	clone.Header.Set("X-Auth-Token", x.session.value.token)
-	clone.Header.Set("X-Project-ID", x.session.value.projectID)
+	clone.Header.Set("X-Auth-Token", x.session.token)
+	clone.Header.Set("X-Project-ID", x.session.projectID)
 	return x.connection.wire.send(clone, x.operation)
 }
 

@@ -144,8 +144,7 @@ const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
 	ReasonNodeClassStale                = "NodeClassStale"
 
-	ReasonTuningIgnored   = "TuningIgnored"
-	ReasonForeignProvider = "ForeignProvider"
+	ReasonTuningIgnored = "TuningIgnored"
 )
 
 // NodeClassNotReady reports that a condition of a NodeClass has become false, or unknown after it was true, and why. The
@@ -185,12 +184,6 @@ func TuningUnusable(config *v1alpha1.ProviderConfig, reason string, err error) k
 // active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) karpevents.Event {
 	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, "ConfigMap %s: %s", configMap, problem))
-}
-
-// ForeignProvider reports a trace of an older provider of this cloud in the cluster.
-func ForeignProvider(config *v1alpha1.ProviderConfig, found string) karpevents.Event {
-	return warning(config, string(config.UID)+found, ReasonForeignProvider,
-		"%s. Both providers would launch servers for the same pods; remove the older one once its nodes are drained", found)
 }
 
 // On returns the event for the ProviderConfig as well, where `kubectl describe` shows it beside the configuration.

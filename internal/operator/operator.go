@@ -44,9 +44,6 @@ type Operator struct {
 	// ClusterUID is the UID of the namespace kube-system: the identity of this cluster.
 	ClusterUID string
 
-	// Foreign are the traces of an older provider of this cloud that were found at start.
-	Foreign []string
-
 	// Config keeps the active configuration.
 	Config *config.DefaultProvider
 	// API rejects all calls about what a project owns until its scope is confirmed.
@@ -94,10 +91,6 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
 	op.ClusterUID = string(namespace.UID)
-	op.Foreign = Foreign(ctx, core.GetRESTMapper(), reader, core.Clock, opts.Namespace, coreoptions.FromContext(ctx).LeaderElectionName)
-	for _, found := range op.Foreign {
-		log.FromContext(ctx).Info("found an older Karpenter provider for BizFly Cloud; both would launch servers for the same pods", "found", found)
-	}
 	if err := op.connect(ctx, opts, reader); err != nil {
 		return nil, err
 	}

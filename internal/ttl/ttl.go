@@ -151,10 +151,6 @@ const (
 	MaxLoginBackoff = 5 * time.Minute
 	// RejectedToken is how long no 401 causes a login after a fresh token was rejected at once: another one would not help.
 	RejectedToken = 30 * time.Second
-	// ServiceCatalog is how long the catalog of services is used before it is read again.
-	ServiceCatalog = 10 * time.Minute
-	// MaxServiceCatalog is how long it is used when a new one cannot be read: the services outlive an outage of the login.
-	MaxServiceCatalog = 24 * time.Hour
 	// DisksInterval is how often a server is read until its disks are recorded, which must be before its node registers.
 	DisksInterval = 5 * time.Second
 	// DisksLateInterval is how often afterwards, when only the root disk can still be recorded.

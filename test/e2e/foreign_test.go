@@ -12,9 +12,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -108,22 +105,5 @@ var _ = Describe("An older provider in the same project and cluster", func() {
 		Expect(running(Default, web)).To(HaveLen(2))
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		Eventually(func(g Gomega) { g.Expect(servers(g, pool)).To(BeEmpty()) }).Should(Succeed())
-	})
-
-	It("should be reported as an event and in the log when it holds its Lease at start", func() {
-		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "karpenter-leader-election"},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: lo.ToPtr("karpenter-5d5c9d-abcde_0"), LeaseDurationSeconds: lo.ToPtr[int32](600),
-				RenewTime: lo.ToPtr(metav1.NowMicro())},
-		}
-		create(lease)
-		restartController(map[string]string{"SYSTEM_NAMESPACE": corev1.NamespaceDefault})
-		Eventually(func(g Gomega) {
-			events := listed(g, &corev1.EventList{})
-			g.Expect(lo.Filter(events.Items, func(e corev1.Event, _ int) bool { return e.Reason == "ForeignProvider" })).To(ContainElement(And(
-				HaveField("InvolvedObject.Kind", "ProviderConfig"),
-				HaveField("Message", ContainSubstring("karpenter-5d5c9d-abcde_0 holds the Lease default/karpenter-leader-election")))))
-		}).Should(Succeed())
-		Expect(env.Log("controller", 1000)).To(ContainSubstring("found an older Karpenter provider for BizFly Cloud"))
 	})
 })

@@ -50,7 +50,6 @@ func Events(text string) map[string]karpevents.Event {
 		"GarbageCollectionSuspended": events.GarbageCollectionSuspended(10, []string{text}),
 		"ServerLeft":                 events.ServerLeft(claim, "id"),
 		"ServerHeld":                 events.ServerHeld(claim, "id", "uid"),
-		"ForeignProvider":            events.ForeignProvider(config, text),
 		"On":                         events.On(config, events.GarbageCollected("server", "id")),
 		"NodeSmallerThanPlanned":     events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
 		"NodeClassStale":             events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
@@ -64,7 +63,7 @@ func Events(text string) map[string]karpevents.Event {
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
-		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
+		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapUnusable", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
 	}
 }

@@ -48,6 +48,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed at least in part, its last good content is served")
 		return reconciler.Result{RequeueAfter: wait.Jitter(ttl.CatalogBackoff, jitter)}, nil
 	}
+	if snapshot, err := c.catalog.Snapshot(); err == nil && snapshot.ClusterUnknown {
+		return reconciler.Result{RequeueAfter: wait.Jitter(ttl.CatalogBackoff, jitter)}, nil
+	}
 	return reconciler.Result{RequeueAfter: wait.Jitter(c.settings.Load().CatalogInterval, jitter)}, nil
 }
 

@@ -56,6 +56,22 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
+	It("should come back soon while it is not known which BKE cluster this is", func(ctx context.Context) {
+		provider.snapshot = &catalog.Snapshot{ClusterUnknown: true}
+		result, err := controller.Reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
+	})
+	It("should come back after the interval that is tuned", func(ctx context.Context) {
+		settings := options.NewStore(nil)
+		controller = catalogcontroller.NewController(provider, settings)
+		tuned := options.Defaults()
+		tuned.CatalogInterval = time.Minute
+		settings.Set(tuned)
+		result, err := controller.Reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
+	})
 	It("should have defaults", func(ctx context.Context) {
 		result, err := catalogcontroller.NewController(provider, options.NewStore(nil)).Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -91,9 +107,12 @@ var _ = Describe("catalog.refresh", func() {
 type counting struct {
 	refreshes atomic.Int64
 	err       error
+	snapshot  *catalog.Snapshot
 }
 
-func (c *counting) Snapshot() (*catalog.Snapshot, error) { return nil, catalog.ErrNotReady }
+func (c *counting) Snapshot() (*catalog.Snapshot, error) {
+	return c.snapshot, lo.Ternary(c.snapshot == nil, catalog.ErrNotReady, nil)
+}
 
 func (c *counting) Refresh(context.Context) error {
 	c.refreshes.Add(1)

@@ -51,12 +51,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonConfigMapForbidden says that the ConfigMap named is not the one that the Role grants.
-	ReasonConfigMapForbidden = "ConfigMapForbidden"
-	// ReasonConfigMapNotFound says that the ConfigMap named does not exist.
-	ReasonConfigMapNotFound = "ConfigMapNotFound"
-	// ReasonConfigMapUnreadable says that the ConfigMap could not be read.
-	ReasonConfigMapUnreadable = "ConfigMapUnreadable"
+	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or could not be read.
+	ReasonConfigMapUnusable = "ConfigMapUnusable"
 	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
 	ReasonKeysIgnored = "KeysIgnored"
 )
@@ -75,8 +71,6 @@ type Controller struct {
 	forms      Forms
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
-	// foreign are the traces of an older provider that are still to be reported.
-	foreign []string
 }
 
 // Limits knows the limits of the cluster; *cloudprovider.CloudProvider is one.
@@ -94,11 +88,10 @@ type Forms interface {
 }
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. It reports the traces of a foreign provider once.
+// create says so.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{},
-	foreign ...string) *Controller {
-	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}) *Controller {
+	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
 		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
 }
 
@@ -114,11 +107,6 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		tuned = c.tuning.Sync(ctx, result.Object)
 		// On every replica: the next leader launches before it could learn them anew.
 		c.forms.Restore(result.Object.Status.RequestForms)
-		// Also by a replica that does not lead: a foreign provider may hold the lease that it waits for.
-		for _, found := range c.foreign {
-			c.recorder.Publish(bizflyevents.ForeignProvider(result.Object, found))
-		}
-		c.foreign = nil
 	}
 	select {
 	case <-c.elected:
@@ -250,21 +238,13 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	}
 	switch {
 	case result.Err != nil:
-		reason := reasonOf(result.Err)
-		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, reason, result.Err.Error())
-		c.recorder.Publish(bizflyevents.TuningUnusable(object, reason, result.Err))
+		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
+		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
 	default:
 		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
 	}
-}
-
-func reasonOf(err error) string {
-	if _, forbidden := errors.AsType[*config.ForbiddenError](err); forbidden {
-		return ReasonConfigMapForbidden
-	}
-	return lo.Ternary(errors.Is(err, tuning.ErrNotFound), ReasonConfigMapNotFound, ReasonConfigMapUnreadable)
 }
 
 func summary(problems []string) string {

@@ -27,7 +27,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
-	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
@@ -52,8 +51,6 @@ var (
 	kubeClient client.Client
 	sandbox    *cloud.Sandbox
 	process    *replica
-	// foreign is what a replica that starts finds of an older provider.
-	foreign []string
 	// apiServers are the addresses that the API servers publish.
 	apiServers []string
 )
@@ -132,7 +129,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r.active, r.seen = options.NewStore(opts), opts
 	tuned := tuning.NewDefaultProvider(kubeClient, r.active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, r, &r.forms, create, elected, foreign...)
+		r.catalog, r, &r.forms, create, elected)
 	return r
 }
 
@@ -382,20 +379,6 @@ var _ = Describe("ProviderConfig", func() {
 		Expect(err).ToNot(HaveOccurred())
 		process.look()
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
-	})
-
-	It("should report an older provider once for each start, also while it waits for the lease that the older one may hold", func() {
-		process.look()
-		foreign = []string{"karpenter-x_y holds the Lease"}
-		DeferCleanup(func() { foreign = nil })
-		for _, leader := range []bool{false, true} {
-			replica := start(leader, environment())
-			replica.look()
-			replica.look()
-			Expect(replica.recorder.Calls(bizflyevents.ReasonForeignProvider)).To(Equal(1))
-			Expect(replica.recorder.Events()).To(ContainElement(And(HaveField("InvolvedObject", HaveField("Name", v1alpha1.ProviderConfigName)),
-				HaveField("Message", ContainSubstring("karpenter-x_y holds the Lease")))))
-		}
 	})
 
 	DescribeTable("should reject invalid specs at once",

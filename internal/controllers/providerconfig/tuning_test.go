@@ -136,7 +136,7 @@ var _ = Describe("The tuning", func() {
 			"accountPause=5 is invalid: use a duration: 1s to 1h"),
 		Entry("when the ConfigMap is removed", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
-		}, providerconfig.ReasonConfigMapNotFound, "the ConfigMap does not exist"),
+		}, providerconfig.ReasonConfigMapUnusable, "the ConfigMap does not exist"),
 	)
 	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is active", func() {
 		applyConfigMap(map[string]string{"accountPause": "5m"})
@@ -146,18 +146,18 @@ var _ = Describe("The tuning", func() {
 		refer("someone-elses")
 		process.look()
 		Expect(ready().IsFalse()).To(BeTrue())
-		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapForbidden))
+		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapUnusable))
 		Expect(ready().Message).To(And(ContainSubstring("someone-elses"), ContainSubstring(tuningName), ContainSubstring("resourceNames")))
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeFalse())
-		Expect(messages(providerconfig.ReasonConfigMapForbidden)).ToNot(BeEmpty())
+		Expect(messages(providerconfig.ReasonConfigMapUnusable)).ToNot(BeEmpty())
 		nothingTuned()
 	})
 	It("should say that the ConfigMap does not exist until it does", func() {
 		refer(tuningName)
 		process.look()
-		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapNotFound))
+		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapUnusable))
 		Expect(ready().Message).To(ContainSubstring(tuningName))
-		Expect(messages(providerconfig.ReasonConfigMapNotFound)).ToNot(BeEmpty())
+		Expect(messages(providerconfig.ReasonConfigMapUnusable)).ToNot(BeEmpty())
 		applyConfigMap(nil)
 		process.look()
 		Expect(ready().IsTrue()).To(BeTrue())

@@ -157,17 +157,7 @@ func catalogConfig(opts *options.Options, values bke.Provider) catalog.Config {
 }
 
 func (p *Providers) buildBootstrap(d Dependencies, opts *options.Options) {
-	config := bootstrap.Config{
-		ClusterName:         opts.ClusterName,
-		BKE:                 p.BKE,
-		BKEKubeletArgsFile:  opts.BKEKubeletArgsFile,
-		Reader:              d.APIReader,
-		Namespace:           opts.Namespace,
-		UserDataSecretNames: opts.UserDataSecretNames,
-		ClusterEndpoint:     opts.ClusterEndpoint,
-		CABundle:            d.CABundle,
-		ClusterDNS:          opts.ClusterDNS,
-	}
+	config := bootstrap.Config{Options: opts, BKE: p.BKE, Reader: d.APIReader, CABundle: d.CABundle}
 	if opts.JoinTokens {
 		p.JoinTokens = jointoken.NewDefaultProvider(d.Client, d.Clock, opts.JoinTokenGroups)
 		config.JoinTokens = p.JoinTokens

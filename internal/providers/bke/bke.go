@@ -76,26 +76,12 @@ func (v Values) Complete() bool {
 	return !slices.ContainsFunc([]string{v.ClusterID, v.Token, v.JoinEndpoint}, func(s string) bool { return strings.TrimSpace(s) == "" })
 }
 
-// InsecureHost is the host of a join endpoint without TLS, through which the token of every node passes in the clear;
-// empty when it has TLS.
-func (v Values) InsecureHost() string {
-	if u, err := url.Parse(v.JoinEndpoint); err == nil && u.Scheme == "http" {
-		return u.Host
-	}
-	return ""
-}
-
 // Provider returns the values.
 type Provider interface {
-	// Known returns what is known now, without a request.
-	Known() Values
 	// Values returns the values, and learns first what is missing where that is allowed. Its error, which holds no
 	// secret, is why nothing could be learned; the values that are known are returned with it.
 	Values(ctx context.Context) (Values, error)
 }
-
-// Known implements Provider: values that were configured are known.
-func (v Values) Known() Values { return v }
 
 // Values implements Provider.
 func (v Values) Values(context.Context) (Values, error) { return v, nil }
@@ -144,7 +130,7 @@ func NewDefaultProvider(config Config, reader client.Reader, api API, clk clock.
 	return &DefaultProvider{config: config, reader: reader, api: api, clock: clk}
 }
 
-// Known implements Provider.
+// Known returns what is known now, without a request.
 func (p *DefaultProvider) Known() Values {
 	p.mu.Lock()
 	defer p.mu.Unlock()

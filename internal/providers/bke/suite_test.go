@@ -338,8 +338,4 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		values := bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "https://e/c"}
 		Expect(fmt.Sprintf("%s %v %+v %#v %v", values, values, values, values, &values)).ToNot(ContainSubstring(clusterToken))
 	})
-	It("should name a join endpoint without TLS", func() {
-		Expect(bke.Values{JoinEndpoint: "http://engine.example/x"}.InsecureHost()).To(Equal("engine.example"))
-		Expect(bke.Values{JoinEndpoint: "https://engine.example/x"}.InsecureHost()).To(BeEmpty())
-	})
 })

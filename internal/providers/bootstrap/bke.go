@@ -6,6 +6,7 @@ package bootstrap
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -25,7 +26,6 @@ const (
 
 // bkeValues returns what nodes join BKE with. It is complete or a ValidationError.
 func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
-	before := p.config.BKE.Known()
 	values, err := p.config.BKE.Values(ctx)
 	var problems []string
 	for _, v := range []struct {
@@ -52,25 +52,26 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		return values, notConfigured("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own%s",
 			strings.Join(problems, "; "), learning)
 	}
-	return values, p.readCluster(ctx, before.ClusterID != values.ClusterID)
+	return values, nil
 }
 
-// readCluster reads the catalog again where its cluster was learned just now, or since the last read.
-func (p *DefaultProvider) readCluster(ctx context.Context, learned bool) error {
-	snapshot, err := p.catalog.Snapshot()
-	// Its version and network are enough: the list of versions is the image's concern.
-	unread := err == nil && snapshot.ClusterUnknown && snapshot.Cluster == nil
-	if unread && snapshot.FetchedAt.IsZero() && !learned {
-		// The Kubernetes Engine does not answer, and is asked again by the controller of the catalog, not by each launch.
+// clusterKnown returns an error while the catalog does not know the cluster yet. It is read by the controller of the catalog, not by each
+// launch.
+func (p *DefaultProvider) clusterKnown() error {
+	if snapshot, err := p.catalog.Snapshot(); err == nil && snapshot.ClusterUnknown && snapshot.Cluster == nil {
 		return catalog.ErrClusterUnknown
 	}
-	if !unread && !learned {
-		return nil
-	}
-	if err := p.catalog.Refresh(ctx); err != nil {
-		return fmt.Errorf("reading the BKE cluster that was learned: %w", err)
-	}
 	return nil
+}
+
+// insecureJoin names the risk of a join endpoint without TLS. It is not rejected: BKE's own pools join so.
+func insecureJoin(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" {
+		return ""
+	}
+	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
+		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", u.Host)
 }
 
 func isHTTP(text string) bool {
@@ -85,7 +86,7 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 		return nil, nil, err
 	}
 	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
+	if err = errors.Join(err, p.clusterKnown()); err != nil {
 		return nil, nil, fmt.Errorf("rendering user data: %w", err)
 	}
 	if snapshot.Cluster == nil {
@@ -116,7 +117,8 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 }
 
 // kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts
-// it. Without it the node registers untainted and pods may land before core has put its labels and taints on the node.
+// it. BKE documents no such file, so none is the default. Without it the node registers untainted and pods may land before core has put its
+// labels and taints on the node.
 func (p *DefaultProvider) kubeletArgumentsScript(input Input) (string, error) {
 	if p.config.BKEKubeletArgsFile == "" {
 		return "", nil

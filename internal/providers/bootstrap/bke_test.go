@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,19 +22,13 @@ import (
 )
 
 // learner knows nothing until its values are read after they were set.
-type learner struct {
-	values, known join.Values
-	refreshed     int
-}
-
-func (l *learner) Known() join.Values { return l.known }
+type learner struct{ values join.Values }
 
 func (l *learner) Values(context.Context) (join.Values, error) {
 	if l.values.ClusterID == "" {
-		return l.known, errors.New("no node of a pool")
+		return l.values, errors.New("no node of a pool")
 	}
-	l.known = l.values
-	return l.known, nil
+	return l.values, nil
 }
 
 var _ = Describe("BKE mode", func() {
@@ -103,10 +96,9 @@ var _ = Describe("BKE mode", func() {
 			ContainSubstring("BKE_CLUSTER_ID"), ContainSubstring("BKE_CLUSTER_TOKEN"), ContainSubstring("BKE_JOIN_ENDPOINT"))))
 	})
 
-	It("should read the catalog again once the cluster has been learned, and send what was learned", func() {
+	It("should send what was learned", func() {
 		learned := &learner{}
 		config.BKE = learned
-		known.onRefresh = func() { learned.refreshed++ }
 		p := provider()
 		_, err := p.Resolve(ctx, bke())
 		Expect(invalidOf(err).Message).To(And(ContainSubstring("BKE_CLUSTER_ID is not set"), ContainSubstring("no node of a pool")))
@@ -115,26 +107,16 @@ var _ = Describe("BKE mode", func() {
 		resolution, err := p.Resolve(ctx, bke())
 		Expect(err).ToNot(HaveOccurred())
 		Expect(resolution.Notes).To(Equal([]string{"learned from pool-1"}))
-		Expect(resolution.InsecureHost).To(BeEmpty())
-		Expect(learned.refreshed).To(Equal(1))
 		output, err := p.Render(ctx, input(bke()))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(output.Metadata).To(And(HaveKeyWithValue("bke_cluster_id", "zdckkshu1he44fsb"), HaveKeyWithValue("bke_cluster_token", secret)))
-		Expect(learned.refreshed).To(Equal(1))
 	})
 
-	It("should read the catalog again where others have learned the cluster and it does not know", func() {
-		refreshed := 0
-		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true, FetchedAt: time.Now()}
-		known.onRefresh = func() { refreshed++; known.Snapshot_ = &catalog.Snapshot{} }
-		Expect(validate(bke())).To(Succeed())
-		Expect(validate(bke())).To(Succeed())
-		Expect(refreshed).To(Equal(1))
-	})
-	It("should not read the catalog for each launch while the Kubernetes Engine has never answered", func() {
+	It("should wait until the catalog knows the cluster", func() {
 		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
-		known.onRefresh = func() { Fail("the catalog was read") }
 		Expect(validate(bke())).To(MatchError(catalog.ErrClusterUnknown))
+		_, err := provider().Render(ctx, input(bke()))
+		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 	})
 
 	Context("with a file for the kubelet's arguments", func() {

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -29,31 +30,18 @@ import (
 // have, and what the API's own field holds.
 const maxUserDataBytes = 16 * 1024
 
-// Config is what the cluster gives every node, from the controller's environment.
+// Config is what the cluster gives every node.
 type Config struct {
-	ClusterName string
+	// Options are the settings that the controller has started with.
+	*options.Options
 	// BKE returns what nodes join BKE with.
 	BKE bke.Provider
-	// BKEKubeletArgsFile is the file from which the worker image's kubelet reads KUBELET_EXTRA_ARGS. Where it is set,
-	// the user data registers the node with Karpenter's taints and labels; BKE documents no such file, so it is empty
-	// by default and core adds labels and taints after the node has registered.
-	BKEKubeletArgsFile string
-
 	// Reader reads Secrets, ConfigMaps and Services by name, without a cache; nil reads none.
 	Reader client.Reader
-	// Namespace is the controller's own.
-	Namespace string
-	// UserDataSecretNames are the Secrets of that namespace which NodeClasses may name.
-	UserDataSecretNames []string
 	// JoinTokens issues a bootstrap token per server; nil rejects NodeClasses that need one.
 	JoinTokens jointoken.Provider
-
-	// ClusterEndpoint is the API server as nodes reach it, host:port; empty is looked up.
-	ClusterEndpoint string
 	// CABundle is the certificate of the cluster's authority as the controller itself was given it, PEM; empty is looked up.
 	CABundle []byte
-	// ClusterDNS are the addresses of the cluster's DNS; empty is looked up.
-	ClusterDNS []string
 }
 
 // Input is one server to be.
@@ -106,8 +94,6 @@ type Resolution struct {
 	UserDataHash string
 	// Notes are for the user although nothing is wrong.
 	Notes []string
-	// InsecureHost is where servers join without TLS; empty when they do not.
-	InsecureHost string
 }
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -170,8 +156,10 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		if err != nil {
 			return nil, err
 		}
-		resolution.InsecureHost = values.InsecureHost()
-		resolution.Notes = lo.Compact([]string{values.Learned})
+		if err := p.clusterKnown(); err != nil {
+			return nil, err
+		}
+		resolution.Notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
 		own = []source{{text: shebang + bkeScript}}
 	}
 	_, hash, err := p.userData(ctx, plausible(nodeClass), own, true)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -69,16 +70,17 @@ var _ = BeforeEach(func() {
 		JoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", LogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
 	}
 	config = bootstrap.Config{
-		ClusterName: "prod",
-		Reader:      kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
-		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
+		Options: &options.Options{
+			ClusterName: "prod", Namespace: namespace, UserDataSecretNames: []string{"templates"},
+			ClusterEndpoint: "10.20.0.10:6443", ClusterDNS: []string{"10.96.0.10"},
+		},
+		Reader: kube, JoinTokens: tokens, CABundle: []byte(authority),
 	}
 })
 
 // snapshot is a catalog that was read once.
 type snapshot struct {
 	Snapshot_ *catalog.Snapshot
-	onRefresh func()
 }
 
 func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
@@ -88,12 +90,7 @@ func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
 	return s.Snapshot_, nil
 }
 
-func (s *snapshot) Refresh(context.Context) error {
-	if s.onRefresh != nil {
-		s.onRefresh()
-	}
-	return nil
-}
+func (*snapshot) Refresh(context.Context) error { return nil }
 
 // issuer gives every attempt a token of its own.
 type issuer struct{ requests []jointoken.Request }

@@ -18,6 +18,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -90,19 +91,18 @@ type DefaultProvider struct {
 	started time.Time
 
 	snapshot atomic.Pointer[Snapshot]
-	// begun numbers the refreshes: of two that overlap, the answer of the one that began later wins, part by part.
-	begun atomic.Uint64
 
+	// mu makes one Refresh at a time.
 	mu      sync.Mutex
-	content Snapshot          // Seq and FetchedAt are not used here
-	readBy  map[string]uint64 // the number of the refresh that a part's content is from
+	content Snapshot         // Seq and FetchedAt are not used here
+	known   sets.Set[string] // the parts that were read
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api bizfly.API, clk clock.Clock, config Config) *DefaultProvider {
-	p := &DefaultProvider{api: api, clock: clk, config: config, started: clk.Now(), readBy: map[string]uint64{}}
+	p := &DefaultProvider{api: api, clock: clk, config: config, started: clk.Now(), known: sets.New[string]()}
 	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
 	observed.Store(p)
@@ -119,10 +119,11 @@ func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 
 // Refresh implements Provider: it reads all parts at the same time. One that fails does not keep the others from being taken over.
 func (p *DefaultProvider) Refresh(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, ttl.CatalogRefresh)
 	defer cancel()
 
-	number := p.begun.Add(1)
 	results := make([]func(*Snapshot), len(p.parts))
 	errs := make([]error, len(p.parts))
 	var group errgroup.Group // without a shared context: a failed part must not cancel the others
@@ -137,7 +138,7 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait()
-	p.merge(number, results, errs, p.replacements(ctx, errs))
+	p.merge(results, errs, p.replacements(ctx, errs))
 	return errors.Join(errs...)
 }
 
@@ -146,10 +147,7 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 func (p *DefaultProvider) replacements(ctx context.Context, errs []error) []func(*Snapshot) bool {
 	replacements := make([]func(*Snapshot) bool, len(p.parts))
 	for i, part := range p.parts {
-		p.mu.Lock()
-		unread := p.readBy[part.name] == 0
-		p.mu.Unlock()
-		if _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); !unread || !unanswered || part.replace == nil {
+		if _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); p.known.Has(part.name) || !unanswered || part.replace == nil {
 			continue
 		}
 		var err error
@@ -161,20 +159,17 @@ func (p *DefaultProvider) replacements(ctx context.Context, errs []error) []func
 }
 
 // merge takes over what was read and publishes a snapshot once every part is known without which there are no instance types.
-func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs []error, replacements []func(*Snapshot) bool) {
+func (p *DefaultProvider) merge(results []func(*Snapshot), errs []error, replacements []func(*Snapshot) bool) {
 	now := p.clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	complete, bkeUnread := true, false
 	for i, part := range p.parts {
-		switch {
-		case errs[i] != nil:
+		if errs[i] != nil {
 			complete = false
-		case number > p.readBy[part.name]:
+		} else {
 			results[i](&p.content)
-			p.readBy[part.name] = number
+			p.known.Insert(part.name)
 		}
-		bkeUnread = bkeUnread || part.bke && p.readBy[part.name] == 0
+		bkeUnread = bkeUnread || part.bke && !p.known.Has(part.name)
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
 	next, known := p.replaced(replacements)
@@ -203,7 +198,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 func (p *DefaultProvider) replaced(replacements []func(*Snapshot) bool) (Snapshot, bool) {
 	next := p.content
 	for i, part := range p.parts {
-		if !part.bke && p.readBy[part.name] == 0 && (replacements[i] == nil || !replacements[i](&next)) {
+		if !part.bke && !p.known.Has(part.name) && (replacements[i] == nil || !replacements[i](&next)) {
 			return next, false
 		}
 	}

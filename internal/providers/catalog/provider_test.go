@@ -288,27 +288,6 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		Expect(must(provider).Seq).To(BeEquivalentTo(1))
 		Expect(must(provider).Cluster.WorkerPools).To(BeEmpty())
 	})
-	It("should not let a slow old answer replace a newer one", func(ctx context.Context) {
-		old := make(chan struct{})
-		entered := make(chan struct{})
-		api.set(func() {
-			answer := []*gobizfly.ServerFlavorResponse{flavor("old")}
-			api.listFlavors = func(context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
-				close(entered)
-				<-old
-				return answer, nil
-			}
-		})
-		done := make(chan error)
-		go func() { done <- provider.Refresh(ctx) }()
-		Eventually(ctx, entered).Should(BeClosed())
-		api.set(func() { api.listFlavors = nil })
-		Expect(provider.Refresh(ctx)).To(Succeed())
-		close(old)
-		Eventually(ctx, done).Should(Receive(Succeed()))
-		Expect(must(provider).Flavors).To(HaveLen(2))
-		Expect(must(provider).Seq).To(BeEquivalentTo(1))
-	})
 	It("should end at its deadline although a read does not", func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()

@@ -37,7 +37,8 @@ var _ = Describe("Launch", func() {
 				collectAll(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
-			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, ofClass(bizfly.ClassCapacity)),
+			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true},
+				ofClass(bizfly.ClassCapacity)),
 			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, ofClass(bizfly.ClassCapacity)),
 			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, ofClass(bizfly.ClassQuota)),
 			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !ofClass(bizfly.ClassCapacity)(err) }),

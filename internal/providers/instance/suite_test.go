@@ -134,7 +134,7 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		change(&config)
 	}
 	scripts := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: config.ClusterName,
+		Options: &options.Options{ClusterName: config.ClusterName},
 		BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken,
 			JoinEndpoint: w.box.BKE().JoinEndpoint, LogEndpoint: w.box.BKE().LogEndpoint},
 	}, w.catalog)

@@ -31,9 +31,6 @@ import (
 // maxShown bounds how much of an invalid value is repeated: one may be a complete document.
 const maxShown = 60
 
-// ErrNotFound says that the ConfigMap which the ProviderConfig names does not exist.
-var ErrNotFound = errors.New("the ConfigMap does not exist")
-
 // Result is that of one Sync.
 type Result struct {
 	// ConfigMap is the name of the one that was asked for; empty for none.
@@ -44,7 +41,7 @@ type Result struct {
 	Changed []string
 	// Active are the keys whose values are active, with the text that they were given as.
 	Active map[string]string
-	// Err says why the ConfigMap could not be used: a *config.ForbiddenError, ErrNotFound, or that it could not be read.
+	// Err says why the ConfigMap could not be used: a *config.ForbiddenError, or that it does not exist or could not be read.
 	Err error
 }
 
@@ -108,8 +105,8 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the "+
-			"defaults) or remove the reference", name, ErrNotFound, namespace)
+		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
+			"(empty for the defaults) or remove the reference", name, namespace)
 	case apierrors.IsForbidden(err):
 		return nil, nil, forbidden
 	case err != nil:

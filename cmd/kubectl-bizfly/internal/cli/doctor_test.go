@@ -348,7 +348,7 @@ var _ = Describe("doctor", func() {
 		))
 		Expect(fmt.Sprintf("%+v", report)).ToNot(ContainSubstring(f.BKE().ClusterToken))
 		differs, _ := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == "PoolServerDiffers" })
-		Expect(differs.What).To(HaveSuffix("which is of a pool: with a public address"))
+		Expect(differs.What).To(And(ContainSubstring("not in network"), HaveSuffix("with a public address")))
 		document, _, _ := strings.Cut(strings.TrimPrefix(differs.Fix, "echo '"), "' | kubectl apply -f -")
 		like := &v1alpha1.BizflyNodeClass{}
 		Expect(yaml.UnmarshalStrict([]byte(document), like)).To(Succeed(), "a NodeClass like the pool's: %s", differs.Fix)

@@ -10,7 +10,6 @@ import (
 	"math"
 	"time"
 
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -53,9 +52,6 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		notes = append(notes, kubeletOfImage)
 	}
-	if resolution.InsecureHost != "" {
-		notes = append(notes, insecureJoin(resolution.InsecureHost))
-	}
 	found := fine(notes...)
 	if nodeClass.Spec.UserDataFrom != nil {
 		found.retryAfter = requeueSecret
@@ -66,9 +62,3 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 // kubeletOfImage is said where spec.kubelet changes only what is expected of nodes.
 const kubeletOfImage = "spec.kubelet changes nothing on nodes in BKE mode: BKE's worker image configures the kubelet, and the scheduler computes with " +
 	"spec.kubelet; set it to what the image reserves, or use bootstrapMode Custom to configure the kubelet"
-
-// insecureJoin names the risk. It is not rejected: BKE's own pools join so.
-func insecureJoin(host string) string {
-	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
-		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", host)
-}
