@@ -121,8 +121,8 @@ var _ = Describe("Launches that fail", func() {
 			nodeClass()
 			rejects(http.StatusBadRequest, "E_4711")
 			ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")))
-			Expect(createRequests()).To(Equal(3))
-			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1), "once neither name is known")
+			Expect(createRequests()).To(Equal(4))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(2), "in each zone, once neither name is known")
 		})
 		It("should mark a flavor in the zone alone that has rejected it", func() {
 			nodeClass()
