@@ -93,13 +93,9 @@ func (f *Forms) form(field string, tried int) string {
 	return formsOf(field)[tried]
 }
 
-// accept remembers the spelling of a create request that the cloud has built a server for.
-func (f *Forms) accept(s spelling) {
-	learned := map[string]string{fieldVolumeType: s.volumeType}
-	if s.flavorField != "" {
-		learned[s.flavorField] = s.flavor
-	}
-	f.Restore(learned)
+// forms are the forms by field.
+func (s spelling) forms() map[string]string {
+	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
 // reject changes the spelling that was rejected for the NodeClass, and reports whether there is another one that is worth a create request.

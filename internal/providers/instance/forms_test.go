@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -156,6 +157,18 @@ var _ = Describe("The form of a create request", func() {
 		Expect(w.provider.Doubted("2c_4g_basic", other)).To(BeFalse(), "the rejection may be the NodeClass's own")
 		now.Step(2 * time.Hour)
 		Expect(w.provider.Doubted("2c_4g_basic", w.nodeClass())).To(BeFalse())
+	})
+	It("should be accepted where the id of the server is shown later than a launch waits for it", func() {
+		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
+		})
+		request, written := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, written)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		w.provider = w.restart(func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) })
+		_, err = w.provider.Resume(ctx, string(request.NodeClaim.UID), written.last())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))
 	})
 	It("should stay where it was accepted, whatever is rejected later", func() {
 		w := newWorld(cloud.Options{})

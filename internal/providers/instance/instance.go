@@ -113,6 +113,8 @@ type Intent struct {
 	Firewalls []string `json:"firewalls"`
 	// RequestedAt is when the intent was recorded; once the cloud has answered, when it did.
 	RequestedAt time.Time `json:"requestedAt"`
+	// Forms are those in which the create request was sent, by field; empty until the cloud has answered.
+	Forms map[string]string `json:"forms,omitempty"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
 	// Rejected is true once it is known that nothing is built for this attempt, so that another may be made.

@@ -65,7 +65,7 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	}
 	intent.TaskID, err = p.api.CreateServer(ctx, create)
 	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-	intent.RequestedAt = p.clock.Now()
+	intent.RequestedAt, intent.Forms = p.clock.Now(), sent.forms()
 	if err != nil && rejected(err) {
 		count(outcomeRejected)
 		intent.Rejected = true
@@ -77,14 +77,9 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	}
 	server, err := p.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
-	switch {
-	case err == nil:
-		p.forms.accept(sent)
-	case errors.Is(err, ErrBuildFailed):
-		// What a server came of was understood.
-		if _, made := errors.AsType[serverInError](err); !made {
-			err = p.formRejected(ctx, sent, request, err)
-		}
+	// What a server came of was understood.
+	if _, made := errors.AsType[serverInError](err); !made && errors.Is(err, ErrBuildFailed) {
+		err = p.formRejected(ctx, sent, request, err)
 	}
 	return server, intent, err
 }
@@ -163,6 +158,7 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
 	}
 	count(outcomeLaunched)
+	p.forms.Restore(intent.Forms)
 	launchSeconds.Observe(p.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }
