@@ -58,7 +58,7 @@ func length(b *testing.B, box *cloud.Sandbox) int64 {
 	credentials := box.Credentials()
 	login := strings.NewReader(fmt.Sprintf(`{"auth_method": "application_credential", "credential_id": %q, "credential_secret": %q}`,
 		credentials.AppCredID, credentials.AppCredSecret))
-	answer, err := http.Post(box.APIURL+"/token", "application/json", login) //nolint:noctx // of the benchmark's own sandbox
+	answer, err := http.Post(box.APIURL+"/token", "application/json", login)
 	if err != nil {
 		b.Fatal(err)
 	}
