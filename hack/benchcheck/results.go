@@ -26,6 +26,9 @@ const (
 	perNode     = "cpu-ns/node"
 	allocations = "allocs/op"
 	memory      = "B/op"
+
+	heapPerNode  = "heap-B/node"
+	bytesPerNode = "list-B/node"
 )
 
 // results are by benchmark and unit what each round has measured.

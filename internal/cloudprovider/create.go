@@ -190,7 +190,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		if errors.Is(err, instance.ErrFormRejected) {
 			// The same offering comes again in the next form, where no flavor has one name alone.
 			for i := range candidates {
-				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor)
+				candidates[i].doubted = c.Instances.Doubted(candidates[i].key.Flavor, l.nodeClass)
 			}
 			sortCandidates(candidates)
 			continue

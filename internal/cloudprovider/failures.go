@@ -39,7 +39,7 @@ import (
 //	no capacity                           the offering                          the same, doubled each time up to eight times
 //	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
-//	  ... the name of an old flavor       nothing: old flavors come last        ttl.OfferingFailures (2h), or until the family is launched
+//	  ... the name of an old flavor       nothing; it tries old flavors last    ttl.OfferingFailures (2h), or until the family is launched
 //	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
 //	                                      are in one of its several zones       registers
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)

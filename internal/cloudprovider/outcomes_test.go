@@ -104,6 +104,19 @@ var _ = Describe("Launches that fail", func() {
 			launched(nodeClaim(pool, old))
 			Expect(launched(nodeClaim(pool, either)).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.3c_6g"), "its names are known now")
 		})
+		It("should launch an old flavor for a NodeClass although it was rejected for another one, which may be what is wrong", func() {
+			nodeClass()
+			nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Name = "other" })
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"` + v1alpha1.MetadataNodeClass + `":"default"`,
+				Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "E_4711"})
+			either := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g", "p2.4c_8g")
+			ended(nodeClaim(unit.NodePool(), either))
+			claim := nodeClaim(unit.NodePool(), either)
+			claim.Spec.NodeClassRef.Name = "other"
+			before := createRequests()
+			Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.3c_6g"))
+			Expect(createRequests()).To(Equal(before + 1))
+		})
 		It("should try an old flavor by its other name where nothing else fits, and then the other zone", func() {
 			nodeClass()
 			rejects(http.StatusBadRequest, "E_4711")

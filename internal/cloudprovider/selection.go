@@ -36,7 +36,7 @@ type candidate struct {
 	preference float64
 	// old is true for a flavor without a generation, of which it is not known whether it can still be launched.
 	old bool
-	// doubted is true for an old flavor after names of such flavors were rejected.
+	// doubted is true for an old flavor after names of such flavors were rejected for the NodeClass.
 	doubted bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
@@ -88,7 +88,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	strategy := l.nodeClass.Spec.PlacementStrategy
 	for i := range all {
 		candidate := &all[i]
-		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor)
+		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor, l.nodeClass)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{

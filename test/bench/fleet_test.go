@@ -225,7 +225,7 @@ func (i inventory) Intent(r *instance.LaunchRequest) (instance.Intent, error) {
 	return instance.Intent{Attempt: r.Attempt, Name: r.NodeClaim.Name, Flavor: r.Flavor, Zone: r.Zone, BillingPlan: r.BillingPlan}, nil
 }
 
-func (i inventory) Doubted(string) bool { return false }
+func (i inventory) Doubted(string, *v1alpha1.BizflyNodeClass) bool { return false }
 
 func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
 	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: intent.Name, Status: instance.StatusActive,

@@ -25,6 +25,9 @@ import (
 // BenchmarkRest2000 is what this provider does in two minutes in which nothing happens to 2,000 nodes, per node.
 func BenchmarkRest2000(b *testing.B) { rest(b, 2000) }
 
+// BenchmarkRest5000 must cost as much per node.
+func BenchmarkRest5000(b *testing.B) { rest(b, many) }
+
 // BenchmarkRest500 must cost as much per node.
 func BenchmarkRest500(b *testing.B) { rest(b, few) }
 
@@ -43,6 +46,7 @@ func (steady) Leftovers(context.Context) ([]instance.Leftover, error) { return n
 // rest runs the periodic work of the real controllers, and what core asks for: in two minutes, the longest of the intervals.
 func rest(b *testing.B, nodes int) {
 	env, nodeClass := account(b)
+	empty := heap()
 	f := newFleet(nodeClass, nodes)
 	f.Client = env.Client
 	for i := range f.claims {
@@ -92,10 +96,12 @@ func rest(b *testing.B, nodes int) {
 		}
 	}
 	minutes() // what is kept from pass to pass belongs to the start
+	used := heap() - empty
 	m := measure(b)
 	for b.Loop() {
 		minutes()
 	}
 	m.report()
 	b.ReportMetric(float64(m.spent)/float64(b.N)/float64(nodes), "cpu-ns/node")
+	b.ReportMetric(used/float64(nodes), "heap-B/node")
 }

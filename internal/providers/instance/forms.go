@@ -50,12 +50,21 @@ func formsOf(field string) []string {
 // form that was accepted is final.
 type Forms struct {
 	mu sync.Mutex
-	// tried is the form to send, by field; the first one where it is absent.
-	tried map[string]int
+	// volumeType is the form of volume types to send while none is accepted.
+	volumeType int
 	// accepted are the forms that the cloud takes, by field.
 	accepted map[string]string
-	// doubted is until when flavors are doubted whose family has not been launched by either name.
-	doubted time.Time
+	// doubts are those of NodeClasses, by capacity.NodeClassKey.
+	doubts map[string]doubt
+}
+
+// doubt is what a NodeClass has met: names of old flavors were rejected for it. Others need not meet the same, since the NodeClass may be
+// what is wrong.
+type doubt struct {
+	// until is how long flavors are doubted whose family has not been launched by either name.
+	until time.Time
+	// tried is the form to send by field; the first one where it is absent.
+	tried map[string]int
 }
 
 // spelling is the form of each field in one create request.
@@ -65,77 +74,74 @@ type spelling struct {
 	flavorField, flavor string
 }
 
-// of returns the spelling of a create request of the flavor.
-func (f *Forms) of(flavor string) spelling {
+// of returns the spelling of a create request of the flavor for the NodeClass.
+func (f *Forms) of(flavor, nodeClass string) spelling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := spelling{volumeType: f.form(fieldVolumeType)}
+	s := spelling{volumeType: f.form(fieldVolumeType, f.volumeType)}
 	if _, family := shortName(flavor); family != "" {
 		s.flavorField = fieldFlavor + family
-		s.flavor = f.form(s.flavorField)
+		s.flavor = f.form(s.flavorField, f.doubts[nodeClass].tried[s.flavorField])
 	}
 	return s
 }
 
-func (f *Forms) form(field string) string {
+func (f *Forms) form(field string, tried int) string {
 	if accepted, ok := f.accepted[field]; ok {
 		return accepted
 	}
-	return formsOf(field)[f.tried[field]]
+	return formsOf(field)[tried]
 }
 
-// accept remembers the spelling of a create request that the cloud has built a server for.
-func (f *Forms) accept(s spelling) {
-	learned := map[string]string{fieldVolumeType: s.volumeType}
-	if s.flavorField != "" {
-		learned[s.flavorField] = s.flavor
-	}
-	f.Restore(learned)
+// forms are the forms by field.
+func (s spelling) forms() map[string]string {
+	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// reject changes the spelling that was rejected, and reports whether there is another one that is worth a create request. A
-// rejection that names no field may be about the flavor, which is then doubted.
-func (f *Forms) reject(sent spelling, flavor string, err error, now time.Time) bool {
+// reject changes the spelling that was rejected for the NodeClass, and reports whether there is another one that is worth a create request.
+// A rejection that names no field may be about the flavor, which is then doubted.
+func (f *Forms) reject(sent spelling, flavor, nodeClass string, err error, now time.Time) bool {
 	if !bizfly.MayBeForm(err) {
 		return false
 	}
-	if f.of(flavor) != sent {
+	if f.of(flavor, nodeClass) != sent {
 		return true // another launch has changed it meanwhile
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if bizfly.NamesVolumeType(err) {
-		return f.next(fieldVolumeType)
+		return f.next(fieldVolumeType, &f.volumeType)
 	}
-	if sent.flavorField != "" && f.accepted[sent.flavorField] == "" {
-		f.doubted = now.Add(ttl.OfferingFailures)
+	if sent.flavorField == "" || f.accepted[sent.flavorField] != "" {
+		return false
 	}
-	return f.next(sent.flavorField)
+	f.doubts = lo.PickBy(f.doubts, func(_ string, d doubt) bool { return now.Before(d.until) })
+	tried := maps.Clone(f.doubts[nodeClass].tried)
+	form := tried[sent.flavorField]
+	again := f.next(sent.flavorField, &form)
+	f.doubts[nodeClass] = doubt{until: now.Add(ttl.OfferingFailures), tried: lo.Assign(tried, map[string]int{sent.flavorField: form})}
+	return again
 }
 
-// doubts reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected not
-// long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
-func (f *Forms) doubts(flavor string, now time.Time) bool {
+// doubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected for the
+// NodeClass not long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
+func (f *Forms) doubted(flavor, nodeClass string, now time.Time) bool {
 	_, family := shortName(flavor)
 	if family == "" {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.accepted[fieldFlavor+family] == "" && now.Before(f.doubted)
+	return f.accepted[fieldFlavor+family] == "" && now.Before(f.doubts[nodeClass].until)
 }
 
 // next moves a field to its next form. After the last one it is the first again, and next returns false: the form is not to blame.
-func (f *Forms) next(field string) bool {
-	forms := formsOf(field)
-	if _, final := f.accepted[field]; final || len(forms) == 0 {
+func (f *Forms) next(field string, tried *int) bool {
+	if _, final := f.accepted[field]; final {
 		return false
 	}
-	if f.tried == nil {
-		f.tried = map[string]int{}
-	}
-	f.tried[field] = (f.tried[field] + 1) % len(forms)
-	return f.tried[field] != 0
+	*tried = (*tried + 1) % len(formsOf(field))
+	return *tried != 0
 }
 
 // Accepted returns the forms that the cloud takes, by field.

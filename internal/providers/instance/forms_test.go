@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -92,7 +93,7 @@ var _ = Describe("The form of a create request", func() {
 		request, _ := w.request(attempt(1, "nix.2c_4g"))
 		_, _, err := send(ctx, w.provider, request, nil)
 		Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(instance.ErrFormRejected)))
-		Expect(w.provider.Doubted("nix.2c_4g")).To(BeTrue())
+		Expect(w.provider.Doubted("nix.2c_4g", w.nodeClass())).To(BeTrue())
 	})
 	DescribeTable("should not be blamed for anything else",
 		func(fault cloud.Fault) {
@@ -145,14 +146,29 @@ var _ = Describe("The form of a create request", func() {
 			w.box.ClearFaults()
 		}
 		reject(2, "nix.4c_8g")
-		Expect(w.provider.Doubted("2c_4g_basic")).To(BeFalse(), "the names of nix are known: the flavor is closed")
+		Expect(w.provider.Doubted("2c_4g_basic", w.nodeClass())).To(BeFalse(), "the names of nix are known: the flavor is closed")
 		reject(3, "4c_8g_enterprise")
-		Expect(w.provider.Doubted("4c_8g_enterprise")).To(BeTrue())
-		Expect(w.provider.Doubted("2c_4g_basic")).To(BeTrue())
-		Expect(w.provider.Doubted("nix.2c_4g")).To(BeFalse())
-		Expect(w.provider.Doubted("p2.2c_4g")).To(BeFalse(), "one name")
+		Expect(w.provider.Doubted("4c_8g_enterprise", w.nodeClass())).To(BeTrue())
+		Expect(w.provider.Doubted("2c_4g_basic", w.nodeClass())).To(BeTrue())
+		Expect(w.provider.Doubted("nix.2c_4g", w.nodeClass())).To(BeFalse())
+		Expect(w.provider.Doubted("p2.2c_4g", w.nodeClass())).To(BeFalse(), "one name")
+		other := w.nodeClass()
+		other.Generation++
+		Expect(w.provider.Doubted("2c_4g_basic", other)).To(BeFalse(), "the rejection may be the NodeClass's own")
 		now.Step(2 * time.Hour)
-		Expect(w.provider.Doubted("2c_4g_basic")).To(BeFalse())
+		Expect(w.provider.Doubted("2c_4g_basic", w.nodeClass())).To(BeFalse())
+	})
+	It("should be accepted where the id of the server is shown later than a launch waits for it", func() {
+		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
+		})
+		request, written := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, written)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		w.provider = w.restart(func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) })
+		_, err = w.provider.Resume(ctx, string(request.NodeClaim.UID), written.last())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))
 	})
 	It("should stay where it was accepted, whatever is rejected later", func() {
 		w := newWorld(cloud.Options{})

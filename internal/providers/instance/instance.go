@@ -107,6 +107,8 @@ type Intent struct {
 	Firewalls []string `json:"firewalls"`
 	// RequestedAt is when the intent was recorded; once the cloud has answered, when it did.
 	RequestedAt time.Time `json:"requestedAt"`
+	// Forms are those in which the create request was sent, by field; empty until the cloud has answered.
+	Forms map[string]string `json:"forms,omitempty"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
 	// Rejected is true once it is known that nothing is built for this attempt, so that another may be made.
@@ -217,9 +219,9 @@ type Provider interface {
 	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It never sends one.
 	// Beside the errors of Launch it returns ErrOutcomeUnknown.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
-	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected not long ago, and
-	// none of its family has been accepted.
-	Doubted(flavor string) bool
+	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected for the NodeClass not
+	// long ago, and none of its family has been accepted.
+	Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool
 	// FailureReason returns why a server failed, for one that is in ERROR after Launch has returned it. It is never nil and
 	// the predicates of package bizfly classify it; where the cloud gives no reason, it has no class.
 	FailureReason(ctx context.Context, intent Intent) error

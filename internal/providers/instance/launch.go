@@ -20,6 +20,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -56,7 +57,7 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 
 // Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
 func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
-	sent := p.forms.of(request.Flavor)
+	sent := p.forms.of(request.Flavor, capacity.NodeClassKey(request.NodeClass))
 	create, err := p.createRequest(ctx, request, intent, sent)
 	if err != nil {
 		intent.Rejected = true
@@ -64,26 +65,21 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	}
 	intent.TaskID, err = p.api.CreateServer(ctx, create)
 	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-	intent.RequestedAt = p.clock.Now()
+	intent.RequestedAt, intent.Forms = p.clock.Now(), sent.forms()
 	if err != nil && rejected(err) {
 		count(outcomeRejected)
 		intent.Rejected = true
 		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone,
-			p.formRejected(ctx, sent, request.Flavor, err))
+			p.formRejected(ctx, sent, request, err))
 	}
 	if err != nil {
 		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	}
 	server, err := p.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
-	switch {
-	case err == nil:
-		p.forms.accept(sent)
-	case errors.Is(err, ErrBuildFailed):
-		// A request that a server was created for has the right form.
-		if _, made := errors.AsType[serverInError](err); !made {
-			err = p.formRejected(ctx, sent, request.Flavor, err)
-		}
+	// What a server came of was understood.
+	if _, made := errors.AsType[serverInError](err); !made && errors.Is(err, ErrBuildFailed) {
+		err = p.formRejected(ctx, sent, request, err)
 	}
 	return server, intent, err
 }
@@ -94,11 +90,11 @@ type serverInError struct{ error }
 func (e serverInError) Unwrap() error { return e.error }
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
-func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, flavor string, err error) error {
-	if !p.forms.reject(sent, flavor, err, p.clock.Now()) {
+func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, request *LaunchRequest, err error) error {
+	if !p.forms.reject(sent, request.Flavor, capacity.NodeClassKey(request.NodeClass), err, p.clock.Now()) {
 		return err
 	}
-	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", flavor, "error", err.Error())
+	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", request.Flavor, "error", err.Error())
 	return fmt.Errorf("%w: %w", ErrFormRejected, err)
 }
 
@@ -116,8 +112,10 @@ func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, inten
 // Forms are the forms in which create requests are sent.
 func (p *DefaultProvider) Forms() *Forms { return &p.forms }
 
-// Doubted reports whether names of old flavors were rejected not long ago, and none of the flavor's family has been accepted.
-func (p *DefaultProvider) Doubted(flavor string) bool { return p.forms.doubts(flavor, p.clock.Now()) }
+// Doubted reports whether names of old flavors were rejected for the NodeClass not long ago, and none of the flavor's family has been accepted.
+func (p *DefaultProvider) Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return p.forms.doubted(flavor, capacity.NodeClassKey(nodeClass), p.clock.Now())
+}
 
 // FailureReason returns why the server of a create request failed.
 func (p *DefaultProvider) FailureReason(ctx context.Context, intent Intent) error {
@@ -160,6 +158,7 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
 	}
 	count(outcomeLaunched)
+	p.forms.Restore(intent.Forms)
 	launchSeconds.Observe(p.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }

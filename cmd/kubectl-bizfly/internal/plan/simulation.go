@@ -268,7 +268,7 @@ func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, 
 }
 
 // Doubted implements instance.Provider: whatever is listed can be launched.
-func (d *dryLauncher) Doubted(string) bool { return false }
+func (d *dryLauncher) Doubted(string, *v1alpha1.BizflyNodeClass) bool { return false }
 
 // Launch implements instance.Provider; it sends nothing.
 func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
