@@ -78,13 +78,12 @@ const (
 	AnnotationNodeClassHash = Group + "/bizflynodeclass-hash"
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
-	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A retry
-	// learns from it that a server may already exist.
+	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task.
 	AnnotationLaunchIntent = Group + "/launch-intent"
 	// AnnotationAttachedFirewalls is the ids of the firewalls that were attached in place: only those may be detached again.
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
-	// AnnotationOwnedVolumes is the ids of the disks that were attached before the node registered, and so before any pod's volume.
-	// Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
+	// AnnotationOwnedVolumes is the ids of the disks that were attached before the node registered. Alone it proves nothing: a disk
+	// is deleted only if it is attached to the server as well.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
 	// AnnotationOwnedAddresses is the ids of the network interfaces that the server was launched with: firewalls of others are not
 	// changed.
@@ -148,8 +147,7 @@ const (
 	MetadataNodeClass = "bizfly-karpenter-nodeclass"
 	// MetadataImage is the id of the image, which the API does not report.
 	MetadataImage = "bizfly-karpenter-image"
-	// MetadataDataDisks is the number of data disks in the create request: the evidence that disks named after the server are its
-	// own.
+	// MetadataDataDisks is the number of data disks in the create request.
 	MetadataDataDisks = "bizfly-karpenter-data-disks"
 	// MetadataUserDataHash is the hash of the user data templates, empty without any.
 	MetadataUserDataHash = "bizfly-karpenter-user-data-hash"
