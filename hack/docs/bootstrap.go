@@ -26,58 +26,54 @@ Read how a new server becomes a node, and what a template of user data can use.
 | BTbootstrapModeBT | the server runs | the kubelet's settings are |
 |---|---|---|
 | BTBKEBT (default) | your user data, if any, then the script of BKE's worker image | BKE's own: estimated, then learned from nodes |
-| BTCustomBT | your user data, which must make it join | those of BTspec.kubeletBT, which your template must pass on |
-
-Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samples/kubeadm/nodeclass.yaml) and
-[k3s](../../config/samples/k3s/nodeclass.yaml).
+| BTCustomBT | your user data, which must make it join, such as [kubeadm](../../config/samples/kubeadm/nodeclass.yaml) or [k3s](../../config/samples/k3s/nodeclass.yaml) | those of BTspec.kubeletBT, which your template must pass on |
 
 ## BizFly Kubernetes Engine
 
-The script of the worker image reads the cluster's id, its join token and the endpoints from the server's metadata. With the recommended chart value
-BTbke.discoverFromPoolBT, the controller learns them from the server of the newest node of BKE's own pools that has them (label BTbke.bizflycloud.vn/node-idBT).
-Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and the key BTbke_cluster_tokenBT of the Secret.
+The script of the worker image reads the cluster's id, its join token and the endpoints from the server's metadata. With the recommended
+chart value BTbke.discoverFromPoolBT, the controller learns them from the server of the newest node of BKE's own pools that has them (label
+BTbke.bizflycloud.vn/node-idBT). Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and the key
+BTbke_cluster_tokenBT of the Secret.
 
-What is learned must be of the cluster that is set, and of one that the Kubernetes Engine reports. The condition BTBootstrapReadyBT names it and
-its source. If no server has the join token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is
-nowhere follows from the name of the API server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try is repeated after
-a minute. Until the cluster is known, what was resolved last stays in use.
+The condition BTBootstrapReadyBT names what was learned, which must be of the cluster that is set, and its source. If no server has the join
+token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is nowhere follows from the name of the API
+server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try is repeated after a minute.
 
-Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of a pool's server: BTstatus.poolServerBT. It is
-read once for each spec.
+Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of a pool's server: BTstatus.poolServerBT.
 
-A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so; an event names the risk. BKE documents no way to give its kubelet
-labels or taints: Karpenter adds them as the node registers. If you know the file from which it reads BTKUBELET_EXTRA_ARGSBT, set
-BTBKE_KUBELET_ARGS_FILEBT.
+A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so. BKE documents no way to give its kubelet labels or taints:
+Karpenter adds them as the node registers. If you know the file from which it reads BTKUBELET_EXTRA_ARGSBT, set BTBKE_KUBELET_ARGS_FILEBT.
 
 ## Where user data comes from
 
-BTuserDataFromBT names a Secret of the controller's namespace that the chart's BTuserDataSecretsBT grants; BTuserDataBT is the text itself. Both are
-templates. Several pieces are put together in this order: Secret, BTuserDataBT, BKE's own script.
+BTuserDataFromBT names a Secret of the controller's namespace that the chart's BTuserDataSecretsBT grants; BTuserDataBT is the text itself.
+Both are templates. Several pieces are put together in this order: Secret, BTuserDataBT, BKE's own script.
 
 - All are BT#cloud-configBT: one cloud-config. Lists are joined, maps merged, of two plain values the later stays.
 - Otherwise: MIME multipart. A piece begins with BT#!BT, BT#cloud-configBT, BT#cloud-boothookBT, BT#includeBT, BT#part-handlerBT, or a MIME header.
 
-cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or BTwrite_filesBT.
-BKE's Flatcar image takes a single script. Rendered user data may have 16 KiB, and a template 4096 loops and calls.
+cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
+BTwrite_filesBT. Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
+BTstatus.userDataHashBT drift; it follows a change of the Secret within a minute.
 
-Nodes launched with another BTstatus.userDataHashBT drift; it follows a change of the Secret within a minute. Every process on a server can read its user
-data, and so can every pod unless you [keep pods off the metadata service](../operate/security.md#the-metadata-service): give it nothing that
-outlives the join.
+**Give user data nothing that outlives the join.** Every process on a server can read it, and so can every pod unless you [keep pods off the
+metadata service](../operate/security.md#the-metadata-service).
 
 ## A join token per server
 
-BTjoinToken: {ttl: 30m}BT creates a bootstrap token when a template uses BT.JoinTokenBT: a Secret of kube-system, one per attempt to launch. The controller
-deletes it as soon as the node has registered or the NodeClaim is being deleted. It needs the chart's BTjoinTokens.enabledBT, which grants
+BTjoinToken: {ttl: 30m}BT creates a bootstrap token when a template uses BT.JoinTokenBT: a Secret of kube-system, one per attempt to launch,
+deleted as soon as the node has registered or the NodeClaim is being deleted. It needs the chart's BTjoinTokens.enabledBT, which grants
 creating and deleting Secrets of kube-system, and reading none.
 
-Tokens have the group BTsystem:bootstrappers:karpenterBT and those of kubeadm and k3s, so that their bindings apply. **A token of kubeadm's group can
-become any node, existing ones included.** Where you apply [rbac.yaml](../../config/samples/kubeadm/rbac.yaml), which binds Karpenter's group alone, set
-the chart's BTjoinTokens.groupsBT to that group. The chart's admission policy accepts no other groups and no token without an expiration.
+Tokens have the group BTsystem:bootstrappers:karpenterBT and those of kubeadm and k3s, so that their bindings apply. **A token of kubeadm's
+group can become any node, existing ones included.** Where you apply [rbac.yaml](../../config/samples/kubeadm/rbac.yaml), which binds
+Karpenter's group alone, set the chart's BTjoinTokens.groupsBT to that group. The chart's admission policy accepts no other groups and no
+token without an expiration.
 
 ## The kubelet's settings
 
-In BTBKEBT mode the worker image decides them, and Karpenter plans with what nodes report once they have registered. If the event
-BTNodeSmallerThanPlannedBT reports that nodes offer less, or you know what your image reserves, set it. Nodes are not replaced:
+In BTBKEBT mode the worker image decides them, and Karpenter plans with what nodes report. If the event BTNodeSmallerThanPlannedBT reports
+that nodes offer less, or you know what your image reserves, set it. Nodes are not replaced:
 
 BTBTBTyaml
 spec:
@@ -86,9 +82,9 @@ spec:
     systemReserved: {cpu: 200m, memory: 1Gi}
 BTBTBT
 
-In BTCustomBT mode your template must pass them on: BT.KubeletConfigurationBT or all of BT.KubeletArgsBT. The scheduler subtracts BTsystemReservedBT,
-BTkubeReservedBT and the higher of BTevictionHardBT and BTevictionSoftBT, and limits pods to the lower of BTmaxPodsBT and BTpodsPerCoreBT x vCPUs. All
-other settings do not change what it plans.
+In BTCustomBT mode your template must pass them on: BT.KubeletConfigurationBT or all of BT.KubeletArgsBT. The scheduler subtracts
+BTsystemReservedBT, BTkubeReservedBT and the higher of BTevictionHardBT and BTevictionSoftBT, and limits pods to the lower of BTmaxPodsBT
+and BTpodsPerCoreBT x vCPUs.
 
 ## What templates can use
 

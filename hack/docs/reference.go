@@ -98,7 +98,6 @@ func referencePage() (string, error) {
 	}
 	page := &strings.Builder{}
 	page.WriteString(referenceIntroduction)
-	page.WriteString(contents)
 	for _, kind := range []string{"BizflyNodeClass", "ProviderConfig"} {
 		crd, ok := lo.Find(apis.CRDs, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == kind })
 		if !ok {
@@ -149,11 +148,6 @@ func referencePage() (string, error) {
 	}
 	return strings.TrimRight(page.String(), "\n") + "\n", errors.Join(errs...)
 }
-
-const contents = `[BizflyNodeClass](#bizflynodeclass) · [ProviderConfig](#providerconfig) · [Conditions](#conditions) · [Labels](#labels) ·
-[Annotations](#annotations) · [Finalizers](#finalizers) · [Metadata of servers](#metadata-of-servers)
-
-`
 
 func conditionRow(sources map[string]source, c condition) (string, error) {
 	of, ok := sources[apiSource].find(c.constant)

@@ -87,8 +87,8 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
-	// FlavorSelectorTerms select the flavors that servers may have: those that any term selects. Empty: every flavor. Labels of
-	// NodePools and pods narrow them further. A change concerns new nodes only.
+	// FlavorSelectorTerms select the flavors that servers may have: those that any term selects. Empty: every flavor. A change
+	// concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
@@ -130,8 +130,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
 	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used. SavingPlan is
-	// prepaid at each create, and whether the rest is refunded at a delete is not certain: use it with static replicas only. A
-	// change replaces nodes.
+	// prepaid at each create, and perhaps not refunded at a delete: for static replicas only. A change replaces nodes.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
@@ -148,8 +147,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	BootstrapMode BootstrapMode `json:"bootstrapMode,omitempty"`
 	// UserData is a Go text/template of a script, cloud-config or MIME multipart: docs/reference/bootstrap.md. In BKE mode it is
-	// optional and runs before the worker image's own script. userDataFrom comes first, then userData, then BKE's script. A change
-	// replaces nodes.
+	// optional. userDataFrom comes first, then userData, then BKE's script. A change replaces nodes.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
@@ -158,13 +156,13 @@ type BizflyNodeClassSpec struct {
 	// nodes, also one of the Secret's content.
 	// +optional
 	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
-	// JoinToken creates a bootstrap token for each server, short-lived and at first valid for this node only; templates get it as
-	// .JoinToken. It needs the chart's value joinTokens.enabled. A change replaces nodes.
+	// JoinToken creates a short-lived bootstrap token for each server; templates get it as .JoinToken. It needs the chart's value
+	// joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
-	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. In BKE
-	// mode nothing of it is sent to the server: set here what the worker image reserves, if nodes offer pods less than estimated. A
-	// change replaces nodes in Custom mode, and in BKE mode it concerns new nodes only.
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node, and a
+	// change replaces nodes. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
+	// worker image reserves, if nodes offer pods less than estimated.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
 	// PlacementStrategy chooses among the cheapest available offerings: Balanced prefers those that failed least and start fastest,

@@ -47,27 +47,25 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	PodsPerCore *int32 `json:"podsPerCore,omitempty"`
-	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
+	// SystemReserved is reserved for the operating system: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
 	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
-	// KubeReserved is what the kubelet keeps for itself and the container runtime: cpu, memory and ephemeral-storage.
+	// KubeReserved is reserved for the kubelet and the container runtime: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
 	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
-	// EvictionHard is the thresholds below which the kubelet evicts pods: memory.available and nodefs.available, each a quantity or
-	// a percentage.
+	// EvictionHard is when the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. Where it is higher than evictionHard, the scheduler computes
-	// with it, so that pods are not placed only to be evicted.
+	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with the higher of both.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
@@ -79,7 +77,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
-	// EvictionMaxPodGracePeriod is the longest time in seconds that a pod gets to stop at a soft eviction. Default: 0, immediately.
+	// EvictionMaxPodGracePeriod is how many seconds a pod gets at most to stop at a soft eviction. Default: 0.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	// +optional

@@ -65,8 +65,8 @@ type BizflyNodeClassStatus struct {
 	// Firewalls are the firewalls of servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
-	// PoolServer is what a server of BKE's own pools has, for new servers where the spec selects no network, no firewall or no
-	// publicIPv4. It is read once for each spec, where bke.discoverFromPool is on.
+	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is on. New servers have the same where the spec
+	// selects no network, no firewall or no publicIPv4. It is read once for each spec.
 	// +optional
 	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`
 	// SSHKeyName is the SSH key that is installed on servers.

@@ -141,8 +141,7 @@ const (
 	MetadataNodeClass = "bizfly-karpenter-nodeclass"
 	// MetadataImage is the id of the image, which the API does not report.
 	MetadataImage = "bizfly-karpenter-image"
-	// MetadataDataDisks is the number of data disks in the create request: the evidence that disks named after the server are its
-	// own.
+	// MetadataDataDisks is the number of data disks in the create request.
 	MetadataDataDisks = "bizfly-karpenter-data-disks"
 	// MetadataUserDataHash is the hash of the user data templates, empty without any.
 	MetadataUserDataHash = "bizfly-karpenter-user-data-hash"

@@ -36,7 +36,7 @@ const (
 // environment, and what is not set there has a default.
 type ProviderConfigSpec struct {
 	// Endpoint is the https address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while NodeClaims
-	// exist: at another endpoint their servers would look gone.
+	// exist.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:message="endpoint must be an https address such as https://manage.bizflycloud.vn/api (http only where BIZFLY_CLOUD_ALLOW_HTTP permits it)",rule="isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''"
 	// +optional
@@ -59,7 +59,7 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:XValidation:message="caBundle must hold PEM certificates (-----BEGIN CERTIFICATE-----)",rule="self.contains('-----BEGIN CERTIFICATE-----')"
 	// +optional
 	CABundle string `json:"caBundle,omitempty"`
-	// RateLimits limit the requests to BizFly Cloud by class, so that a burst of one does not starve another.
+	// RateLimits limit the requests to BizFly Cloud by class.
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
 	// TuningConfigMapRef is the ConfigMap with the tuning keys, in the controller's namespace:
@@ -122,8 +122,8 @@ type ProviderConfigStatus struct {
 	// NodeClaim exists.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
-	// APIServers are the addresses of the API servers, recorded at the first login. A cluster with none of them may be a clone, in
-	// which garbage collection deletes nothing. Delete the field to confirm that it is none.
+	// APIServers are the addresses of the API servers, recorded at the first login. Delete the field to confirm that a cluster with
+	// none of them is no clone.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
@@ -136,13 +136,13 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when BizFly Cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
-	// Tuning are the active keys of the tuning ConfigMap. A key that becomes invalid, and all keys while the ConfigMap is missing,
-	// keep these values, also after a restart.
+	// Tuning are the active keys of the tuning ConfigMap, also after a restart. A key that becomes invalid or is missing with the
+	// ConfigMap keeps its value.
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
 	// RequestForms are the forms of fields in which create requests succeeded: volumeType is Name, Type or Medium; flavor.nix, for
-	// example, is Full or Short. A restarted controller begins with them.
+	// example, is Full or Short.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	RequestForms map[string]string `json:"requestForms,omitempty"`
