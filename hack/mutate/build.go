@@ -31,6 +31,8 @@ type Target struct {
 	Files   []string `json:"files,omitempty"`
 	// Skip is a regular expression of specs that are not run: slow ones that decide nothing of these files.
 	Skip string `json:"skip,omitempty"`
+	// APIServer lets mutants share an API server, where the suite starts one.
+	APIServer bool `json:"apiServer,omitempty"`
 	// Survivors are the mutants that no spec kills, and why none can or should.
 	Survivors []Survivor `json:"survivors,omitempty"`
 }
@@ -88,19 +90,27 @@ func (t *Target) build(ctx context.Context, folder, binary string) ([]Mutant, st
 
 // list returns the package and where the compiled packages are that it imports.
 func (t *Target) list(ctx context.Context) (pkg listing, exports map[string]string, err error) {
-	output, err := goCommand(ctx, "list", "-deps", "-export", "-json=Dir,ImportPath,Name,Export,GoFiles", "./"+t.Package)
+	args := append([]string{"list", "-deps", "-export", "-json=Dir,ImportPath,Name,Export,GoFiles", "./" + t.Package}, runtimeImports...)
+	output, err := goCommand(ctx, args...)
 	if err != nil {
 		return pkg, nil, err
 	}
+	folder, err := filepath.Abs(t.Package)
+	if err != nil {
+		return pkg, nil, fmt.Errorf("finding %s: %w", t.Package, err)
+	}
 	exports = map[string]string{}
 	for decoder := json.NewDecoder(bytes.NewReader(output)); decoder.More(); {
-		pkg = listing{}
-		if err := decoder.Decode(&pkg); err != nil {
+		var next listing
+		if err := decoder.Decode(&next); err != nil {
 			return pkg, nil, fmt.Errorf("reading what go list prints: %w", err)
 		}
-		exports[pkg.ImportPath] = pkg.Export
+		exports[next.ImportPath] = next.Export
+		if next.Dir == folder {
+			pkg = next
+		}
 	}
-	return pkg, exports, nil // the package itself is the last one
+	return pkg, exports, nil
 }
 
 // instrument returns the files with mutants, without those mutants that do not compile.

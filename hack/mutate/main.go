@@ -137,11 +137,13 @@ func (c config) tryAll(ctx context.Context, r *runner, mutants []Mutant, chosen 
 	var group sync.WaitGroup
 	for i := range c.parallel {
 		group.Go(func() {
+			server := &apiServer{}
+			defer server.stop()
 			for id := range work {
 				if errs[i] != nil || ctx.Err() != nil {
 					continue
 				}
-				outcome, err := r.try(ctx, id)
+				outcome, err := r.try(ctx, id, server)
 				if err == nil && ctx.Err() == nil {
 					err = r.results.set(mutants[id-1].Name, outcome)
 				}

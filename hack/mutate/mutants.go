@@ -14,6 +14,9 @@ import (
 	"strings"
 )
 
+// runtimeImports are the packages that runtimeSource imports.
+var runtimeImports = []string{"cmp", "encoding/json", "os", "strconv", "sync/atomic", "time"}
+
 // runtimeSource is what the mutants of a package call. MUTANT is the number of the active one, and MUTANTS_REACHED the file to which the
 // baseline run writes which mutants each spec reaches.
 const runtimeSource = `package %s

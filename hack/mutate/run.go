@@ -88,7 +88,7 @@ func (r *runner) baseline(ctx context.Context) error {
 	file := r.binary + ".reached"
 	_ = os.Remove(file)
 	began := time.Now()
-	output, ok, err := r.run(ctx, 20*time.Minute, "MUTANTS_REACHED="+file, nil)
+	output, ok, err := r.run(ctx, 20*time.Minute, []string{"MUTANTS_REACHED=" + file}, nil)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func (r *runner) baseline(ctx context.Context) error {
 	return r.results.set("", "")
 }
 
-// try runs the specs that reach a mutant, with it.
-func (r *runner) try(ctx context.Context, id int) (string, error) {
+// try runs the specs that reach a mutant, with it. What an earlier mutant may have left on the API server kills none.
+func (r *runner) try(ctx context.Context, id int, server *apiServer) (string, error) {
 	var focus []string
 	seconds, everywhere, total := 0.0, false, 0.0
 	for _, spec := range r.results.Specs {
@@ -133,33 +133,47 @@ func (r *runner) try(ctx context.Context, id int) (string, error) {
 		focus, seconds = nil, total
 	}
 	limit := time.Duration((max(r.results.Setup, 0)*3+seconds*3+15)*1e9) * time.Nanosecond
-	_, ok, err := r.run(ctx, limit, "MUTANT="+strconv.Itoa(id), focus)
-	switch {
-	case err != nil:
-		return "", err
-	case ok:
-		return survived, nil
+	for {
+		variables, fresh := []string(nil), true
+		if r.target.APIServer {
+			var err error
+			if variables, fresh, err = server.variables(); err != nil {
+				return "", err
+			}
+		}
+		output, ok, err := r.run(ctx, limit, append(variables, "MUTANT="+strconv.Itoa(id)), focus)
+		switch {
+		case err != nil:
+			return "", err
+		case ok:
+			return survived, nil
+		case leftClean(output):
+			return killed, nil
+		}
+		server.stop()
+		if fresh {
+			return killed, nil
+		}
 	}
-	return killed, nil
 }
 
 // run runs specs until the first one fails, and reports whether all passed. Ginkgo ends them at the limit, so that what they have started ends,
 // too. Where a mutant keeps it from that, all of its processes are killed.
-func (r *runner) run(ctx context.Context, limit time.Duration, variable string, focus []string) (output string, ok bool, err error) {
+func (r *runner) run(ctx context.Context, limit time.Duration, variables, focus []string) (output string, ok bool, err error) {
 	temporary, err := os.MkdirTemp("", "mutant")
 	if err != nil {
 		return "", false, fmt.Errorf("running the specs: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
 	defer killAll("TMPDIR=" + temporary)
-	args := append([]string{"-ginkgo.fail-fast", "-ginkgo.succinct", "-ginkgo.no-color", "-ginkgo.grace-period=3s", "-ginkgo.timeout=" + limit.String()}, focus...)
+	args := append([]string{"-test.run=^Test", "-ginkgo.fail-fast", "-ginkgo.succinct", "-ginkgo.no-color", "-ginkgo.grace-period=3s", "-ginkgo.timeout=" + limit.String()}, focus...)
 	if r.target.Skip != "" {
 		args = append(args, "-ginkgo.skip="+r.target.Skip)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit+20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.binary, args...) //nolint:gosec // the test binary that was built
-	cmd.Dir, cmd.Env = r.target.Package, append(os.Environ(), "TMPDIR="+temporary, variable)
+	cmd.Dir, cmd.Env = r.target.Package, append(append(os.Environ(), "TMPDIR="+temporary), variables...)
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
 	if parent := context.Cause(ctx); parent != nil && err != nil {
