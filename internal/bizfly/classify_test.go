@@ -152,6 +152,7 @@ var samples = []sample{
 	{row: "says busy", kind: "task", message: "Ổ đĩa đang được sử dụng", class: bizfly.ClassConflict},
 	{row: "says busy", kind: "task", message: "Yêu cầu đang xử lý", class: bizfly.ClassConflict},
 	{row: "says the request is wrong", kind: "task", message: "The image was not found", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "The type is not supported", class: bizfly.ClassInvalid},
 	{row: "says the request is wrong", kind: "task", message: "The key does not exist", class: bizfly.ClassInvalid},
 	{row: "says the request is wrong", kind: "task", message: "The name is invalid", class: bizfly.ClassInvalid},
 	{row: "says the request is wrong", kind: "task", message: "The body is malformed", class: bizfly.ClassInvalid},
@@ -266,6 +267,20 @@ var _ = Describe("Redaction of what a create request carries", func() {
 func ofClass(class bizfly.Class) func(error) bool {
 	return func(err error) bool { return bizfly.ClassOf(err) == class }
 }
+
+var _ = Describe("The scope of a failure", func() {
+	DescribeTable("should be", func(kind string, status int, message string, scope bizfly.ErrorScope) {
+		Expect(bizfly.ScopeOfFailure(kind, status, message)).To(Equal(scope))
+	},
+		Entry("the account without credentials", "create", 401, "", bizfly.ScopeAccount),
+		Entry("the account without money", "create", 402, "", bizfly.ScopeAccount),
+		Entry("the NodeClass that writes the user data", "create", 400, "User data too large", bizfly.ScopeNodeClass),
+		Entry("the NodeClass that names the image", "create", 400, "Image 1 could not be found", bizfly.ScopeNodeClass),
+		Entry("the NodeClass whose field nothing recognises", "create", 400, "E_1 ssh key", bizfly.ScopeNodeClass),
+		Entry("the NodeClass whose network is not there", "create", 404, "E_1 network", bizfly.ScopeNodeClass),
+		Entry("the offering where nothing is named", "create", 404, "E_1", bizfly.ScopeOffering),
+	)
+})
 
 var _ = Describe("What an error allows", func() {
 	DescribeTable("should be the same request again only where it had no effect and time alone can help", func(err *bizfly.APIError, retryable bool) {
