@@ -115,6 +115,7 @@ import (
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
 
 	mutated %q
@@ -130,7 +131,12 @@ var _ = ginkgo.BeforeEach(func() {
 	gomega.SetDefaultEventuallyTimeout(10 * time.Second)
 })
 
-var _ = ginkgo.ReportAfterEach(func(report ginkgo.SpecReport) { mutated.MutantsReached(report.FullText(), report.RunTime) })
+var _ = ginkgo.ReportAfterEach(func(report ginkgo.SpecReport) {
+	// One that is skipped is reported too, perhaps before the first BeforeEach.
+	if mutantsStarted && !report.State.Is(types.SpecStateSkipped|types.SpecStatePending) {
+		mutated.MutantsReached(report.FullText(), report.RunTime)
+	}
+})
 `
 
 // Mutant is one change of the source.

@@ -106,7 +106,7 @@ func exportsOf(packages ...string) map[string]string {
 }
 
 var _ = Describe("A run", Ordered, func() {
-	const header = "- package: hack/mutate/testdata/sample\n"
+	const header = "- package: hack/mutate/testdata/sample\n  skip: too long\n"
 	var (
 		c   config
 		out *bytes.Buffer
