@@ -117,7 +117,7 @@ func (t *Target) list(ctx context.Context) (pkg listing, exports map[string]stri
 func (t *Target) instrument(pkg listing, exports map[string]string) (map[string]string, []Mutant, error) {
 	original := map[string]string{}
 	for _, name := range pkg.GoFiles {
-		text, err := os.ReadFile(filepath.Join(pkg.Dir, name))
+		text, err := os.ReadFile(filepath.Join(pkg.Dir, name)) //nolint:gosec // a file of the package
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the package: %w", err)
 		}

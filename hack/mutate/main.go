@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 )
 
@@ -43,6 +45,7 @@ func main() {
 	flag.Uint64Var(&c.seed, "seed", 1, "chooses the sample")
 	flag.Float64Var(&c.atLeast, "at-least", 75, "the percentage of the mutants of each package that must be killed")
 	flag.Parse()
+	log.SetLogger(logr.Discard()) // envtest logs its steps
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := c.start(ctx, os.Stdout); err != nil {

@@ -171,19 +171,19 @@ type edit struct {
 }
 
 // mutate adds a mutant that wraps a node. Mutants that do not compile are numbered and left out.
-func (in *instrumenter) mutate(node ast.Node, before, after, change string, args ...any) (id int, ok bool) {
+func (in *instrumenter) mutate(node ast.Node, before, after, change string, args ...any) (ok bool) {
 	position := in.fset.Position(node.Pos())
 	in.mutants = append(in.mutants, Mutant{
 		Name:     in.function + ": " + fmt.Sprintf(change, args...),
 		Position: fmt.Sprintf("%s:%d", position.Filename, position.Line),
 	})
-	id = len(in.mutants)
+	id := len(in.mutants)
 	if in.skip[id] {
-		return id, false
+		return false
 	}
 	in.insert(node.Pos(), 0, fmt.Sprintf(before, id), false)
 	in.insert(node.End(), 0, after, true)
-	return id, true
+	return true
 }
 
 func (in *instrumenter) insert(at token.Pos, remove int, text string, closes bool) {
@@ -377,14 +377,17 @@ func (in *instrumenter) operator(e *ast.BinaryExpr) {
 	if e.Op == token.LOR {
 		name, other = "mutantOr", "&&"
 	}
-	if _, ok := in.mutate(e, name+"(%d, ", ") })", "%s for %s in %s", other, e.Op, in.text(e)); ok {
+	if ok := in.mutate(e, name+"(%d, ", ") })", "%s for %s in %s", other, e.Op, in.text(e)); ok {
 		in.insert(e.OpPos, len(e.Op.String()), ", func() bool { return (", false)
 	}
 }
 
 // boundary mutates what a comparison says of equal values. That of a greater value is a negated one of a less.
 func (in *instrumenter) boundary(e *ast.BinaryExpr) {
-	form, other := "", token.ILLEGAL
+	var (
+		form  string
+		other token.Token
+	)
 	switch e.Op {
 	case token.LSS:
 		form, other = "mutantLess(%d, false, ", token.LEQ
@@ -397,7 +400,7 @@ func (in *instrumenter) boundary(e *ast.BinaryExpr) {
 	default:
 		return
 	}
-	if _, ok := in.mutate(e, form, ")", "%s for %s in %s", other, e.Op, in.text(e)); ok {
+	if ok := in.mutate(e, form, ")", "%s for %s in %s", other, e.Op, in.text(e)); ok {
 		in.insert(e.OpPos, len(e.Op.String()), ", ", false)
 	}
 }
@@ -411,7 +414,8 @@ func (in *instrumenter) fields(literal *ast.CompositeLit) {
 		}
 		value := in.info.Types[field.Value]
 		basic, isBasic := value.Type.(*types.Basic)
-		if value.Value != nil && constant.Compare(value.Value, token.EQL, zeroOf(value.Value)) || isBasic && (basic.Info()&types.IsBoolean != 0 || basic.Kind() == types.UntypedNil) {
+		isZero := value.Value != nil && constant.Compare(value.Value, token.EQL, zeroOf(value.Value))
+		if isZero || isBasic && (basic.Info()&types.IsBoolean != 0 || basic.Kind() == types.UntypedNil) {
 			continue
 		}
 		in.mutate(field.Value, "mutantZero(%d, ", ")", "without %s", in.text(field))

@@ -166,7 +166,8 @@ func (r *runner) run(ctx context.Context, limit time.Duration, variables, focus 
 	}
 	defer func() { _ = os.RemoveAll(temporary) }()
 	defer killAll("TMPDIR=" + temporary)
-	args := append([]string{"-test.run=^Test", "-ginkgo.fail-fast", "-ginkgo.succinct", "-ginkgo.no-color", "-ginkgo.grace-period=3s", "-ginkgo.timeout=" + limit.String()}, focus...)
+	args := append([]string{"-test.run=^Test", "-ginkgo.fail-fast", "-ginkgo.succinct", "-ginkgo.no-color",
+		"-ginkgo.grace-period=3s", "-ginkgo.timeout=" + limit.String()}, focus...)
 	if r.target.Skip != "" {
 		args = append(args, "-ginkgo.skip="+r.target.Skip)
 	}

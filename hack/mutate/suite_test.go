@@ -81,8 +81,8 @@ var _ = Describe("The mutants of a file", func() {
 	})
 	It("should not be in what does not compile with them", func() {
 		folder := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(folder, "p.go"), []byte("package p\n\ntype t bool\n\nfunc f(a t) t {\n\treturn a\n}\n\nfunc g(a bool) bool {\n\treturn a\n}\n"), 0o600)).
-			To(Succeed())
+		source := "package p\n\ntype t bool\n\nfunc f(a t) t {\n\treturn a\n}\n\nfunc g(a bool) bool {\n\treturn a\n}\n"
+		Expect(os.WriteFile(filepath.Join(folder, "p.go"), []byte(source), 0o600)).To(Succeed())
 		pkg := listing{Dir: folder, ImportPath: "p", Name: "p", GoFiles: []string{"p.go"}}
 		sources, found, err := (&Target{}).instrument(pkg, exportsOf(runtimeImports...))
 		Expect(err).ToNot(HaveOccurred())
