@@ -284,6 +284,11 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, setting
 		(cd $$dir && $(TRIMPATH) go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(FUZZTIME),30s) .) || exit 1; \
 	done <$(CACHE)/fuzz.txt
 
+# make mutation MUTATION_FLAGS='--only instance', or '--sample 20 --seed 3' for some mutants of each package.
+.PHONY: mutation
+mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, deletion and garbage collection: a spec of the package must fail, or hack/mutate/mutants.yaml say why none does
+	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
+
 # make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000
 .PHONY: properties
 properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs

@@ -101,6 +101,65 @@ var samples = []sample{
 	{row: "request timeout", kind: "list", status: 408, class: bizfly.ClassOutage},
 	{row: "server error", kind: "list", status: 500, message: "Internal Server Error", class: bizfly.ClassOutage},
 	{row: "success that is no answer", kind: "list", status: 101, class: bizfly.ClassOutage},
+	// Each text that a row knows, alone.
+	{row: "404 of a gateway in JSON", kind: "item", status: 404, message: "The requested URL was not found", class: bizfly.ClassOutage},
+	{row: "404 of a gateway in JSON", kind: "item", status: 404, message: "no such route", class: bizfly.ClassOutage},
+	{row: "404 of a gateway in JSON", kind: "delete", status: 404, message: "Cannot DELETE /servers/1", class: bizfly.ClassOutage},
+	{row: "5xx of a gateway in JSON", kind: "create", status: 502, message: "Bad Gateway", class: bizfly.ClassOutage},
+	{row: "5xx of a gateway in JSON", kind: "create", status: 504, message: "Gateway Time-out", class: bizfly.ClassOutage},
+	{row: "says too many requests", kind: "task", message: "Too many requests", class: bizfly.ClassThrottled},
+	{row: "says too many requests", kind: "task", message: "Vui lòng thử lại sau ít phút", class: bizfly.ClassThrottled},
+	{row: "says no money", kind: "task", message: "Your balance is negative", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "out of credit", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Payment required", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "There is an unpaid invoice", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Tài khoản hết hạn dùng thử", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Tài khoản của bạn đang bị khóa", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Không đủ tiền", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Tài khoản đã hết tiền", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Vui lòng nạp thêm tiền", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Tài khoản đang âm", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Khách hàng nợ cước", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "Dịch vụ chưa thanh toán", class: bizfly.ClassBalance},
+	{row: "says what the request holds", kind: "task", message: "Name has 70 characters", class: bizfly.ClassInvalid},
+	{row: "says quota", kind: "task", message: "over limit of volumes", class: bizfly.ClassQuota},
+	{row: "says quota", kind: "task", message: "Vượt hạn ngạch", class: bizfly.ClassQuota},
+	{row: "says no capacity", kind: "task", message: "Exhausted all hosts", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Exceeded maximum number of retries", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Not enough memory", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "There are not enough resources", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Insufficient compute", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "No available capacity", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "The flavor is sold out", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "No free addresses left", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "no ip addresses", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Hết tài nguyên", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Gói tạm hết", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Không còn máy chủ", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Mạng đã hết địa chỉ", class: bizfly.ClassCapacity},
+	{row: "says a limit", kind: "task", message: "Limit of disks was reached", class: bizfly.ClassInvalid},
+	{row: "says a limit", kind: "task", message: "maximum number of disks is 8", class: bizfly.ClassInvalid},
+	{row: "says a limit", kind: "task", message: "Đã quá giới hạn", class: bizfly.ClassInvalid},
+	{row: "says a limit", kind: "task", message: "Đã đạt giới hạn", class: bizfly.ClassInvalid},
+	{row: "says a limit", kind: "task", message: "Quá số lượng đĩa", class: bizfly.ClassInvalid},
+	{row: "says not allowed", kind: "task", message: "Permission denied", class: bizfly.ClassPermission},
+	{row: "says not allowed", kind: "task", message: "This is forbidden", class: bizfly.ClassPermission},
+	{row: "says busy", kind: "task", message: "The name already exists", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "The instance is locked", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "Not while it is in rescue", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "vm_state building", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "Máy chủ đã tồn tại", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "Ổ đĩa đang được sử dụng", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "task", message: "Yêu cầu đang xử lý", class: bizfly.ClassConflict},
+	{row: "says the request is wrong", kind: "task", message: "The image was not found", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "The type is not supported", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "The key does not exist", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "The name is invalid", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "The body is malformed", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "flavor is required", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "Mạng không tồn tại", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "Không tìm thấy mạng", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "Trường name là bắt buộc", class: bizfly.ClassInvalid},
 	{row: "", kind: "task", message: "Có lỗi xảy ra", class: bizfly.ClassUnknown},
 	{row: "", kind: "list", status: 418, message: "teapot", class: bizfly.ClassUnknown},
 }
@@ -209,3 +268,59 @@ var _ = Describe("Redaction of what a create request carries", func() {
 func ofClass(class bizfly.Class) func(error) bool {
 	return func(err error) bool { return bizfly.ClassOf(err) == class }
 }
+
+var _ = Describe("The scope of a failure", func() {
+	DescribeTable("should be", func(kind string, status int, message string, scope bizfly.ErrorScope) {
+		Expect(bizfly.ScopeOfFailure(kind, status, message)).To(Equal(scope))
+	},
+		Entry("the account without credentials", "create", 401, "", bizfly.ScopeAccount),
+		Entry("the account without money", "create", 402, "", bizfly.ScopeAccount),
+		Entry("the NodeClass that writes the user data", "create", 400, "User data too large", bizfly.ScopeNodeClass),
+		Entry("the NodeClass that names the image", "create", 400, "Image 1 could not be found", bizfly.ScopeNodeClass),
+		Entry("the NodeClass whose field nothing recognises", "create", 400, "E_1 ssh key", bizfly.ScopeNodeClass),
+		Entry("the NodeClass whose network is not there", "create", 404, "E_1 network", bizfly.ScopeNodeClass),
+		Entry("the offering where nothing is named", "create", 404, "E_1", bizfly.ScopeOffering),
+	)
+})
+
+var _ = Describe("What an error allows", func() {
+	DescribeTable("should be the same request again only where it had no effect and time alone can help", func(err *bizfly.APIError, retryable bool) {
+		Expect(bizfly.IsRetryable(fmt.Errorf("launching: %w", err))).To(Equal(retryable))
+	},
+		Entry("an unknown outcome", &bizfly.APIError{Status: 429, Ambiguous: true}, false),
+		Entry("not sent for want of time", &bizfly.APIError{Class: bizfly.ClassThrottled, NotSent: true}, true),
+		Entry("not sent, since it is wrong", &bizfly.APIError{Class: bizfly.ClassInvalid, NotSent: true}, false),
+		Entry("not sent, since nobody may log in", &bizfly.APIError{Class: bizfly.ClassAuth, NotSent: true}, false),
+		Entry("a gateway that says when to come back", &bizfly.APIError{Status: 503, Class: bizfly.ClassOutage, RetryAfter: time.Second}, true),
+		Entry("a gateway that does not", &bizfly.APIError{Status: 503, Class: bizfly.ClassOutage}, false),
+		Entry("a rejection that says when to come back", &bizfly.APIError{Status: 503, Class: bizfly.ClassCapacity, RetryAfter: time.Second}, false),
+		Entry("a rate limit", &bizfly.APIError{Status: 429, Class: bizfly.ClassThrottled}, true),
+		Entry("too early", &bizfly.APIError{Status: 425, Class: bizfly.ClassThrottled}, true),
+		Entry("a rate limit in words alone", &bizfly.APIError{Status: 403, Class: bizfly.ClassThrottled}, false),
+	)
+	DescribeTable("should be another form where nothing else is named", func(err *bizfly.APIError, form bool) {
+		Expect(bizfly.MayBeForm(err)).To(Equal(form))
+	},
+		Entry("a rejected request", &bizfly.APIError{Class: bizfly.ClassInvalid}, true),
+		Entry("one that names what the NodeClass decides", &bizfly.APIError{Class: bizfly.ClassInvalid, Scope: bizfly.ScopeNodeClass}, false),
+		Entry("one that was not sent", &bizfly.APIError{Class: bizfly.ClassInvalid, NotSent: true}, false),
+		Entry("capacity", &bizfly.APIError{Class: bizfly.ClassCapacity}, false),
+	)
+	DescribeTable("should be another form of a task that failed", func(message string, form bool) {
+		failure := (&bizfly.Task{ID: "1", Ready: true, Message: message}).Failure()
+		Expect(bizfly.MayBeForm(failure)).To(Equal(form))
+	},
+		Entry("with words that nothing recognises", "E_4711", true),
+		Entry("that names the image", "E_4711 of the image", false),
+		Entry("without a word", "", false),
+		Entry("for want of capacity", "No valid host was found", false),
+	)
+	DescribeTable("should be another type of disk where the message names it", func(message string, named bool) {
+		Expect(bizfly.NamesVolumeType(&bizfly.APIError{Message: message})).To(Equal(named))
+	},
+		Entry("in English", "Invalid volume type", true),
+		Entry("as a field", "rootdisk.type is wrong", true),
+		Entry("in Vietnamese", "Loại ổ đĩa không hợp lệ", true),
+		Entry("not at all", "Invalid flavor", false),
+	)
+})

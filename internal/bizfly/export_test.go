@@ -35,6 +35,12 @@ func Classify(kind string, status int, json bool, retryAfter time.Duration, mess
 	return "", ClassUnknown
 }
 
+// ScopeOfFailure returns how far a JSON answer reaches.
+func ScopeOfFailure(kind string, status int, message string) ErrorScope {
+	_, scope := classify(failure{kind: kindOf(kind), status: status, json: true, message: message})
+	return scope
+}
+
 func kindOf(name string) kind {
 	return kind(name)
 }

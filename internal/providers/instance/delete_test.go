@@ -179,6 +179,15 @@ var _ = Describe("Delete", func() {
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 			Expect(w.leftovers()).To(BeEmpty())
 		})
+		It("should be its root disk alone while the list of volumes lags", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			own := root(server)
+			data := attach(w, server.ID, cloud.VolumeSpec{Name: "attached-by-hand"})
+			w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/volumes", Effect: cloud.EffectBody, Body: "[]"})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{own, data}})).To(Succeed())
+			Expect(w.deleted()).To(Equal([][]string{{own}}))
+		})
 		It("should wait while it is not known what PersistentVolumes own", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()

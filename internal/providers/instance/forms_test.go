@@ -112,12 +112,23 @@ var _ = Describe("The form of a create request", func() {
 		Entry("capacity", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity}),
 		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
 			Message: "Image needs a bigger rootdisk"}),
-		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
 		Entry("a task that fails for the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed,
 			Message: "E_4711 of image x"}),
 		Entry("a task that fails without a word", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed}),
 		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
 	)
+	It("should not be blamed for an outage", func() {
+		w := newWorld(cloud.Options{}, func(c *instance.Config) {
+			// No server will come of it.
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Millisecond })
+		})
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusNotImplemented})
+		request, _ := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(err).To(HaveOccurred())
+		Expect(err).ToNot(MatchError(instance.ErrFormRejected))
+		Expect(w.created()).To(HaveLen(1))
+	})
 	It("should be tried once in each form where none is accepted, a flavor in one request for each, and begin anew", func() {
 		w := newWorld(cloud.Options{})
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})

@@ -63,6 +63,34 @@ var _ = Describe("What a deleted server leaves", func() {
 			w.box.AddServer(cloud.ServerSpec{Name: s.Name, Metadata: metadata(clusterUID, "its own", 1)})
 		}),
 	)
+	It("should be described by its server, its age and what it is", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		paid := w.box.PayForAddresses(server.ID)
+		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		found, err := w.provider.Leftovers(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(HaveEach(And(HaveField("Server", server.Name), HaveField("Name", Not(BeEmpty())), HaveField("CreatedAt", Not(BeZero())))))
+		Expect(lo.CountValuesBy(found, func(left instance.Leftover) instance.LeftoverKind { return left.Kind })).
+			To(Equal(map[instance.LeftoverKind]int{instance.LeftoverDisk: 1, instance.LeftoverAddress: len(paid)}))
+	})
+	It("should say which address cannot be released", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		Expect(w.box.PayForAddresses(server.ID)).NotTo(BeEmpty())
+		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		for _, path := range []string{"/wanips/*", "/network-interfaces/*"} {
+			w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: path, Effect: cloud.EffectStatus, Status: 403, Message: "Permission denied"})
+		}
+		Expect(collectOnce(w.provider)).To(MatchError(And(ContainSubstring(server.Name), ContainSubstring("Permission denied"))))
+	})
+	It("should be unknown while the servers cannot be listed", func() {
+		w := newWorld(cloud.Options{})
+		removed(w)
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: 400})
+		_, err := w.restart().Leftovers(ctx)
+		Expect(err).To(MatchError(ContainSubstring("listing servers")))
+	})
 	It("should be kept where a user may have detached it to keep its data", func() {
 		w := newWorld(cloud.Options{})
 		data := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_datadisk_1"})

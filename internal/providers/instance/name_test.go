@@ -59,6 +59,12 @@ var _ = Describe("Name", func() {
 		Entry("the name of a disk", "_rootdisk", true),
 		Entry("another name", "x", false),
 	)
+	It("should prove nothing with the end of another name", func() {
+		name := instance.Name(claimName, claimUID, clusterUID, 1)
+		Expect(instance.ProvenName(clusterUID, "another-"+name)).To(BeEmpty())
+		Expect(instance.ProvenName(clusterUID, "e"+name[1:])).To(BeEmpty())
+		Expect(instance.ProvenName("", name)).To(BeEmpty())
+	})
 	It("should be the server's own as the cloud made it, and not a name that a user made of it", func() {
 		w := newWorld(cloud.Options{})
 		for suffix, proven := range map[string]bool{"": true, "-TNnUw4Im": true, "-restored": false, "-copy": false, "-copy-of-Nov": false, "x": false} {
