@@ -22,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -194,6 +195,23 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.Unpriced).To(BeZero())
 		Expect(p.VNDPerHour).To(BeNumerically("<", p.Today.VNDPerHour))
 		Expect(p.Today.Waiting).To(Equal(6), "no pod is bound")
+	})
+
+	It("should price today's stopped servers as top does", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		labels := map[string]string{
+			corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1",
+			v1alpha1.LabelInstanceCategory: "premium", v1alpha1.LabelInstanceCPU: "2", v1alpha1.LabelInstanceMemory: "4096",
+		}
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}})
+		running := answer[plan.Plan](f, "plan").Today.VNDPerHour
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: labels}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped},
+		}}})
+		today := answer[plan.Plan](f, "plan").Today.VNDPerHour
+		Expect(today).To(And(BeNumerically(">", running), BeNumerically("<", 1.5*running)))
+		Expect(today).To(BeNumerically("~", answer[top.Cluster](f, "top").VNDPerHour, 0.01))
 	})
 
 	It("should add to today what the pods without a node would cost beside its nodes", func() {

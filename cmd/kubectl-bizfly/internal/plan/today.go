@@ -10,6 +10,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -17,7 +18,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -76,10 +79,19 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 		return nil, err
 	}
 	byName := lo.KeyBy(standard, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	claims, classes := &karpv1.NodeClaimList{}, &v1alpha1.BizflyNodeClassList{}
+	for _, list := range []client.ObjectList{claims, classes} {
+		if err := s.Objects.List(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	byNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
+	table := cloud.Settings.Load().Prices
 	today := &Today{Nodes: len(nodes.Items)}
 	for i := range nodes.Items {
-		if price, ok := s.priceOf(ctx, &nodes.Items[i], byName); ok {
-			today.VNDPerHour += price
+		node := &nodes.Items[i]
+		if price, ok := s.priceOf(ctx, node, byName); ok {
+			today.VNDPerHour += NowPrice(table, price, node, byNode[node.Name], classes.Items)
 			continue
 		}
 		today.Unpriced++
@@ -88,15 +100,24 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 	return today, nil
 }
 
+// NowPrice is what a node costs now, whose price while its server runs is known, in VND per hour: a server that is stopped costs less.
+func NowPrice(table *pricing.Table, price float64, node *corev1.Node, claim karpv1.NodeClaim, classes []v1alpha1.BizflyNodeClass) float64 {
+	class, _ := lo.Find(classes, func(c v1alpha1.BizflyNodeClass) bool { return c.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name })
+	if item, ok := flavor.ItemOf(lo.Assign(claim.Labels, node.Labels), class.EffectiveBillingPlan()); ok && price > 0 && v1alpha1.ServerStopped(node) {
+		return table.Stopped(price, item)
+	}
+	return price
+}
+
 // priceOf prices one node.
 func (s *Simulation) priceOf(ctx context.Context, node *corev1.Node, standard map[string]*corecloudprovider.InstanceType) (float64, bool) {
-	flavor, in := node.Labels[corev1.LabelInstanceTypeStable], node.Labels[corev1.LabelTopologyZone]
+	name, in := node.Labels[corev1.LabelInstanceTypeStable], node.Labels[corev1.LabelTopologyZone]
 	if pool := node.Labels[karpv1.NodePoolLabelKey]; pool != "" {
-		if price, err := s.Price(ctx, pool, flavor, in); err == nil {
+		if price, err := s.Price(ctx, pool, name, in); err == nil {
 			return price, true
 		}
 	}
-	it, ok := standard[flavor]
+	it, ok := standard[name]
 	if !ok {
 		return 0, false
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -82,11 +81,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 		}
 		claim := byClaimNode[node.Name]
-		labels := lo.Assign(claim.Labels, node.Labels)
-		row.VNDPerHour = priceOf(labels, prices)
-		if item, ok := flavor.ItemOf(labels, planOf(classes.Items, claim)); ok && row.VNDPerHour > 0 && v1alpha1.ServerStopped(node) {
-			row.VNDPerHour = table.Stopped(row.VNDPerHour, item)
-		}
+		row.VNDPerHour = plan.NowPrice(table, priceOf(lo.Assign(claim.Labels, node.Labels), prices), node, claim, classes.Items)
 		cluster.Nodes = append(cluster.Nodes, row)
 	}
 	for i := range claims.Items {
@@ -150,12 +145,6 @@ func prices(ctx context.Context, s *session.Session) (map[string]float64, *prici
 		offering, ok := lo.First(it.Offerings)
 		return it.Name, lo.FromPtr(offering).Price, ok
 	}), table
-}
-
-// planOf is the billing plan of a server: that of its NodeClass, and on demand where it has none.
-func planOf(classes []v1alpha1.BizflyNodeClass, claim karpv1.NodeClaim) v1alpha1.BillingPlan {
-	class, _ := lo.Find(classes, func(c v1alpha1.BizflyNodeClass) bool { return c.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name })
-	return class.EffectiveBillingPlan()
 }
 
 // priceOf is the price that the server was launched at, else the flavor's with the default disk.
