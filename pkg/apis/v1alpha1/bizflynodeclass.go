@@ -160,8 +160,8 @@ type BizflyNodeClassSpec struct {
 	// joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
-	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node, and a
-	// change replaces nodes. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. A change
+	// replaces nodes then. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
 	// worker image reserves, if nodes offer pods less than estimated.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
