@@ -117,7 +117,7 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
 	@status=0; \
 	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
-	$(run-suites) --json-report=specs.json $(if $(TEST_SLOW),--skip-package=$(subst $(space),$(comma),$(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
+	$(run-suites) --json-report=specs.json --skip-package=$(subst $(space),$(comma),$(strip testdata $(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
 	$(if $(TEST_SLOW),wait $$slow || status=$$?; cat $(REPORTS)/slow.log;) \
 	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs.json $(if $(TEST_SLOW),$(REPORTS)/specs-slow.json)
 

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 )
@@ -135,6 +136,7 @@ func (c config) choose(mutants []Mutant) (chosen []int) {
 
 // tryAll tries mutants in parallel, those without a result.
 func (c config) tryAll(ctx context.Context, r *runner, mutants []Mutant, chosen []int) error {
+	left := lo.Reject(chosen, func(id, _ int) bool { return r.results.Outcomes[mutants[id-1].Name] != "" })
 	work := make(chan int)
 	errs := make([]error, c.parallel)
 	var group sync.WaitGroup
@@ -154,10 +156,8 @@ func (c config) tryAll(ctx context.Context, r *runner, mutants []Mutant, chosen 
 			}
 		})
 	}
-	for _, id := range chosen {
-		if r.results.Outcomes[mutants[id-1].Name] == "" {
-			work <- id
-		}
+	for _, id := range left {
+		work <- id
 	}
 	close(work)
 	group.Wait()
