@@ -108,7 +108,7 @@ func drawBill(file, folder string) error {
 
 // addLegend puts it where no points are: its texts begin at one line, because browsers draw them wider than they are measured here.
 func addLegend(p *plot.Plot) {
-	p.Legend.Left, p.Legend.XOffs, p.Legend.TextStyle.Font.Size = true, vg.Points(310), vg.Points(8)
+	p.Legend.Left, p.Legend.XOffs, p.Legend.TextStyle.Font.Size = true, vg.Points(285), vg.Points(8)
 }
 
 func addPoints(p *plot.Plot, name string, points plotter.XYs, of color.Color, shape int) error {
