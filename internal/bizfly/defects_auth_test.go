@@ -20,8 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// One spec or more for each defect of gobizfly v1.1.32 that our calls can reach. The numbers are those of the list in
-// docs/contribute/architecture.md.
+// One spec or more for each defect of gobizfly v1.1.32 that our calls can reach.
 var _ = Describe("Defects of gobizfly, calls and logins", func() {
 	Describe("gobizfly ignores the context of a call", func() {
 		for name, call := range everyCall() {
