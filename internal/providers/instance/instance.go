@@ -245,8 +245,8 @@ type Provider interface {
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
 	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
-	// reboot it once, also where an answer was lost and the server shows the reboot. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
-	// where no retry helps; any other error is worth a retry.
+	// reboot it once, also where an answer was lost and the server shows the reboot. ErrNotFound when it does not exist or is
+	// not ours, ErrRebootRejected where no retry helps; any other error is worth a retry.
 	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
 	// idempotent and returns nil while the deletion is under way, and ErrNotFound once the server is provably gone. A server that
