@@ -4,6 +4,7 @@
 package bizfly_test
 
 import (
+	"encoding/json"
 	"runtime"
 	"strings"
 
@@ -28,7 +29,7 @@ var _ = Describe("Answers that make no sense", func() {
 				err := call(ctx, client)
 				Expect(err).To(HaveOccurred(), name)
 				Expect(bizfly.IsOutage(err)).To(BeTrue(), "%s: %v", name, err)
-				Expect(typed(err)).To(And(HaveField("Operation", name), HaveField("Ambiguous", false)))
+				Expect(typed(err)).To(And(HaveField("Operation", name), HaveField("Status", 200), HaveField("Ambiguous", false)))
 			}
 		},
 		Entry("empty", ""), Entry("null", "null"), Entry("a string", `"x"`), Entry("a number", "1"), Entry("truncated array", `[{"id":"a"`),
@@ -39,6 +40,17 @@ var _ = Describe("Answers that make no sense", func() {
 		Entry("null elements in its fields", `{"server_types":[null],"volume_types":[null],"os_images":[null],"images":[null],"controller_versions":[null],"HN":1}`),
 		Entry("strings where arrays belong", `{"server_types":"","volume_types":"","os_images":"","images":"","controller_versions":"","HN":""}`),
 		Entry("deep nesting", strings.Repeat("[", 20000)),
+	)
+
+	DescribeTable("should be one line of at most 512 characters in what is reported of them", func(ctx SpecContext, said, reported string) {
+		body, err := json.Marshal(map[string]string{"message": said})
+		Expect(err).ToNot(HaveOccurred())
+		_, err = clientFor(newStub(always(400, string(body)))).GetServer(ctx, serverID)
+		Expect(typed(err).Message).To(Equal(reported))
+	},
+		Entry("of several lines", "quá tải\n\tthử\rlại ", "quá tải thử lại"),
+		Entry("as long as that", strings.Repeat("ồ ", 255)+"ồ.", strings.Repeat("ồ ", 255)+"ồ."),
+		Entry("longer", strings.Repeat("ồ ", 255)+"ồ..", strings.Repeat("ồ ", 255)+"ồ…"),
 	)
 
 	Context("that are small as text and large in memory", func() {

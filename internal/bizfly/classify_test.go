@@ -229,6 +229,8 @@ var _ = Describe("APIError", func() {
 		Expect((&bizfly.APIError{NotSent: true}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"))
 		Expect((&bizfly.APIError{NotSent: true, RetryAfter: 767 * time.Millisecond}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"),
 			"conditions would change with each attempt")
+		Expect((&bizfly.APIError{Status: 503, Class: bizfly.ClassOutage}).Error()).To(Equal("bizfly cloud: Outage (status 503)"))
+		Expect((&bizfly.APIError{Message: "quá tải"}).Error()).To(Equal("bizfly cloud: Unknown: quá tải"))
 	})
 
 	DescribeTable("should give a failed task the class of a rejection with the same text",

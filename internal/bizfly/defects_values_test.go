@@ -65,6 +65,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			err := call()
 			Expect(bizfly.IsInvalid(err)).To(BeTrue(), name)
 			Expect(bizfly.IsNotSent(err)).To(BeTrue(), name)
+			Expect(typed(err).Operation).ToNot(BeEmpty(), name)
 		}
 		Expect(s.seen()).To(BeEmpty())
 		Expect(s.logins.Load()).To(BeZero())

@@ -194,7 +194,7 @@ func typed(err error) *APIError {
 		dup := *found
 		return &dup
 	}
-	return &APIError{Class: ClassUnknown, Err: err}
+	return &APIError{Err: err}
 }
 
 // prefixed puts before the message what failed.

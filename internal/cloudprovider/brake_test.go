@@ -90,6 +90,13 @@ var _ = Describe("The limits of the cluster", func() {
 		limited(1, 0)
 		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
 	})
+	It("should not count a launch whose request was not accepted", func() {
+		nodeClass()
+		limited(1, 0)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeFalse(), "core tries it again")
+		launched(nodeClaim(nil))
+	})
 	It("should hold when many launches begin at once, none of which is listed yet", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
 		nodeClass()

@@ -209,7 +209,13 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 // unavailable returns why a candidate is not available any more: another launch may have shown it meanwhile.
 func (c *CloudProvider) unavailable(l *launch, chosen candidate) error {
 	reason, unavailable := c.Capacity.Unavailable(chosen.key)
-	if !unavailable || l.trial && reason == capacity.ReasonTrial {
+	if l.trial && reason == capacity.ReasonTrial {
+		// Its own mark, which is for all others, hides what is known of the offering.
+		offering := chosen.key
+		offering.NodeClass = ""
+		reason, unavailable = c.Capacity.Unavailable(offering)
+	}
+	if !unavailable {
 		return nil
 	}
 	return fmt.Errorf("%s in %s: %s", chosen.key.Flavor, chosen.key.Zone, reason)

@@ -28,6 +28,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -168,13 +169,46 @@ var _ = Describe("Create", func() {
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 		})
-		It("should end the NodeClaim when it cannot be read any more", func() {
+		DescribeTable("should end the NodeClaim when it cannot be read any more", func(text string) {
 			nodeClass()
 			claim := nodeClaim(nil)
-			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
+			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: text}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
 			Expect(createRequests()).To(BeZero())
+		},
+			Entry("because it is cut off", "{"),
+			Entry("because it has no attempt", `{"name":"general-abcde"}`),
+			Entry("because it has no name", `{"attempt":1}`),
+		)
+		It("should be read at the API server, and nothing be requested while that does not answer", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config := env.CloudProviderConfig
+			config.APIReader = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errors.New("connection refused")
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			err := failedCreate(claim)
+			Expect(err).To(MatchError(ContainSubstring("reading NodeClaim " + claim.Name + ": connection refused")))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
+			Expect(createRequests()).To(BeZero())
+		})
+		It("should be recorded as rejected when its request was not sent, although the time of the caller is up", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			caller, end := context.WithCancel(ctx)
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				defer end()
+				return c.Patch(ctx, o, p, options...)
+			}})
+			_, err := cloudprovider.New(config).Create(caller, claim.DeepCopy())
+			Expect(err).To(HaveOccurred())
+			Expect(createRequests()).To(BeZero())
+			Expect(intentOf(claim)).To(And(HaveField("Attempt", 1), HaveField("Rejected", true)))
 		})
 	})
 
@@ -264,6 +298,19 @@ var _ = Describe("Create", func() {
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
 		})
+		It("should give the NodeClaim up once the window has passed that began with the process", func() {
+			nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+			env.WithoutIDWait()
+			claim := nodeClaim(nil)
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.Restart(ctx)
+			env.WithoutIDWait()
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.Clock.Step(time.Hour)
+			env.WithoutVisibilityWindow()
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		})
 		It("should find the server of a create request whose answer was lost", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse})
@@ -324,6 +371,20 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			Expect(createRequests()).To(Equal(3))
 			Expect(exists(claim)).To(BeTrue(), "core deletes it")
+		})
+		It("should try no other offering after ten seconds, since core plans anew with what is known by then", func() {
+			nodeClass()
+			env.Sandbox.SetStock("*", "*", "*", 0)
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				env.Clock.Step(ttl.FailOver / 2) // the intent of the request, and its rejection
+				return c.Patch(ctx, o, p, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			ended(nodeClaim(nil))
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should use again what was unavailable after a while", func() {
 			nodeClass()

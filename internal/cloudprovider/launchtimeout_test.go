@@ -6,6 +6,7 @@ package cloudprovider_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"time"
 
@@ -101,6 +102,11 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		Entry("while the API server does not answer in time about its join token", func() {
 			tokens(apierrors.NewTimeoutError("etcd is slow", 1))
 		}),
+		Entry("while the API server cannot be reached for its join token", func() {
+			tokens(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
+		}),
+		Entry("while the time for its join token is up", func() { tokens(context.DeadlineExceeded) }),
+		Entry("while the process ends that creates its join token", func() { tokens(context.Canceled) }),
 		Entry("while its intent cannot be recorded", func() {
 			nodeClass()
 			patching(errors.New("etcd is away"))

@@ -101,6 +101,25 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavors...))
 	}
 
+	It("should be the offering, for every NodeClass, when there is none left of it", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		Expect(serverOf(launched(of("nix.2c_4g"))).AvailabilityZone).To(Equal("HN2"))
+		Expect(unavailable("nix.2c_4g", "HN1")).To(BeTrue())
+		Expect(unavailable("nix.2c_4g", "HN2")).To(BeFalse())
+		Expect(unavailable("nix.8c_16g", "HN1")).To(BeFalse())
+	})
+	It("should be the offering, for its NodeClass alone, when nothing is known of the cause", func() {
+		class := nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+			Message: "E_4711", Count: 1})
+		launched(of("p2.2c_4g"))
+		Expect(unavailable("p2.2c_4g", "HN1")).To(BeFalse())
+		reason, marked := env.Capacity.Unavailable(capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand",
+			NodeClass: capacity.NodeClassKey(class)})
+		Expect(marked).To(BeTrue())
+		Expect(reason).To(Equal(capacity.ReasonLaunchFailed))
+	})
 	It("should be the zone when the zone is full", func() {
 		nodeClass()
 		reject("Availability zone HN1 is full")
@@ -160,6 +179,8 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		reject("Flavor nix.2c_4g doesn't support billing plan on_demand")
 		Expect(serverOf(launched(of("nix.2c_4g", "nix.4c_8g"))).Flavor.Name).To(Equal("nix.4c_8g"))
 		Expect(unavailable("nix.2c_4g", "HN2")).To(BeTrue())
+		_, unavailable := env.Capacity.Unavailable(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN2", BillingPlan: "saving_plan"})
+		Expect(unavailable).To(BeFalse())
 	})
 	It("should be every flavor of at least that size when the quota of vCPUs is exceeded, and smaller servers still launch", func() {
 		nodeClass()
@@ -167,6 +188,7 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.4c_8g")))).To(BeTrue())
 		Expect(createRequests()).To(Equal(1))
 		Expect(env.Recorder.Calls("QuotaTooSmall")).To(Equal(1))
+		Expect(env.Capacity.RecentFailures(capacity.Offering{Flavor: "nix.4c_8g", Zone: "HN1", BillingPlan: "on_demand"})).To(Equal(1))
 		Expect(unavailable("nix.4c_8g", "HN2")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.2c_4g", "HN1")).To(BeFalse())

@@ -4,7 +4,9 @@
 package cloudprovider_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"path"
 	"strings"
@@ -17,12 +19,15 @@ import (
 	"github.com/onsi/gomega/types"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -70,6 +75,11 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(only).To(HaveKeyWithValue("zone", claim.Labels["topology.kubernetes.io/zone"]))
 		Expect(only).To(HaveKeyWithValue("price-vnd-per-hour", BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
 		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
+
+		By("being called again before core has written what it returned")
+		launched(claim)
+		Expect(lines()).To(HaveLen(1))
+		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
 	})
 	It("should have one line of each create request, and report which launch failed over", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
@@ -78,7 +88,69 @@ var _ = Describe("The log of launches and removals", func() {
 			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
 			line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
+		Expect(string(out.Contents())).ToNot(ContainSubstring("recording the outcome"))
 	})
+	It("should have one line of each create request of a NodeClaim that ends, and no other", func() {
+		env.Sandbox.SetStock("*", "*", "*", 0)
+		ended(of("nix.2c_4g"))
+		Expect(lines()).To(HaveExactElements(line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
+			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity")))
+	})
+	It("should have one line of a NodeClaim whose offerings have become unavailable since they were compared", func() {
+		class, err := class()
+		Expect(err).ToNot(HaveOccurred())
+		class.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+		config := env.CloudProviderConfig
+		config.KubeClient = failing(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			// Zones are compared by the nodes in them. Meanwhile another launch finds the account without balance.
+			env.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonBalanceExhausted, time.Minute)
+			return c.List(ctx, list, opts...)
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+		err = failedCreate(nodeClaim(unit.NodePool()))
+		Expect(err).To(MatchError(ContainSubstring(" in HN1: " + capacity.ReasonBalanceExhausted)))
+		Expect(createRequests()).To(BeZero())
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))
+	})
+	It("should have a line of an outcome that could not be recorded", func() {
+		config, patches := env.CloudProviderConfig, 0
+		config.KubeClient = failing(interceptor.Funcs{Patch: func(
+			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+		) error {
+			if patches++; patches == 2 {
+				return errors.New("etcd is away")
+			}
+			return c.Patch(ctx, o, p, options...)
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
+		Expect(string(out.Contents())).To(MatchRegexp("recording the outcome of a create request.*etcd is away"))
+	})
+	DescribeTable("should have one line of a node that did not register, with its price and its time since the request", func(classGone bool) {
+		claim := launched(of("nix.2c_4g"))
+		intent := intentOf(claim)
+		price := priced(unit.NodePool())["nix.2c_4g/HN1"]
+		intent.RequestedAt = env.Clock.Now()
+		env.Clock.Step(15 * time.Minute)
+		if classGone {
+			Expect(env.Client.Delete(ctx, lo.Must(class()))).To(Succeed())
+		}
+		Expect(env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)).To(Equal(cloudprovider.ReasonNotRegistered))
+		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1))
+		Expect(lines()).To(HaveLen(2))
+		Expect(lines()[1]).To(And(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonNotRegistered), HaveKeyWithValue("seconds", 900.0),
+			HaveKeyWithValue("price-vnd-per-hour", BeNumerically("~", lo.Ternary(classGone, 0, price), 0.01))))
+		const unresolved = "resolving the NodeClass of a failed launch"
+		Expect(string(out.Contents())).To(lo.Ternary(classGone, ContainSubstring(unresolved), Not(ContainSubstring(unresolved))))
+		_, forAll := env.Capacity.Unavailable(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
+		Expect(forAll).To(Equal(classGone), "the mark is that of its NodeClass where that is known")
+	},
+		Entry("with a NodeClass", false),
+		Entry("without price after its NodeClass is gone", true),
+	)
 	It("should have one line of a NodeClaim for which nothing is available", func() {
 		Expect(failedCreate(of("nix.999c_1g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))

@@ -4,6 +4,7 @@
 package cloudprovider_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,21 +13,30 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var _ = Describe("Launches that fail", func() {
@@ -281,6 +291,30 @@ var _ = Describe("Launches that fail", func() {
 			Expect(cause).ToNot(HaveOccurred())
 			launched(nodeClaim(pool))
 		})
+		DescribeTable("should stay paused when a node registers that says nothing of what is launched now", func(earlier func(*karpv1.NodeClaim, *instance.Intent)) {
+			good := launched(nodeClaim(pool))
+			intent := intentOf(good)
+			fail()
+			earlier(good, intent)
+			env.CloudProvider.LaunchSucceeded(ctx, good, *intent, time.Minute)
+			Expect(available(pool)).To(BeZero())
+		},
+			Entry("because it was launched from another image", func(_ *karpv1.NodeClaim, intent *instance.Intent) { intent.ImageID = "another" }),
+			Entry("because it was launched from another spec", func(claim *karpv1.NodeClaim, _ *instance.Intent) {
+				claim.Annotations[v1alpha1.AnnotationNodeClassHash] = "another"
+			}),
+		)
+		It("should remember of a node that registers how long that took, and no failure of its offering", func() {
+			good := launched(nodeClaim(pool))
+			intent := intentOf(good)
+			offering := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan, NodeClass: capacity.NodeClassKey(class)}
+			env.Capacity.RecordFailure(offering)
+			env.CloudProvider.LaunchSucceeded(ctx, good, *intent, 90*time.Second)
+			Expect(env.Capacity.RecentFailures(offering)).To(BeZero())
+			seconds, known := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
+			Expect(known).To(BeTrue())
+			Expect(seconds).To(Equal(90.0))
+		})
 		It("should stay paused for a quota, which says nothing of a node that was launched before", func() {
 			good := launched(nodeClaim(pool))
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
@@ -369,6 +403,33 @@ var _ = Describe("Launches that fail", func() {
 			ended(nodeClaim(pool))
 			env.CloudProvider.LaunchEnded(trial)
 			launched(nodeClaim(pool))
+		})
+		It("should keep others away while the server of the trial has no id yet", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
+				cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+			env.WithoutIDWait()
+			Expect(reasonOf(failedCreate(nodeClaim(pool)))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+		})
+		It("should keep others away as long as the node of the trial may take to register", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			launched(nodeClaim(pool))
+			env.Clock.Step(ttl.Registration)
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+		})
+		It("should not try what the trial itself has shown to be unavailable", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			rejects(http.StatusConflict, "Availability zone HN1 is full")
+			err := failedCreate(nodeClaim(pool, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
+			Expect(err).To(MatchError(And(ContainSubstring("Availability zone HN1 is full"), ContainSubstring(" in HN1: "+capacity.ReasonInsufficientCapacity))))
+			Expect(createRequests()).To(Equal(4))
 		})
 		It("should let the trial be sent again when the rate limit of the cloud held it back", func() {
 			three()
@@ -468,12 +529,124 @@ var _ = Describe("Launches that fail", func() {
 	It("should build no server for a NodeClaim that core's launch timeout is about to end", func() {
 		nodeClass()
 		claim := nodeClaim(nil)
-		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-29*time.Second))
+		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin))
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 		Expect(createRequests()).To(BeZero())
 		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
 		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
 		Expect(err).ToNot(HaveOccurred())
+	})
+	It("should end a NodeClaim whose request was held back when core's next call may come too late to send it", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
+		tooLate := lifecycle.LaunchTimeout - ttl.LaunchMargin - ttl.CoreRetry
+		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate-time.Second)))).ToNot(Equal(cloudprovider.ReasonLaunchNotSent))
+		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate)))).To(Equal(cloudprovider.ReasonLaunchNotSent))
+	})
+	Context("whose instance types cannot be learned", func() {
+		var overlay *failingOverlay
+		BeforeEach(func() {
+			nodeClass()
+			overlay = &failingOverlay{}
+			config := env.CloudProviderConfig
+			config.Overlay = overlay
+			env.CloudProvider = cloudprovider.New(config)
+		})
+		It("should end at once where nothing was requested", func() {
+			overlay.err = errors.New("overlays are being evaluated")
+			err := failedCreate(nodeClaim(unit.NodePool()))
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(err).To(MatchError(ContainSubstring("overlays are being evaluated")))
+			Expect(createRequests()).To(BeZero())
+		})
+		It("should end at once before the catalog was read", func() {
+			config := env.CloudProviderConfig
+			unread := catalog.NewDefaultProvider(connect.Client(ctx, env.Sandbox), env.Clock, catalog.Config{})
+			config.Flavors = flavor.NewDefaultProvider(unread, env.Capacity, env.Bootstrap, env.Client, env.Settings)
+			env.CloudProvider = cloudprovider.New(config)
+			err := failedCreate(nodeClaim(nil))
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(err).To(MatchError(ContainSubstring("listing instance types")))
+		})
+		It("should stay while a server may exist, and be reported shortly before core's launch timeout", func() {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+			env.WithoutIDWait()
+			claim := nodeClaim(unit.NodePool())
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			overlay.err = errors.New("overlays are being evaluated")
+			err := failedCreate(claim)
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
+			err = failedCreate(aged(claim, lifecycle.LaunchTimeout))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
+			Expect(err).To(MatchError(ContainSubstring(cloudprovider.ReasonLaunchOutcomeUnknown + ": ")))
+			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
+		})
+	})
+	Context("in the metric of failures", func() {
+		failed := func(reason string) float64 {
+			GinkgoHelper()
+			metric, found := expectations.FindMetricWithLabelValues("karpenter_bizfly_launch_failures_total", map[string]string{"reason": reason})
+			Expect(found).To(BeTrue(), reason)
+			return metric.GetCounter().GetValue()
+		}
+		rejected := func(fault cloud.Fault) func() {
+			return func() {
+				fault.Method, fault.Path = http.MethodPost, "/servers"
+				env.Sandbox.AddFaults(1, fault)
+				ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"),
+					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
+			}
+		}
+		says := func(code int, message string) func() {
+			return rejected(cloud.Fault{Effect: cloud.EffectStatus, Status: code, Message: message})
+		}
+		DescribeTable("should be counted once by their reason", func(reason string, fail func()) {
+			nodeClass()
+			before := failed(reason)
+			fail()
+			Expect(failed(reason)).To(Equal(before + 1))
+		},
+			func(reason string, _ func()) string { return "as " + reason },
+			Entry(nil, "InsufficientCapacity", rejected(cloud.Fault{Effect: cloud.EffectNoCapacity})),
+			Entry(nil, "QuotaExceeded", rejected(cloud.Fault{Effect: cloud.EffectQuota})),
+			Entry(nil, "BalanceExhausted", rejected(cloud.Fault{Effect: cloud.EffectBalance})),
+			Entry(nil, cloudprovider.ReasonLaunchAuthenticationFailed, rejected(cloud.Fault{Effect: cloud.EffectUnauthorized})),
+			Entry(nil, cloudprovider.ReasonLaunchRequestInvalid, says(http.StatusBadRequest, "Image is not valid")),
+			Entry(nil, cloudprovider.ReasonLaunchPermissionDenied, says(http.StatusForbidden, "You are not allowed to do this")),
+			Entry(nil, cloudprovider.ReasonLaunchConflict, says(http.StatusConflict, "E_4711")),
+			Entry(nil, cloudprovider.ReasonLaunchFailed, rejected(cloud.Fault{Effect: cloud.EffectErrorServer})),
+			Entry(nil, cloudprovider.ReasonNodeClassNotReady, func() {
+				Expect(env.SetCondition(ctx, lo.Must(class()), func(s status.ConditionSet) {
+					s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
+				})).To(Succeed())
+				failedCreate(nodeClaim(nil))
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchNotSent, func() { ended(aged(nodeClaim(nil), lifecycle.LaunchTimeout)) }),
+			Entry(nil, cloudprovider.ReasonNotRegistered, func() {
+				claim := launched(nodeClaim(nil))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
+				claim := launched(nodeClaim(nil))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchNotPrepared, func() {
+				claim := launched(nodeClaim(nil))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrNotPrepared)
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchResourceNotFound, func() {
+				claim := launched(nodeClaim(nil))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), &bizfly.APIError{Class: bizfly.ClassNotFound})
+			}),
+		)
+		It("should have reasons that core accepts as those of a condition", func() {
+			families, err := crmetrics.Registry.Gather()
+			Expect(err).ToNot(HaveOccurred())
+			family, found := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_failures_total" })
+			Expect(found).To(BeTrue())
+			Expect(family.GetMetric()).To(HaveEach(HaveField("Label", ConsistOf(HaveField("GetValue()", MatchRegexp("^([A-Z][a-z]+)+$"))))))
+		})
 	})
 	It("should report a server whose id is still unknown shortly before core's launch timeout, which would end the NodeClaim in silence", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
@@ -487,3 +660,11 @@ var _ = Describe("Launches that fail", func() {
 		Expect(available(pool)).To(Equal(before - 1))
 	})
 })
+
+// failingOverlay is an overlay that changes nothing, or fails.
+type failingOverlay struct{ err error }
+
+// ApplyAll implements cloudprovider.InstanceTypeOverlay.
+func (f *failingOverlay) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
+	return all, f.err
+}

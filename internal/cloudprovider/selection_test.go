@@ -4,6 +4,8 @@
 package cloudprovider_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -13,6 +15,8 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -145,6 +149,7 @@ var _ = Describe("Create", func() {
 			config.Overlay = moreExpensive(usual)
 			env.CloudProvider = cloudprovider.New(config)
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(usual))
+			Expect(launched(nodeClaim(nil)).Labels[corev1.LabelInstanceTypeStable]).To(Equal(usual), "overlays are evaluated per NodePool")
 		})
 		It("should reject capacity types that cannot be bought, and report why", func() {
 			nodeClass()
@@ -172,6 +177,23 @@ var _ = Describe("Create", func() {
 			Entry("spot", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)),
 			Entry("no on-demand", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeOnDemand)),
 		)
+		It("should retry when the NodePool cannot be read that decides that", func() {
+			nodeClass()
+			claim := nodeClaim(unit.NodePool(), unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Get: func(
+				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption,
+			) error {
+				if _, pool := object.(*karpv1.NodePool); pool {
+					return errors.New("connection refused")
+				}
+				return c.Get(ctx, key, object, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			err := failedCreate(claim)
+			Expect(err).To(MatchError(ContainSubstring("connection refused")))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
+		})
 	})
 })
 

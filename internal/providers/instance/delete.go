@@ -136,7 +136,7 @@ func (p *DefaultProvider) begin(id string) bool {
 func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteRequest) {
 	p.left.DeleteExpired()
 	launched := p.provenIn(request.Node)
-	if launched == "" || lo.SomeBy(v.value.named(launched), func(server *Instance) bool { return server.ID != request.ID }) {
+	if launched == "" || len(v.value.named(launched)) > 0 {
 		// A gateway that repeats a create request creates a duplicate, which is the node of that name until it is deleted.
 		return
 	}

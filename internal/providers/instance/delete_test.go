@@ -4,15 +4,21 @@
 package instance_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
@@ -37,9 +43,11 @@ var _ = Describe("Delete", func() {
 	It("should delete the server with its root disk and remove its node from BKE", func() {
 		w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 		server, _ := w.launch()
-		request := instance.DeleteRequest{ID: server.ID, Node: server.Name}
+		request, accepted, failed := instance.DeleteRequest{ID: server.ID, Node: server.Name}, deletions("accepted"), deletions("error")
 		Expect(w.provider.Delete(ctx, request)).To(Succeed())
 		Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+		Expect(deletions("accepted")).To(Equal(accepted + 1))
+		Expect(deletions("error")).To(Equal(failed))
 		w.deleteUntilGone(w.provider, request)
 		Expect(w.leftovers()).To(BeEmpty())
 		Expect(w.box.State().NetworkInterfaces).To(BeEmpty())
@@ -110,15 +118,17 @@ var _ = Describe("Delete", func() {
 		now.Step(29 * time.Second)
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		Expect(w.count(deleteServer)).To(Equal(1))
-		now.Step(2 * time.Second)
+		now.Step(time.Second)
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
 	It("should retry a server that cannot be deleted while it is built", func() {
 		w := newWorld(cloud.Options{Latency: 200 * time.Millisecond, ConflictOnBuild: true})
 		server, _ := w.launch()
+		failed := deletions("error")
 		err := w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})
 		Expect(bizfly.IsConflict(err)).To(BeTrue(), "%v", err)
+		Expect(deletions("error")).To(Equal(failed + 1))
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
@@ -129,6 +139,23 @@ var _ = Describe("Delete", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
+
+	DescribeTable("should log how long ago the deletion was asked for", func(ago time.Duration, seconds float64) {
+		now := clocktesting.NewFakeClock(time.Now())
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+		request := instance.DeleteRequest{ID: w.box.AddServer(cloud.ServerSpec{Name: ownName, Metadata: metadata(clusterUID, claimUID, 1)}).ID}
+		if ago > 0 {
+			// The list that the deletion waits for begins after it.
+			request.Since = now.Now()
+			now.Step(ago)
+		}
+		out := gbytes.NewBuffer()
+		Expect(w.provider.Delete(log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())), request)).To(Succeed())
+		Expect(string(out.Contents())).To(MatchRegexp(`"msg":"removed server",.*"seconds":%v,`, seconds))
+	},
+		Entry("where that is known", 90*time.Second, 90.0),
+		Entry("where it is not", time.Duration(0), 0.0),
+	)
 
 	Context("choosing the disks", func() {
 		It("should keep what a PersistentVolume may own, whatever it is called", func() {
@@ -172,6 +199,58 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(HaveLen(1))
 			Expect(w.deleted()[0]).To(ConsistOf(root(server), data))
 			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(detached, moved))
+		})
+		It("should keep a disk that is called like a data disk where the server was launched with none", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			theirs := attach(w, server.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_1"})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(theirs))
+		})
+		It("should keep a recorded disk that was attached to another server since the servers were listed", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			data := attach(w, server.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_1"})
+			w.answer("/volumes", editedVolume(w, data, func(v *cloud.Volume) { v.Attachments[0].ServerID = "another" }))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{root(server), data}})).To(Succeed())
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+		})
+		It("should delete the root disk that the list of volumes does not show as attached yet", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			w.answer("/volumes", editedVolume(w, root(server), func(v *cloud.Volume) { v.Attachments = []cloud.VolumeAttachment{} }))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+		})
+		It("should know the root disk by the list of volumes where the server does not say which one it is", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			own := root(server)
+			bootable := attach(w, server.ID, cloud.VolumeSpec{Name: "bootable"})
+			called := attach(w, server.ID, cloud.VolumeSpec{Name: "called"})
+			servers := w.box.Servers()
+			for i := range servers[0].VolumesAttached {
+				servers[0].VolumesAttached[i].AttachedType = ""
+			}
+			w.answer("/servers", servers)
+			w.answer("/volumes", lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) cloud.Volume {
+				v.Bootable, v.AttachedType = v.ID != called, lo.Ternary(v.ID != bootable, "rootdisk", "datadisk")
+				return v
+			}))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{bootable, called}})).To(Succeed())
+			Expect(w.deleted()).To(HaveLen(1))
+			Expect(w.deleted()[0]).To(ConsistOf(own, bootable, called), "the others are data disks on the record")
+		})
+		It("should take the recorded one of two root disks where a user has changed the name of its own", func() {
+			w := newWorld(cloud.Options{})
+			broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
+			Expect(w.box.RemoveServer(broken.ID)).To(Succeed())
+			server, _ := w.launch()
+			Expect(w.box.AttachVolume(broken.VolumesAttached[0].ID, server.ID)).To(Succeed())
+			w.answer("/volumes", editedVolume(w, root(server), func(v *cloud.Volume) { v.Name = "mine" }))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{root(server)}})).To(Succeed())
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 		})
 		It("should delete the root disk of a node whose pool is called pvc", func() {
 			w := newWorld(cloud.Options{})
@@ -282,19 +361,60 @@ var _ = Describe("Delete", func() {
 		gone := func(node string) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Node: node}
 		}
+		// reporting counts the nodes that could not be removed.
+		reporting := func(failed *atomic.Int32) func(*instance.Config) {
+			return func(c *instance.Config) { c.OnLeaveFailed = func(string, error) { failed.Add(1) } }
+		}
 		It("should remove the node once, however often it is found gone", func() {
-			w := newWorld(cloud.Options{})
+			failed := &atomic.Int32{}
+			w := newWorld(cloud.Options{}, reporting(failed))
 			for range 3 {
 				Expect(w.provider.Delete(ctx, gone(ownName))).To(MatchError(instance.ErrNotFound))
 			}
 			Eventually(func() int { return w.count(leaveCluster) }).Should(Equal(1))
 			Consistently(func() int { return w.count(leaveCluster) }).Should(Equal(1))
+			Expect(failed.Load()).To(BeZero())
+		})
+		It("should go on when the time of the caller is up", func() {
+			engine := &hangingEngine{release: make(chan struct{})}
+			w := newWorld(cloud.Options{}, func(c *instance.Config) { engine.values, c.BKE = c.BKE.(bke.Values), engine })
+			caller, end := context.WithCancel(ctx)
+			Expect(w.provider.Delete(caller, gone(ownName))).To(MatchError(instance.ErrNotFound))
+			end()
+			close(engine.release)
+			Eventually(leftNodes(w)).Should(Equal([]string{ownName}))
+		})
+		It("should report the nodes for which too many others wait", func() {
+			const waiting = 1000
+			engine, failed := &hangingEngine{release: make(chan struct{})}, make(chan error, waiting)
+			w := newWorld(cloud.Options{}, sharing, func(c *instance.Config) {
+				c.BKE, c.OnLeaveFailed = engine, func(_ string, err error) { failed <- err }
+			})
+			for i := range waiting + 1 {
+				Expect(failed).To(BeEmpty())
+				request := instance.DeleteRequest{ID: fmt.Sprintf("71b9caeb-0000-4000-8000-%012d", i), Node: instance.Name(claimName, claimUID, clusterUID, i)}
+				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
+			}
+			Expect(failed).To(Receive(MatchError("1000 nodes wait for BizFly Kubernetes Engine already")))
+			close(engine.release)
+		})
+		It("should report a node while it cannot be learned with what BKE is asked", func() {
+			failed := make(chan error, 1)
+			w := newWorld(cloud.Options{}, func(c *instance.Config) {
+				c.BKE = &hangingEngine{values: c.BKE.(bke.Values), err: errors.New("no pool has a node yet")}
+				c.OnLeaveFailed = func(_ string, err error) { failed <- err }
+			})
+			Expect(w.provider.Delete(ctx, gone(ownName))).To(MatchError(instance.ErrNotFound))
+			Eventually(failed).Should(Receive(MatchError("no pool has a node yet")))
+			Expect(w.count(leaveCluster)).To(BeZero())
 		})
 		DescribeTable("should skip it",
 			func(change func(*instance.Config), name string) {
-				w := newWorld(cloud.Options{}, change)
+				failed := &atomic.Int32{}
+				w := newWorld(cloud.Options{}, change, reporting(failed))
 				Expect(w.provider.Delete(ctx, gone(name))).To(MatchError(instance.ErrNotFound))
 				Consistently(func() int { return w.count(leaveCluster) }).Should(BeZero())
+				Expect(failed.Load()).To(BeZero())
 			},
 			Entry("without BKE", func(c *instance.Config) { c.BKE = bke.Values{Token: "token"} }, ownName),
 			Entry("without a token", func(c *instance.Config) { c.BKE = bke.Values{ClusterID: "cluster"} }, ownName),
@@ -332,7 +452,8 @@ var _ = Describe("Delete", func() {
 		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(root(server), free.ID))
 
 		w.deletedWithLeftovers(w.provider, instance.DeleteRequest{ID: server.ID, Node: server.Name})
-		Eventually(leftNodes(w)).Should(Equal([]string{server.Name}), "once: BKE knows the living server's node by that name")
+		Eventually(leftNodes(w)).Should(Equal([]string{server.Name}))
+		Consistently(leftNodes(w)).Should(HaveLen(1), "BKE knows the living server's node by that name")
 		Expect(w.leftovers()).To(BeEmpty())
 	})
 	Context("of a server that a user renamed", func() {
@@ -387,3 +508,34 @@ var _ = Describe("Delete", func() {
 
 // leftNodes returns the nodes that have left BKE.
 func leftNodes(w *world) func() []string { return func() []string { return w.box.State().LeftNodes } }
+
+// hangingEngine gives the values of BKE, or its error, once it is released; at once where there is nothing to wait for.
+type hangingEngine struct {
+	values  bke.Values
+	err     error
+	release chan struct{}
+}
+
+// Values implements bke.Provider.
+func (h *hangingEngine) Values(context.Context) (bke.Values, error) {
+	if h.release != nil {
+		<-h.release
+	}
+	return h.values, h.err
+}
+
+// editedVolume returns the volumes of the cloud with a change of one.
+func editedVolume(w *world, id string, edit func(*cloud.Volume)) []cloud.Volume {
+	return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) cloud.Volume {
+		if v.ID == id {
+			edit(&v)
+		}
+		return v
+	})
+}
+
+// deletions reads the metric.
+func deletions(outcome string) float64 {
+	GinkgoHelper()
+	return counted("karpenter_bizfly_instance_deletions_total", outcome)
+}

@@ -9,8 +9,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -131,6 +134,22 @@ var _ = Describe("Launch", func() {
 				Expect(collectOnce(w.provider)).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
+		})
+		It("should leave to garbage collection what other launches have left", func() {
+			w := newWorld(cloud.Options{HideBuilding: true})
+			other := w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2) + "_rootdisk", Bootable: true})
+			_ = fail(w, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
+			Eventually(func() []cloud.Volume { return w.box.State().Volumes }).Should(ConsistOf(HaveField("ID", other.ID)))
+		})
+		It("should log which disk of it could not be deleted", func() {
+			w := newWorld(cloud.Options{HideBuilding: true})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true},
+				cloud.Fault{Method: "DELETE", Path: "/volumes/*", Effect: cloud.EffectStatus, Status: 409, Message: "Volume has snapshots"})
+			request, _ := w.request()
+			out := gbytes.NewBuffer()
+			_, _, err := send(log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())), w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
+			Eventually(out).Should(gbytes.Say("cleaning up after a failed launch.*" + ownName + "_rootdisk.*Volume has snapshots"))
 		})
 		It("should delete the disk of its launch although a foreign server has the same name", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})

@@ -12,11 +12,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -330,19 +328,5 @@ func is(want any) func(*world) any { return func(*world) any { return want } }
 // launches reads the metric.
 func launches(outcome string) float64 {
 	GinkgoHelper()
-	families, err := crmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
-	total := 0.0
-	for _, family := range families {
-		if family.GetName() != "karpenter_bizfly_instance_launches_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
-			if labels["outcome"] == outcome {
-				total += metric.GetCounter().GetValue()
-			}
-		}
-	}
-	return total
+	return counted("karpenter_bizfly_instance_launches_total", outcome)
 }

@@ -55,13 +55,41 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(volumes(w)).NotTo(BeEmpty())
 	},
 		Entry("where a PersistentVolume names it", func(w *world, _ *instance.Instance) { w.protected.set(nil, w.box.State().Volumes[0].ID) }),
-		Entry("while it is not known what PersistentVolumes name", func(w *world, _ *instance.Instance) { w.protected.set(errors.New("no answer")) }),
 		Entry("where another server uses it", func(w *world, _ *instance.Instance) {
 			Expect(w.box.AttachVolume(w.box.State().Volumes[0].ID, w.box.AddServer(cloud.ServerSpec{Name: "rescue"}).ID)).To(Succeed())
 		}),
 		Entry("where a server of that name lives", func(w *world, s *instance.Instance) {
 			w.box.AddServer(cloud.ServerSpec{Name: s.Name, Metadata: metadata(clusterUID, "its own", 1)})
 		}),
+	)
+	It("should not be deleted while it is not known what PersistentVolumes name", func() {
+		w := newWorld(cloud.Options{})
+		removed(w)
+		w.protected.set(errors.New("no answer"))
+		Expect(collectOnce(w.restart())).To(MatchError(ContainSubstring("no answer")))
+		Expect(w.count(deleteVolume)).To(BeZero())
+	})
+	It("should not be deleted where a PersistentVolume names it since the last look", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2) + "_rootdisk", Bootable: true})
+		Expect(collectOnce(w.provider)).To(Succeed())
+		Expect(w.count(deleteVolume)).To(Equal(1))
+		restored := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
+		w.protected.set(nil, restored.ID)
+		Expect(collectOnce(w.provider)).To(Succeed())
+		Expect(w.count(deleteVolume)).To(Equal(1))
+	})
+	DescribeTable("should be a disk that the cloud deletes in its status", func(status string, left bool) {
+		w := newWorld(cloud.Options{})
+		removed(w)
+		w.answer("/volumes", editedVolume(w, w.box.State().Volumes[0].ID, func(v *cloud.Volume) { v.Status = status }))
+		Expect(w.provider.Leftovers(ctx)).To(HaveLen(lo.Ternary(left, 1, 0)))
+	},
+		Entry("available", "available", true),
+		Entry("failed", "error", true),
+		Entry("not deleted when that was tried", "error_deleting", true),
+		Entry("not one that is being created", "creating", false),
+		Entry("not one that is being deleted", "deleting", false),
 	)
 	It("should be described by its server, its age and what it is", func() {
 		w := newWorld(cloud.Options{})
@@ -111,8 +139,14 @@ var _ = Describe("What a deleted server leaves", func() {
 		w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2) + "_rootdisk", Bootable: true})
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/" + broken.ID, Effect: cloud.EffectStatus, Status: 409,
 			Message: "Volume has snapshots"})
+		deleted := func(outcome string) float64 {
+			return counted("karpenter_bizfly_instance_disk_deletions_total", outcome)
+		}
+		accepted, failed := deleted("accepted"), deleted("error")
 		Expect(collectOnce(w.provider)).To(MatchError(And(ContainSubstring(broken.Name), ContainSubstring("has snapshots"))))
 		Eventually(w.leftovers).Should(Equal([]string{"volume " + broken.Name}))
+		Expect(deleted("accepted")).To(Equal(accepted + 1))
+		Expect(deleted("error")).To(Equal(failed + 1))
 	})
 	It("should be found although the volumes or the interfaces cannot be listed", func() {
 		w := newWorld(cloud.Options{})

@@ -79,6 +79,19 @@ var _ = Describe("Resume", func() {
 			return cloud.ServerSpec{Name: w.intent().Name, Status: instance.StatusDeleted, Metadata: metadata(clusterUID, claimUID, 1)}
 		}),
 	)
+	DescribeTable("should adopt no server that a task names but that this create request has not made",
+		func(theirs func(*instance.Config), request func(*instance.LaunchRequest)) {
+			w := newWorld(cloud.Options{}, quick)
+			made, written := w.request(request)
+			_, intent, err := send(ctx, w.restart(theirs, func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) }), made, written)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(intent.TaskID).NotTo(BeEmpty())
+			_, err = w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		},
+		Entry("but another cluster", func(c *instance.Config) { c.ClusterUID = "another-cluster" }, func(*instance.LaunchRequest) {}),
+		Entry("but one for another NodeClaim", func(*instance.Config) {}, func(r *instance.LaunchRequest) { r.NodeClaim.UID = "another" }),
+	)
 	DescribeTable("should never adopt a server that will not run",
 		func(status string) {
 			w := newWorld(cloud.Options{})

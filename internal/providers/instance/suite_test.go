@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -273,6 +274,22 @@ func (w *world) deleted() [][]string {
 	return lo.Map(w.bodies(http.MethodDelete, "/iaas-cloud/api/servers/"), func(body map[string]any, _ int) []string {
 		return lo.Map(body["delete_volume"].([]any), func(id any, _ int) string { return id.(string) })
 	})
+}
+
+// answer answers all lists of a path with this one.
+func (w *world) answer(path string, list any) {
+	GinkgoHelper()
+	body, err := json.Marshal(list)
+	Expect(err).NotTo(HaveOccurred())
+	w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: path, Effect: cloud.EffectBody, Body: string(body)})
+}
+
+// counted reads a counter of the process, which all specs share, by outcome.
+func counted(name, outcome string) float64 {
+	GinkgoHelper()
+	metric, found := expectations.FindMetricWithLabelValues(name, map[string]string{"outcome": outcome})
+	Expect(found).To(BeTrue(), name)
+	return metric.GetCounter().GetValue()
 }
 
 // leftovers is what the cloud still holds.

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
@@ -95,7 +94,6 @@ func (c *Controller) Name() string { return "server.garbagecollection" }
 // everything else for up to 17 minutes. A pass that could not read what it decides by, as at a start without a connection, is
 // repeated soon.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	interval := c.config.Settings.Load().GarbageCollectionInterval
 	if err := c.pass(ctx); err != nil {
 		c.failed(ctx, err)

@@ -5,8 +5,10 @@ package garbagecollection_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -23,9 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -36,9 +41,10 @@ import (
 
 var _ = Describe("Garbage collection", func() {
 	var controller *garbagecollection.Controller
-	collector := func(reader client.Reader) *garbagecollection.Controller {
-		return garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, reader, env.Instances, env.Recorder, env.Clock)
+	collectorOver := func(kubeClient client.Client, reader client.Reader) *garbagecollection.Controller {
+		return garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, kubeClient, reader, env.Instances, env.Recorder, env.Clock)
 	}
+	collector := func(reader client.Reader) *garbagecollection.Controller { return collectorOver(env.Client, reader) }
 	BeforeEach(func() { controller = collector(env.APIReader) })
 
 	passAgainAfter := func(next time.Duration) {
@@ -88,6 +94,26 @@ var _ = Describe("Garbage collection", func() {
 			Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).To(Succeed())
 		return id
 	}
+	// restored is a NodeClaim with the server of another one, as after a restore from a backup.
+	restored := func(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
+		GinkgoHelper()
+		restored := claim.DeepCopy()
+		restored.UID, restored.ResourceVersion, restored.Finalizers, restored.DeletionTimestamp = "", "", nil, nil
+		status := restored.Status
+		Expect(env.Client.Create(ctx, restored)).To(Succeed())
+		restored.Status = status
+		Expect(env.Client.Status().Update(ctx, restored)).To(Succeed())
+		Expect(restored.UID).ToNot(Equal(claim.UID))
+		return restored
+	}
+	// measured is a metric of the process, which all specs share.
+	measured := func(name string) float64 {
+		GinkgoHelper()
+		metric, found := expectations.FindMetricWithLabelValues("karpenter_bizfly_"+name, nil)
+		Expect(found).To(BeTrue(), name)
+		return metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+	}
+	const failures = "garbage_collection_failures_total"
 	left := func() []string {
 		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
 	}
@@ -145,10 +171,12 @@ var _ = Describe("Garbage collection", func() {
 		aged()
 		controller = garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings, DryRun: true}, env.Client, env.APIReader,
 			env.Instances, env.Recorder, env.Clock)
+		collected := measured("garbage_collected_servers_total")
 		passes()
 		Expect(left()).To(Equal([]string{id}))
 		Expect(env.Recorder.Calls(events.ReasonWouldGarbageCollect)).To(BeNumerically(">", 0))
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+		Expect(measured("orphan_servers")).To(Equal(1.0))
 
 		controller = collector(env.APIReader)
 		name, out := env.Servers()[0].Metadata[v1alpha1.MetadataNodeClaim], gbytes.NewBuffer()
@@ -159,6 +187,8 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+		Expect(measured("garbage_collected_servers_total")).To(Equal(collected + 1))
+		Expect(measured("orphan_servers")).To(BeZero())
 	})
 	It("should only report, and say why, while the cluster may be a clone", func() {
 		id := orphan()
@@ -209,21 +239,51 @@ var _ = Describe("Garbage collection", func() {
 			passes()
 			Expect(disks()).To(HaveLen(1))
 		})
-		It("should be reported while it cannot be deleted", func() {
+		It("should stay until it was seen for as long where the cloud does not return its age", func() {
+			removed()
+			ageless := disks()[0]
+			ageless.CreatedAt = ""
+			list, err := json.Marshal([]cloud.Volume{ageless})
+			Expect(err).ToNot(HaveOccurred())
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/volumes", Effect: cloud.EffectBody, Body: string(list)})
+			aged()
+			passes()
+			Expect(disks()).To(HaveLen(1))
+			aged()
+			pass()
+			Eventually(disks).Should(BeEmpty())
+		})
+		It("should be kept, and reported, where a user may have detached it to keep its data", func() {
 			own := removed()
+			data := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: own.Name + "_datadisk_1"})
+			aged()
+			passes()
+			Expect(disks()).To(ConsistOf(HaveField("ID", data.ID)))
+			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonDiskDeletionFailed),
+				HaveField("Message", ContainSubstring(data.Name+" is kept")))))
+		})
+		It("should be reported while it cannot be deleted", func() {
+			own, before := removed(), measured(failures)
 			aged()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
 				Message: "Volume has snapshots"})
 			pass()
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonDiskDeletionFailed),
 				HaveField("InvolvedObject", HaveField("Name", own.Name)), HaveField("Message", ContainSubstring("has snapshots")))))
+			Expect(measured(failures)).To(Equal(before + 1))
+			Expect(measured("leftovers")).To(Equal(1.0))
+			env.Sandbox.ClearFaults()
+			pass()
+			Expect(measured("leftovers")).To(BeZero())
 		})
 		It("should not keep servers from being deleted where it cannot be listed", func() {
 			orphan()
 			aged()
+			before := measured(failures)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 			passes()
 			Expect(left()).To(BeEmpty())
+			Expect(measured(failures)).To(BeNumerically(">", before))
 		})
 	})
 	It("should not touch a server whose metadata was removed while it was deleted, nor its node", func() {
@@ -242,12 +302,14 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 	})
 	It("should delete a server whose NodeClaim is gone, with its disk, and keep the others", func() {
-		kept := server(launched())
+		kept, before := server(launched()), measured(failures)
 		orphan()
 		aged()
 		passes()
 		Expect(left()).To(ConsistOf(kept))
 		Expect(env.Sandbox.State().Volumes).To(HaveLen(1))
+		Expect(env.Recorder.Calls(events.ReasonServerHeld)).To(BeZero())
+		Expect(measured(failures)).To(Equal(before))
 	})
 	It("should not touch a young server", func() {
 		id := orphan()
@@ -273,24 +335,33 @@ var _ = Describe("Garbage collection", func() {
 	})
 	It("should keep a server that a restored NodeClaim holds under a new UID, and report it", func() {
 		claim := launched()
-		restored := claim.DeepCopy()
 		lost(claim)
-		restored.UID, restored.ResourceVersion, restored.Finalizers = "", "", nil
-		status := restored.Status
-		Expect(env.Client.Create(ctx, restored)).To(Succeed())
-		restored.Status = status
-		Expect(env.Client.Status().Update(ctx, restored)).To(Succeed())
-		Expect(restored.UID).ToNot(Equal(claim.UID))
-		id := server(restored)
+		holder := restored(claim)
+		id := server(holder)
 		aged()
 		passes()
 		Expect(left()).To(ConsistOf(id))
 		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerHeld),
-			HaveField("Message", ContainSubstring(string(claim.UID))), HaveField("InvolvedObject", HaveField("Name", restored.Name)))))
+			HaveField("Message", ContainSubstring(string(claim.UID))), HaveField("InvolvedObject", HaveField("Name", holder.Name)))))
 
-		Expect(env.Client.Delete(ctx, restored)).To(Succeed())
+		Expect(env.Client.Delete(ctx, holder)).To(Succeed())
 		passes()
 		Expect(left()).To(BeEmpty(), "nothing holds it any more")
+	})
+	It("should not repeat the deletion of a server that a restored NodeClaim has meanwhile", func() {
+		claim := launched()
+		lost(claim)
+		env.Restart(ctx, func(d *wiring.Dependencies) { d.ServerClock = env.Clock })
+		controller = collector(env.APIReader)
+		aged()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+			Message: "is locked", Count: 1})
+		pass()
+		restored(claim)
+		env.Clock.Step(ttl.DeletionRetry)
+		passes()
+		Expect(left()).To(ConsistOf(server(claim)))
+		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
 	})
 	It("should reconcile each deletion once per pass", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Hour})
@@ -339,6 +410,38 @@ var _ = Describe("Garbage collection", func() {
 		nodes := &corev1.NodeList{}
 		Expect(env.APIReader.List(ctx, nodes)).To(Succeed())
 		Expect(nodes.Items).To(ConsistOf(HaveField("Name", "other")))
+		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(BeZero())
+	})
+	It("should delete the nodes that joined while their server was deleted", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Hour})
+		controller = collector(env.APIReader)
+		id := orphan()
+		aged()
+		pass()
+		for _, name := range []string{"late", "later"} {
+			Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).
+				To(Succeed())
+		}
+		Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
+		pass()
+		nodes := &corev1.NodeList{}
+		Expect(env.APIReader.List(ctx, nodes)).To(Succeed())
+		Expect(nodes.Items).To(BeEmpty())
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+	})
+	It("should report a node that cannot be deleted, and delete it in the next pass", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Hour})
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(orphan())}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		aged()
+		controller = collectorOver(rejecting{env.Client, "delete", &corev1.Node{}}, env.APIReader)
+		pass()
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerDeletionFailed),
+			HaveField("Message", ContainSubstring("deleting node orphan: connection refused")))))
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		controller = collector(env.APIReader)
+		pass()
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(MatchError(ContainSubstring("not found")))
 	})
 	Context("when pods run on the node", func() {
 		node := func(id string, taints ...corev1.Taint) *corev1.Node {
@@ -383,23 +486,31 @@ var _ = Describe("Garbage collection", func() {
 			passes()
 			Expect(left()).To(BeEmpty())
 		})
-		It("should delete nothing while the pods cannot be listed", func() {
+		DescribeTable("should delete nothing while the API server", func(verb string, object runtime.Object, report string, taints ...corev1.Taint) {
 			id := orphan()
-			node(id)
+			node(id, taints...)
+			pod(coretest.PodOptions{})
 			aged()
-			controller = collector(reader(func(list client.ObjectList) error {
-				if _, pods := list.(*corev1.PodList); pods {
-					return errors.New("connection refused")
-				}
-				return nil
-			}))
+			controller = collectorOver(rejecting{env.Client, verb, object}, rejecting{env.APIReader, verb, object})
 			passes()
 			Expect(left()).To(ConsistOf(id))
-		})
+			Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(BeZero())
+			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerDeletionFailed),
+				HaveField("Message", ContainSubstring(report+"connection refused")))))
+		},
+			Entry("cannot list nodes", "list", &corev1.NodeList{}, ""),
+			Entry("cannot read the node", "get", &corev1.Node{}, ""),
+			Entry("cannot keep further pods off", "patch", &corev1.Node{}, "keeping pods off node late: "),
+			Entry("cannot list pods", "list", &corev1.PodList{}, "listing the pods of node late: "),
+			Entry("cannot let core drain the node", "patch", &corev1.Node{}, "preparing node late to be drained: ", karpv1.DisruptedNoScheduleTaint),
+			Entry("cannot begin the drain", "delete", &corev1.Node{}, "deleting node late: "),
+		)
 	})
 	It("should not let one server that cannot be deleted keep the others, or the next pass", func() {
-		locked := orphan()
+		locked, before := orphan(), measured(failures)
 		orphan()
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "locked"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(locked)}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		aged()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/" + locked, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "Permission denied"})
@@ -407,6 +518,8 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(locked))
 		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerDeletionFailed),
 			HaveField("Message", ContainSubstring("Permission denied")))))
+		Expect(measured(failures)).To(Equal(before+4), "one in each pass")
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed(), "its server runs")
 	})
 	It("should continue a deletion until the cloud answers that the server is gone", func() {
 		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
@@ -427,9 +540,20 @@ var _ = Describe("Garbage collection", func() {
 		aged()
 		passes()
 		Expect(left()).To(ConsistOf(id))
-		aged()
+		env.Clock.Step(options.Defaults().GarbageCollectionGrace)
 		passes()
 		Expect(left()).To(BeEmpty())
+	})
+	It("should forget when it first saw a server that it does not see any more", func() {
+		id := orphan()
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
+		pass()
+		aged()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		pass()
+		env.Sandbox.ClearFaults()
+		passes()
+		Expect(left()).To(ConsistOf(id))
 	})
 
 	It("should count the age of a server that was created in the future from when it was first seen", func() {
@@ -450,8 +574,10 @@ var _ = Describe("Garbage collection", func() {
 			id := orphan()
 			aged()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
+			before := measured(failures)
 			passAgainAfter(ttl.CatalogBackoff)
 			Expect(left()).To(ConsistOf(id))
+			Expect(measured(failures)).To(Equal(before + 1))
 			env.Sandbox.ClearFaults()
 			passes()
 			Expect(left()).To(BeEmpty())
@@ -470,6 +596,28 @@ var _ = Describe("Garbage collection", func() {
 			Expect(left()).To(HaveLen(7))
 			Expect(env.Recorder.Events()).To(ContainElement(And(
 				HaveField("Reason", events.ReasonGarbageCollectionSuspended), HaveField("Message", ContainSubstring("7 of 7 servers")))))
+			Expect(measured("garbage_collection_suspended")).To(Equal(1.0))
+		})
+		It("should delete nothing when the nodes of so many cannot be listed", func() {
+			lo.Times(7, func(int) string { return joined(orphan()) })
+			aged()
+			controller = collector(rejecting{env.APIReader, "list", &corev1.NodeList{}})
+			passAgainAfter(ttl.CatalogBackoff)
+			Expect(left()).To(HaveLen(7))
+		})
+		It("should still report a server whose deletion it began before it stopped", func() {
+			env.Reset(ctx, cloud.Options{Latency: time.Hour})
+			controller = collector(env.APIReader)
+			id := orphan()
+			aged()
+			pass()
+			lo.Times(7, func(int) string { return joined(orphan()) })
+			aged()
+			Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
+			pass()
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeNumerically(">", 0))
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+			Expect(left()).To(HaveLen(7))
 		})
 		It("should still stop after a restart", func() {
 			lo.Times(7, func(int) string { return joined(orphan()) })
@@ -480,13 +628,26 @@ var _ = Describe("Garbage collection", func() {
 			Expect(left()).To(HaveLen(7))
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeNumerically(">", 0))
 		})
-		It("should not stop when as many are a minority", func() {
-			kept := lo.Times(8, func(int) string { return server(launched()) })
-			lo.Times(6, func(int) string { return joined(orphan()) })
+		DescribeTable("should not stop, nor list a second time, when the servers without a NodeClaim are", func(orphans, others int) {
+			kept := lo.Times(others, func(int) string { return server(launched()) })
+			lo.Times(orphans, func(int) string { return joined(orphan()) })
 			aged()
+			reads := 0
+			controller = collector(reader(func(list client.ObjectList) error {
+				if _, claims := list.(*karpv1.NodeClaimList); claims {
+					reads++
+				}
+				return nil
+			}))
+			pass()
+			Expect(reads).To(Equal(1))
 			passes()
 			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
-		})
+			Expect(measured("garbage_collection_suspended")).To(BeZero())
+		},
+			Entry("half of them", 6, 6),
+			Entry("five, and no others exist", 5, 0),
+		)
 		It("should not stop when no NodeClaim ever held their ids, so that no node of theirs is registered", func() {
 			cloudTime := clocktesting.NewFakeClock(time.Now())
 			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
@@ -547,4 +708,50 @@ func reader(look func(client.ObjectList) error) client.Reader {
 		}
 		return look(list)
 	}})
+}
+
+// rejecting is a client that does not do one thing with one kind of objects.
+type rejecting struct {
+	client.Client
+	verb   string
+	object runtime.Object
+}
+
+func (r rejecting) rejects(verb string, object runtime.Object) error {
+	if verb == r.verb && reflect.TypeOf(object) == reflect.TypeOf(r.object) {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+// Get implements client.Reader.
+func (r rejecting) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if err := r.rejects("get", object); err != nil {
+		return err
+	}
+	return r.Client.Get(ctx, key, object, opts...)
+}
+
+// List implements client.Reader.
+func (r rejecting) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := r.rejects("list", list); err != nil {
+		return err
+	}
+	return r.Client.List(ctx, list, opts...)
+}
+
+// Patch implements client.Writer.
+func (r rejecting) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if err := r.rejects("patch", object); err != nil {
+		return err
+	}
+	return r.Client.Patch(ctx, object, patch, opts...)
+}
+
+// Delete implements client.Writer.
+func (r rejecting) Delete(ctx context.Context, object client.Object, opts ...client.DeleteOption) error {
+	if err := r.rejects("delete", object); err != nil {
+		return err
+	}
+	return r.Client.Delete(ctx, object, opts...)
 }
