@@ -210,7 +210,7 @@ bench: ## Run the benchmarks in rounds and compare their ratios with the bounds 
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
-# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
+# make conformance CONFORMANCE_FLAGS='--only regression --parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
@@ -218,7 +218,7 @@ conformance: build controlplane ## Run Karpenter core's own end-to-end suites ag
 	@mkdir -p $(CACHE)/conformance
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
-	@cd test/conformance/suites && for suite in regression disruption; do \
+	@cd test/conformance/suites && for suite in regression disruption dra performance; do \
 		$(TRIMPATH) go test -c -o $(CACHE)/conformance/$$suite.test $(CORE_SUITES)/$$suite || exit 1; done
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/conformance --suites $(CACHE)/conformance \
 		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/contribute/conformance.md) \

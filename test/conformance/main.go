@@ -23,7 +23,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/onsi/ginkgo/v2/types"
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -45,7 +47,7 @@ type result struct {
 
 type runner struct {
 	suites, reports, files string
-	scheduler              []byte
+	scheduler, thresholds  []byte
 	parallel               int
 	specTimeout            time.Duration
 	repair, reboot         string
@@ -72,14 +74,15 @@ func main() {
 func start() (int, error) {
 	r := &runner{}
 	var timeout time.Duration
-	var focus, doc, scheduler string
-	flag.StringVar(&r.suites, "suites", ".cache/conformance", "where the compiled suites are: regression.test, disruption.test")
+	var only, focus, doc, scheduler string
+	flag.StringVar(&r.suites, "suites", ".cache/conformance", "where the compiled suites are, such as regression.test")
 	flag.StringVar(&r.reports, "reports", ".cache/reports/conformance", "where reports, outputs and the logs of failed specs go")
-	flag.StringVar(&r.files, "files", "test/conformance", "where the NodeClass and the NodePools are")
+	flag.StringVar(&r.files, "files", "test/conformance", "where the NodeClass, the NodePools and the thresholds are")
 	flag.StringVar(&scheduler, "scheduler-config", "", "core's KubeSchedulerConfiguration, which its specs on default topology spread expect")
 	flag.IntVar(&r.parallel, "parallel", max(2, runtime.NumCPU()*3/2), "how many control planes run side by side")
 	flag.DurationVar(&r.specTimeout, "spec-timeout", 40*time.Minute, "how long one spec may take")
-	flag.DurationVar(&timeout, "timeout", 80*time.Minute, "how long everything may take")
+	flag.DurationVar(&timeout, "timeout", 4*time.Hour, "how long everything may take")
+	flag.StringVar(&only, "only", strings.Join(suiteNames, ","), "run only these suites")
 	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
 	flag.StringVar(&doc, "doc", "", "the page whose table is written anew, from a run of every spec")
 	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
@@ -90,10 +93,19 @@ func start() (int, error) {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %s", timeout))
 	defer cancel()
-	return r.run(ctx, focus, scheduler, doc)
+	return r.run(ctx, strings.Split(only, ","), focus, scheduler, doc)
 }
 
-func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, error) {
+// readThresholds returns the thresholds of core's performance suite as it reads them: JSON.
+func readThresholds(file string) ([]byte, error) {
+	content, err := os.ReadFile(file) //nolint:gosec // the caller's own file
+	if err != nil {
+		return nil, fmt.Errorf("reading the thresholds of the performance suite: %w", err)
+	}
+	return yaml.YAMLToJSON(content)
+}
+
+func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc string) (int, error) {
 	for _, path := range []*string{&r.suites, &r.reports, &r.files} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
@@ -111,6 +123,12 @@ func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, er
 	if r.scheduler, err = os.ReadFile(scheduler); err != nil { //nolint:gosec // the caller's own file
 		return 1, fmt.Errorf("reading core's configuration of kube-scheduler: %w", err)
 	}
+	if r.thresholds, err = readThresholds(filepath.Join(r.files, "thresholds.yaml")); err != nil {
+		return 1, err
+	}
+	if unknown, _ := lo.Difference(only, suiteNames); len(unknown) > 0 {
+		return 1, fmt.Errorf("--only names %q, which are no suites; there are %q", unknown, suiteNames)
+	}
 	specs, err := listSpecs(ctx, r.suites, r.reports)
 	if err != nil {
 		return 1, err
@@ -119,9 +137,9 @@ func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, er
 	if err != nil {
 		return 1, fmt.Errorf("reading --focus: %w", err)
 	}
-	specs = slices.DeleteFunc(specs, func(s spec) bool { return !wanted.MatchString(s.text()) })
+	specs = slices.DeleteFunc(specs, func(s spec) bool { return !slices.Contains(only, s.suite) || !wanted.MatchString(s.text()) })
 	if len(specs) == 0 {
-		return 1, fmt.Errorf("--focus %q matches no spec of core's suites", focus)
+		return 1, fmt.Errorf("--focus %q matches no spec of core's suites %q", focus, only)
 	}
 	for _, s := range specs {
 		if s.skip != "" {
@@ -133,12 +151,20 @@ func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, er
 	slices.SortStableFunc(r.queue, func(a, b spec) int { return a.rank() - b.rank() })
 	r.total = len(r.queue)
 	start := time.Now()
+	alone, together := lo.FilterReject(r.queue, func(s spec, _ int) bool { return s.suite == performance })
+	r.workOn(ctx, together, r.parallel)
+	r.workOn(ctx, alone, 1)
+	return r.conclude(ctx, specs, time.Since(start), doc)
+}
+
+// workOn runs specs in that many clusters, and returns when all were run.
+func (r *runner) workOn(ctx context.Context, queue []spec, parallel int) {
+	r.queue = queue
 	var workers sync.WaitGroup
-	for range min(r.parallel, len(r.queue)) {
+	for range min(parallel, len(queue)) {
 		workers.Go(func() { r.work(ctx) })
 	}
 	workers.Wait()
-	return r.conclude(ctx, specs, time.Since(start), doc)
 }
 
 // work takes specs from the queue until it is empty, in one cluster as long as it is as good as new.
@@ -247,7 +273,8 @@ func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) er
 		"--default-nodeclass="+filepath.Join(r.files, "nodeclass.yaml"), "--default-nodepool="+filepath.Join(r.files, s.nodePool()),
 		"--repair-condition="+r.repair, "--reboot-condition="+r.reboot)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
-	cmd.Env = []string{"KUBECONFIG=" + c.env.Kubeconfig(), "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "OUTPUT_DIR=" + dir}
+	cmd.Env = []string{"KUBECONFIG=" + c.env.Kubeconfig(), "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "OUTPUT_DIR=" + dir,
+		"KARPENTER_PERF_THRESHOLDS=" + string(r.thresholds)}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = grace
 	return cmd.Run()

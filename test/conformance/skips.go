@@ -13,9 +13,24 @@ var skips = map[string]string{
 		"Cloud does not have",
 	"Repair Kubelet conditions Conditions Node Ready False":   kubelet,
 	"Repair Kubelet conditions Conditions Node Ready Unknown": kubelet,
+
+	"DRA KWOK Driver GPU Configuration should create and manage ResourceSlices based on CRD configuration":                                     devices,
+	"DRA KWOK Driver GPU Configuration should handle DRAConfig updates dynamically":                                                            devices,
+	"DRA KWOK Driver Advanced Device Configuration should support FPGA device types":                                                           devices,
+	"DRA KWOK Driver Advanced Device Configuration should support multiple ResourceSlices for single instance type":                            devices,
+	"DRA KWOK Driver Multi-Driver Support should support multiple drivers simultaneously":                                                      devices,
+	"DRA KWOK Driver Multi-Driver Support should warn on duplicate driver configs":                                                             devices,
+	"DRA KWOK Driver DRA Pod Scheduling in KWOK Environment should prepare DRA testing infrastructure for future Karpenter DRA implementation": kwokTypes,
+	"DRA KWOK Driver DRA Pod Scheduling in KWOK Environment should ignore DRA pods when IgnoreDRARequests is enabled (default behavior)": kwokTypes +
+		", so that it would prove nothing; test/scheduling has our own",
+	"DRA KWOK Driver Configuration Validation should reject invalid DRAConfig via API server validation": driverOnly,
+	"DRA KWOK Driver CRD-Specific Features should support DRAConfig CRD status fields":                   driverOnly,
 }
 
 const (
-	spot    = "needs spot capacity, which BizFly Cloud does not have"
-	kubelet = "runs with core's KWOK provider only: no other can hold a kubelet's Ready condition at an injected value"
+	spot       = "needs spot capacity, which BizFly Cloud does not have"
+	kubelet    = "runs with core's KWOK provider only: no other can hold a kubelet's Ready condition at an injected value"
+	devices    = "needs the devices that core's DRA driver for KWOK gives to instance types of core's KWOK provider"
+	kwokTypes  = "launches instance types of core's KWOK provider only"
+	driverOnly = "tests the custom resource of core's DRA driver for KWOK, and nothing of a provider"
 )

@@ -16,8 +16,11 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// suiteNames are the suites of core that are run, by the names of their packages.
-var suiteNames = []string{"regression", "disruption"}
+// performance is the suite that measures, so that each of its specs runs alone.
+const performance = "performance"
+
+// suiteNames are the suites of core, by the names of their packages.
+var suiteNames = []string{"regression", "disruption", "dra", performance}
 
 // spec is one spec of a suite.
 type spec struct {

@@ -4,18 +4,26 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/ginkgo/outline"
 	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 )
 
 func TestConformance(t *testing.T) { suite.Run(t, "Conformance runner") }
@@ -88,5 +96,82 @@ var _ = Describe("The page", func() {
 			ContainSubstring("| disruption | Drift | 1 of 1 | 1m23s |"), ContainSubstring("| regression | Chaos | 0 of 1 | 0s |"),
 			ContainSubstring("| regression | Chaos / x | skipped: "+spot+" |"), Not(ContainSubstring("Budgets")),
 		))
+	})
+})
+
+// sources are the files of a suite of core.
+func sources(ctx context.Context, suite string) []string {
+	GinkgoHelper()
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
+	Expect(err).NotTo(HaveOccurred())
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "test", "suites", suite, "*.go"))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(files).NotTo(BeEmpty())
+	return files
+}
+
+// node is what Ginkgo's outline says of a container or a spec.
+type node struct {
+	Name, Text string
+	Nodes      []node
+}
+
+func (n node) specs(path ...string) []string {
+	if n.Text != "" {
+		path = append(path, n.Text)
+	}
+	if n.Name == "It" {
+		return []string{strings.Join(path, " ")}
+	}
+	return lo.FlatMap(n.Nodes, func(inner node, _ int) []string { return inner.specs(path...) })
+}
+
+var _ = Describe("The list of skipped specs", func() {
+	It("should have every spec of dra, all of which need core's KWOK provider or its driver", func(ctx context.Context) {
+		var specs []string
+		for _, file := range sources(ctx, "dra") {
+			set := token.NewFileSet()
+			source, err := parser.ParseFile(set, file, nil, 0)
+			Expect(err).NotTo(HaveOccurred())
+			found, err := outline.FromASTFile(set, source)
+			Expect(err).NotTo(HaveOccurred())
+			content, err := json.Marshal(found)
+			Expect(err).NotTo(HaveOccurred())
+			var root node
+			Expect(json.Unmarshal(content, &root.Nodes)).To(Succeed())
+			specs = append(specs, root.specs()...)
+		}
+		Expect(lo.Filter(lo.Keys(skips), func(text string, _ int) bool { return strings.HasPrefix(text, "DRA ") })).To(ConsistOf(specs))
+	})
+})
+
+var _ = Describe("The thresholds of the performance suite", func() {
+	It("should be those that core's suite looks for, since it ignores any other", func(ctx context.Context) {
+		var asked []string
+		for _, file := range sources(ctx, performance) {
+			content, err := os.ReadFile(file)
+			Expect(err).NotTo(HaveOccurred())
+			for _, match := range regexp.MustCompile(`(\w+)Threshold\("(\w+/\w+)"`).FindAllStringSubmatch(string(content), -1) {
+				asked = append(asked, match[2]+" "+match[1])
+			}
+		}
+		content, err := readThresholds("thresholds.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		var thresholds map[string]map[string]float64
+		Expect(json.Unmarshal(content, &thresholds)).To(Succeed())
+		var given []string
+		names := map[string]string{"heap_mb": "Heap", "cpu_cores": "CPU", "total_time_minutes": "TotalTime", "cpu_util": "CPUUtil", "memory_util": "MemoryUtil"}
+		for phase, values := range thresholds {
+			for name := range values {
+				given = append(given, phase+" "+names[name])
+			}
+		}
+		Expect(asked).NotTo(BeEmpty())
+		Expect(lo.Uniq(asked)).To(ContainElements(given))
+	})
+
+	It("should be refused where the file cannot be read", func() {
+		_, err := readThresholds(filepath.Join(GinkgoT().TempDir(), "thresholds.yaml"))
+		Expect(err).To(MatchError(ContainSubstring("thresholds of the performance suite")))
 	})
 })

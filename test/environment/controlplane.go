@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +72,12 @@ func (e *Environment) startControlPlane(ctx context.Context) error {
 	if err := e.startEtcd(ctx, ports[0], ports[1]); err != nil {
 		return err
 	}
-	if err := e.startAPIServer(ctx, ports[0], ports[2]); err != nil {
+	reach, forwards, err := e.reachPods()
+	if err != nil {
+		return err
+	}
+	e.kwok = ports[3]
+	if err := e.startAPIServer(ctx, ports[0], ports[2], reach); err != nil {
 		return err
 	}
 	for _, start := range []func() error{e.startControllerManager, e.startScheduler} {
@@ -81,7 +88,7 @@ func (e *Environment) startControlPlane(ctx context.Context) error {
 	if e.options.Machines {
 		return nil // real kubelets keep their Nodes alive
 	}
-	return e.startKwok(ports[3])
+	return e.startKwok(forwards)
 }
 
 func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
@@ -102,7 +109,7 @@ func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 	})
 }
 
-func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error {
+func (e *Environment) startAPIServer(ctx context.Context, etcd, port int, reach []string) error {
 	e.apiServer = []string{
 		"--etcd-servers=http://" + local(etcd),
 		"--secure-port=" + strconv.Itoa(port),
@@ -122,7 +129,7 @@ func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error 
 	if err != nil {
 		return err
 	}
-	e.apiServer = append(append(e.apiServer, more...), audit...)
+	e.apiServer = slices.Concat(e.apiServer, more, audit, reach)
 	if err := e.run(apiServer, e.apiServer...); err != nil {
 		return err
 	}
@@ -205,7 +212,7 @@ func (e *Environment) startScheduler() error {
 	return e.run("kube-scheduler", args...)
 }
 
-func (e *Environment) startKwok(port int) error {
+func (e *Environment) startKwok(more []string) error {
 	config := filepath.Join(e.dir, "kwok.kubeconfig")
 	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
 		return err
@@ -213,10 +220,10 @@ func (e *Environment) startKwok(port int) error {
 	managed := lo.Ternary(e.options.KwokNodes, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
 		"--manage-nodes-with-label-selector="+aliveSelector)
 	return e.run("kwok",
-		"--kubeconfig="+config, "--config="+e.stages(),
+		"--kubeconfig="+config, "--config="+strings.Join(append([]string{e.stages()}, more...), ","),
 		"--manage-all-nodes=false", managed,
 		"--node-lease-duration-seconds="+strconv.Itoa(max(kwokLeaseSeconds, int(e.options.NodeLease.Seconds()))),
-		"--server-address="+local(port),
+		"--server-address="+local(e.kwok),
 	)
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,6 +48,9 @@ type Options struct {
 	Machines bool
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
+	// Pods answers what is sent to port 8080 of any pod through the API server: by a port forward, or by its proxy. Nil leaves pods
+	// without a network.
+	Pods http.Handler
 	// Audit makes the API server write down what the controller and service accounts ask for: AuditEvents.
 	Audit bool
 	// NoCRDs leaves the custom resource definitions out, for suites that install them in another way.
@@ -72,6 +76,8 @@ type Environment struct {
 	config     *rest.Config
 	client     client.Client
 	proxy      *proxy
+	egress     *egress
+	kwok       int // the port of its server
 	sandbox    *Sandbox
 
 	// ctx ends, with the reason as its cause, when a process ends that should run.
@@ -231,6 +237,9 @@ func (e *Environment) Stop() error {
 	}
 	if e.proxy != nil {
 		errs = append(errs, e.proxy.close())
+	}
+	if e.egress != nil {
+		errs = append(errs, e.egress.close())
 	}
 	if e.dir != "" {
 		errs = append(errs, os.RemoveAll(e.dir))

@@ -4,9 +4,12 @@
 package environment
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -137,6 +140,70 @@ var _ = Describe("The counting proxy", func() {
 		Entry("over http", "http://manage.bizflycloud.example/api/token"),
 		Entry("over https", "https://manage.bizflycloud.example/api/token"),
 	)
+})
+
+var _ = Describe("The API server's way to nodes and pods", func() {
+	// get asks the address for its root, as the API server does.
+	get := func(socket, address string) (int, string) {
+		GinkgoHelper()
+		conn, err := (&net.Dialer{}).DialContext(context.Background(), "unix", socket)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(conn.Close)
+		reader := bufio.NewReader(conn)
+		send := func(method, target string) *http.Response {
+			request, err := http.NewRequestWithContext(context.Background(), method, target, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(request.Write(conn)).To(Succeed())
+			response, err := http.ReadResponse(reader, request)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(response.Body.Close)
+			return response
+		}
+		if response := send(http.MethodConnect, "//"+address); response.StatusCode != http.StatusOK {
+			return response.StatusCode, ""
+		}
+		response := send(http.MethodGet, "http://"+address)
+		content, err := io.ReadAll(response.Body)
+		Expect(err).NotTo(HaveOccurred())
+		return response.StatusCode, string(content)
+	}
+	says := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	}
+
+	It("should lead to the test for the metrics of any pod, and elsewhere for all else", func() {
+		dir, err := os.MkdirTemp("", "") // the path of a socket has at most 103 bytes
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(os.RemoveAll, dir)
+		e := &Environment{dir: dir, options: Options{Pods: says("a pod")}}
+		apiServer, kwok, err := e.reachPods()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(e.egress.close)
+		Expect(apiServer).To(ConsistOf(HavePrefix("--egress-selector-config-file=" + dir)))
+		Expect(kwok).To(ConsistOf(HavePrefix(dir)))
+
+		node := httptest.NewServer(says("a node"))
+		DeferCleanup(node.Close)
+		socket := filepath.Join(dir, "egress.sock")
+		status, content := get(socket, "10.0.0.7:8080")
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(content).To(Equal("a pod"))
+		status, content = get(socket, node.Listener.Addr().String())
+		Expect(status).To(Equal(http.StatusOK))
+		Expect(content).To(Equal("a node"))
+		node.Close()
+		status, _ = get(socket, node.Listener.Addr().String())
+		Expect(status).To(Equal(http.StatusBadGateway))
+	})
+
+	It("should not be set up where no test asks for it", func() {
+		e := &Environment{dir: GinkgoT().TempDir()}
+		apiServer, kwok, err := e.reachPods()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(apiServer).To(BeEmpty())
+		Expect(kwok).To(BeEmpty())
+		Expect(e.egress).To(BeNil())
+	})
 })
 
 var _ = Describe("Small things", func() {

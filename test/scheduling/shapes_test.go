@@ -100,6 +100,23 @@ var _ = Describe("Pods", func() {
 		})
 	})
 
+	Context("with resource claims", func() {
+		It("should wait, since core launches nothing for them by default, and no other pod should wait with them", func() {
+			applied(unit.NodePool())
+			claim := coretest.ResourceClaimForRequests("gpu", coretest.ExactDeviceRequest("gpu", "gpu.example.com", 1))
+			expectations.ExpectApplied(ctx, env.Client, claim)
+			DeferCleanup(func() { expectations.ExpectDeleted(ctx, env.Client, claim) })
+			claiming, other := pod(coretest.PodOptions{
+				ResourceClaims:          []corev1.PodResourceClaim{coretest.PodResourceClaimReference("gpu", claim.Name)},
+				ContainerResourceClaims: []corev1.ResourceClaim{{Name: "gpu"}},
+			}), pod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
+			core.provision(claiming, other)
+			expectations.ExpectNotScheduled(ctx, env.Client, claiming)
+			expectations.ExpectScheduled(ctx, env.Client, other)
+			Expect(env.Servers()).To(HaveLen(1))
+		})
+	})
+
 	Context("with GPUs", func() {
 		gpus := func(n string) corev1.ResourceRequirements {
 			return corev1.ResourceRequirements{Requests: list("cpu", "1", string(v1alpha1.ResourceNVIDIAGPU), n), Limits: list(string(v1alpha1.ResourceNVIDIAGPU), n)}
