@@ -155,6 +155,60 @@ var _ = Describe("Create", func() {
 			Expect(launched(claim).Status.ProviderID).To(Equal(providerid.New(servers()[0].ID)))
 			Expect(createRequests()).To(Equal(1))
 		})
+		It("should follow that of another process which was rejected", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			other, config, patches := env.CloudProvider, env.CloudProviderConfig, 0
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				if patches++; patches == 1 {
+					env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+					_, err := other.Create(ctx, claim.DeepCopy())
+					Expect(err).To(HaveOccurred())
+				}
+				return c.Patch(ctx, o, p, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("another process has launched")))
+			launched(claim)
+			Expect(intentOf(claim).Attempt).To(Equal(2))
+			Expect(createRequests()).To(Equal(2))
+		})
+		It("should follow one of this process whose rejection could not be recorded", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config, patches := env.CloudProviderConfig, 0
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				if patches++; patches == 2 {
+					return errors.New("etcd is away")
+				}
+				return c.Patch(ctx, o, p, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+			launched(claim)
+			Expect(intentOf(claim).Attempt).To(Equal(2))
+			Expect(createRequests()).To(Equal(2))
+		})
+		It("should not replace one that cannot be read", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
+			) error {
+				unreadable := claim.DeepCopy()
+				unreadable.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
+				Expect(env.APIReader.Patch(ctx, unreadable, client.MergeFrom(claim))).To(Succeed())
+				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("cannot be read")))
+			Expect(createRequests()).To(BeZero())
+		})
 		It("should prevent a create request for a NodeClaim that is being deleted", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
@@ -236,11 +290,7 @@ var _ = Describe("Create", func() {
 			env.WithoutIDWait()
 			claim := nodeClaim(nil)
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-			intent := intentOf(claim)
-			intent.RequestedAt = intent.RequestedAt.Add(-time.Hour)
-			old := claim.DeepCopy()
-			old.Annotations = lo.Assign(old.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: string(lo.Must(json.Marshal(intent)))})
-			Expect(env.Client.Patch(ctx, old, client.MergeFrom(claim))).To(Succeed())
+			requestedAnHourAgo(claim)
 			env.Restart(ctx)
 			created := make(chan error, 1)
 			go func() { _, err := env.CloudProvider.Create(ctx, claim.DeepCopy()); created <- err }()
@@ -291,12 +341,24 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(intentOf(claim).TaskID).ToNot(BeEmpty())
 			env.Restart(ctx)
 			cloudTime.Step(time.Minute)
 			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
+		})
+		It("should give the NodeClaim up at once when its request was answered long before the process ended, and nothing has come of it", func() {
+			env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
+			env.WithoutIDWait()
+			nodeClass()
+			claim := nodeClaim(nil)
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			requestedAnHourAgo(claim)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectTask404})
+			env.Restart(ctx)
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 		})
 		It("should give the NodeClaim up once the window has passed that began with the process", func() {
 			nodeClass()
@@ -483,6 +545,16 @@ var _ = Describe("Create", func() {
 		Expect(servers()).To(HaveLen(len(claims)))
 	})
 })
+
+// requestedAnHourAgo changes the recorded intent of the NodeClaim.
+func requestedAnHourAgo(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	intent := intentOf(claim)
+	intent.RequestedAt = intent.RequestedAt.Add(-time.Hour)
+	old := claim.DeepCopy()
+	old.Annotations = lo.Assign(old.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: string(lo.Must(json.Marshal(intent)))})
+	Expect(env.Client.Patch(ctx, old, client.MergeFrom(claim))).To(Succeed())
+}
 
 // failing is the cached client with some calls replaced.
 func failing(funcs interceptor.Funcs) client.Client {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
@@ -41,6 +42,8 @@ var errNotRecorded = errors.New("recording the launch intent, so no create reque
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
+	// begun is when this process recorded the intent, by which it is told from that of another process; zero where it was read.
+	begun time.Time
 	// chosen is the offering of a launch that is about to begin, before its intent has been written.
 	chosen capacity.Offering
 	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
@@ -142,7 +145,7 @@ func (i *intents) begin(ctx context.Context, l *launch, intent instance.Intent) 
 		// The write may have reached the API server although its answer was lost, so the number is used up.
 		intent.Rejected = true
 	}
-	i.remember(l, intent)
+	i.remember(l, intent, intent.RequestedAt)
 	return err
 }
 
@@ -150,7 +153,7 @@ func (i *intents) begin(ctx context.Context, l *launch, intent instance.Intent) 
 // with the server's id. When it cannot be written, memory has more than the annotation, which is enough unless the process
 // ends: a later one then takes the outcome for unknown.
 func (i *intents) finish(ctx context.Context, l *launch, intent instance.Intent, write bool) {
-	i.remember(l, intent)
+	i.remember(l, intent, l.record.begun)
 	if !write || intent.TaskID == "" && !intent.Rejected {
 		return
 	}
@@ -200,7 +203,7 @@ func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error
 		return err
 	}
 	known := i.remembered(live.UID)
-	rejected := written.Rejected || known.Rejected && known.RequestedAt.Equal(written.RequestedAt)
+	rejected := written.Rejected || known.Rejected && known.begun.Equal(written.RequestedAt)
 	finishes := written.Attempt == intent.Attempt && (intent.Rejected || intent.TaskID != "")
 	if finishes || written.Attempt < intent.Attempt && rejected {
 		return nil
@@ -208,9 +211,9 @@ func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
 }
 
-// remember replaces the intent of the launch.
-func (i *intents) remember(l *launch, intent instance.Intent) {
-	l.record = launchRecord{Intent: intent}
+// remember replaces the intent of the launch, which began with the one that was recorded at this time.
+func (i *intents) remember(l *launch, intent instance.Intent, begun time.Time) {
+	l.record = launchRecord{Intent: intent, begun: begun}
 	i.memory.SetDefault(string(l.claim.UID), l.record)
 }
 

@@ -620,7 +620,7 @@ var _ = Describe("Launches that fail", func() {
 				Expect(env.SetCondition(ctx, lo.Must(class()), func(s status.ConditionSet) {
 					s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
 				})).To(Succeed())
-				failedCreate(nodeClaim(nil))
+				Expect(failedCreate(nodeClaim(nil))).To(HaveOccurred())
 			}),
 			Entry(nil, cloudprovider.ReasonLaunchNotSent, func() { ended(aged(nodeClaim(nil), lifecycle.LaunchTimeout)) }),
 			Entry(nil, cloudprovider.ReasonNotRegistered, func() {
@@ -656,8 +656,21 @@ var _ = Describe("Launches that fail", func() {
 		before := available(pool)
 		claim := nodeClaim(pool)
 		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 		Expect(available(pool)).To(Equal(before - 1))
+	})
+	It("should not end while the server may still show its id, where core would call again too late", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
+			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		created, last := make(chan error, 1), aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin-ttl.CoreRetry)
+		go func() { _, err := env.CloudProvider.Create(ctx, last); created <- err }()
+		Consistently(created, "200ms").ShouldNot(Receive())
+		env.Sandbox.ClearFaults()
+		Eventually(created).Should(Receive(BeNil()))
 	})
 })
 
