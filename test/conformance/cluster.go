@@ -169,6 +169,10 @@ var placeholder = regexp.MustCompile(`\{(\w+)\}`)
 
 // ServeHTTP answers as the controller's pod: with its metrics, which core's performance suite reads.
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/metrics" {
+		http.NotFound(w, r) // that suite also asks for profiles, which the controller serves only where it is told to
+		return
+	}
 	metrics, err := c.metrics(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
