@@ -152,23 +152,23 @@ func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc s
 	r.total = len(r.queue)
 	start := time.Now()
 	alone, together := lo.FilterReject(r.queue, func(s spec, _ int) bool { return s.suite == performance })
-	r.workOn(ctx, together, r.parallel)
-	r.workOn(ctx, alone, 1)
+	r.workOn(ctx, together, r.parallel, lease)
+	r.workOn(ctx, alone, 1, longLease)
 	return r.conclude(ctx, specs, time.Since(start), doc)
 }
 
 // workOn runs specs in that many clusters, and returns when all were run.
-func (r *runner) workOn(ctx context.Context, queue []spec, parallel int) {
+func (r *runner) workOn(ctx context.Context, queue []spec, parallel int, nodeLease time.Duration) {
 	r.queue = queue
 	var workers sync.WaitGroup
 	for range min(parallel, len(queue)) {
-		workers.Go(func() { r.work(ctx) })
+		workers.Go(func() { r.work(ctx, nodeLease) })
 	}
 	workers.Wait()
 }
 
 // work takes specs from the queue until it is empty, in one cluster as long as it is as good as new.
-func (r *runner) work(ctx context.Context) {
+func (r *runner) work(ctx context.Context, nodeLease time.Duration) {
 	var c *cluster
 	stop := func(logs string) {
 		if c == nil {
@@ -191,7 +191,7 @@ func (r *runner) work(ctx context.Context) {
 		if ctx.Err() != nil {
 			res.message = context.Cause(ctx).Error()
 		} else if c == nil {
-			if c, err = startCluster(ctx, r.scheduler, seed); err != nil {
+			if c, err = startCluster(ctx, r.scheduler, seed, nodeLease); err != nil {
 				res.message = "starting a control plane: " + err.Error()
 			}
 		}
