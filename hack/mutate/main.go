@@ -44,7 +44,7 @@ func main() {
 	flag.IntVar(&c.parallel, "parallel", 2, "how many mutants run at the same time")
 	flag.IntVar(&c.sample, "sample", 0, "try this many mutants of each package, chosen by the seed; 0 means all")
 	flag.Uint64Var(&c.seed, "seed", 1, "chooses the sample")
-	flag.Float64Var(&c.atLeast, "at-least", 75, "the percentage of the mutants of each package that must be killed")
+	flag.Float64Var(&c.atLeast, "at-least", 85, "the percentage of the mutants of each package that must be killed")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest logs its steps
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -13,12 +13,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -89,6 +91,24 @@ var _ = Describe("The limits of the cluster", func() {
 		env.Restart(ctx)
 		limited(1, 0)
 		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+	})
+	It("should not count a launch whose offering has become unavailable before its request", func() {
+		nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread })
+		limited(1, 0)
+		config, compared := env.CloudProviderConfig, false
+		config.KubeClient = failing(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if !compared {
+				compared = true
+				env.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonBalanceExhausted, time.Minute)
+			}
+			return c.List(ctx, list, opts...)
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+		ended(nodeClaim(unit.NodePool()))
+		Expect(createRequests()).To(BeZero())
+		env.Capacity.MarkAvailable(capacity.Offering{})
+		Eventually(func() int { return available(unit.NodePool()) }).Should(BeNumerically(">", 0))
+		launched(nodeClaim(nil))
 	})
 	It("should not count a launch whose request was not accepted", func() {
 		nodeClass()

@@ -26,6 +26,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -208,6 +209,19 @@ var _ = Describe("Create", func() {
 			env.CloudProvider = cloudprovider.New(config)
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("cannot be read")))
 			Expect(createRequests()).To(BeZero())
+		})
+		It("should neither be recorded nor followed while the UID of the cluster is not known", func() {
+			nodeClass()
+			claim, other := nodeClaim(nil), nodeClaim(nil)
+			launched(claim)
+			env.Restart(ctx, func(d *wiring.Dependencies) { d.ClusterUID = "" })
+			for _, c := range []*karpv1.NodeClaim{claim, other} {
+				err := failedCreate(c)
+				Expect(err).To(MatchError(ContainSubstring("UID of the kube-system namespace is not known")))
+			}
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("looking for server " + intentOf(claim).Name)))
+			Expect(intentOf(other)).To(BeNil())
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should prevent a create request for a NodeClaim that is being deleted", func() {
 			nodeClass()

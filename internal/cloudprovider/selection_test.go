@@ -87,6 +87,15 @@ var _ = Describe("Create", func() {
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
 		})
+		It("should render the user data with the size and the labels of what is launched", func() {
+			nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+				c.Spec.BootstrapMode = v1alpha1.BootstrapModeCustom
+				c.Spec.UserData = lo.ToPtr(`{{ .KubeReserved.cpu }} {{ .KubeReserved.memory }} {{ index .Labels "` + corev1.LabelInstanceTypeStable + `" }}` +
+					` {{ index .Labels "` + karpv1.NodePoolLabelKey + `" }}`)
+			})
+			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.4c_8g"))
+			Expect(serverOf(launched(nodeClaim(pool))).Truth.UserData).To(Equal("60m 1743Mi p2.4c_8g " + pool.Name))
+		})
 		It("should never launch in a zone, category or size that is excluded", func() {
 			nodeClass()
 			seed := rand.Uint64()
