@@ -9,6 +9,8 @@ import (
 	"errors"
 	"go/parser"
 	"go/token"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,6 +98,19 @@ var _ = Describe("The page", func() {
 			ContainSubstring("| disruption | Drift | 1 of 1 | 1m23s |"), ContainSubstring("| regression | Chaos | 0 of 1 | 0s |"),
 			ContainSubstring("| regression | Chaos / x | skipped: "+spot+" |"), Not(ContainSubstring("Budgets")),
 		))
+	})
+})
+
+var _ = Describe("The controller's pod", func() {
+	It("should have metrics without the braces at which core's reader of them panics", func() {
+		Expect(placeholder.ReplaceAllString(`requests_total{route="/_/{uid}/{pool}",status="200"} 2`, ":$1")).
+			To(Equal(`requests_total{route="/_/:uid/:pool",status="200"} 2`))
+	})
+
+	It("should have nothing else", func(ctx context.Context) {
+		answer := httptest.NewRecorder()
+		(&cluster{}).ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/pprof/heap", nil))
+		Expect(answer.Code).To(Equal(http.StatusNotFound))
 	})
 })
 
