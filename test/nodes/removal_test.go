@@ -28,7 +28,7 @@ var _ = Describe("Removal", SpecPriority(-1), func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(len(before.Servers)).To(BeNumerically(">", 2))
 
-		page, err := os.ReadFile(filepath.Join(env.Root(), "docs", "how-to", "remove.md"))
+		page, err := os.ReadFile(filepath.Join(env.Root(), "docs", "how-to", "upgrade-and-remove.md"))
 		Expect(err).NotTo(HaveOccurred())
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
 			commands, err := environment.Block(string(page), name)
