@@ -525,6 +525,8 @@ var _ = Describe("Launches that fail", func() {
 		created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 		Expect(err).ToNot(HaveOccurred())
 		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, intentOf(claim).Zone))
+		listed, _ := env.Instances.Last(time.Hour)
+		Expect(listed.Get(serverOf(created).ID).Zone).To(BeEmpty(), "others read the same list")
 	})
 	It("should build no server for a NodeClaim that core's launch timeout is about to end", func() {
 		nodeClass()
