@@ -17,7 +17,7 @@ var skips = map[string]string{
 	"Performance Self Anti-Affinity Deployment Interference should efficiently scale two deployments with self anti-affinity": "waits 5 minutes for 500 more " +
 		"nodes, and two cores need longer to simulate so many (docs/contribute/benchmarks.md)",
 	"Performance Host Name Spreading Deployment XL should efficiently scale two deployments with host name topology spreading at XL scale": "is Host Name " +
-		"Spreading Deployment Reg with twice the pods: about 600 nodes, too many for two cores",
+		"Spreading Deployment Reg with twice the pods: more than 600 nodes, too many for two cores",
 
 	"DRA KWOK Driver GPU Configuration should create and manage ResourceSlices based on CRD configuration":                                     devices,
 	"DRA KWOK Driver GPU Configuration should handle DRAConfig updates dynamically":                                                            devices,
