@@ -57,6 +57,9 @@ func (r *runner) conclude(ctx context.Context, specs []spec, took time.Duration,
 		return 1, fmt.Errorf("writing the results: %w", err)
 	}
 	closing := fmt.Sprintf("%d passed, %d failed, %d skipped", counts[passed], counts[failed], counts[skipped])
+	if again := lo.CountBy(results, func(res result) bool { return res.outcome == passed && res.message != "" }); again > 0 {
+		closing += fmt.Sprintf(", %d of the passed ones the second time", again)
+	}
 	fmt.Println()
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, res := range results {
@@ -80,7 +83,7 @@ func (r *runner) conclude(ctx context.Context, specs []spec, took time.Duration,
 	return 0, nil
 }
 
-// reason is why a spec failed or was not run.
+// reason is why a spec failed, was not run, or was run twice.
 func (r result) reason() string { return r.message + r.skip }
 
 func firstLine(text string) string {
@@ -109,7 +112,7 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 			lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part),
 			lo.SumBy(part, func(res result) time.Duration { return res.took }).Round(time.Second))
 	}
-	others := lo.Filter(results, func(res result, _ int) bool { return res.outcome != passed })
+	others := lo.Filter(results, func(res result, _ int) bool { return res.outcome != passed || res.message != "" })
 	if len(others) > 0 {
 		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
 	}

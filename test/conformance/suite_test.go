@@ -86,7 +86,8 @@ var _ = Describe("The page", func() {
 		Expect(os.WriteFile(page, []byte("# Title\n\n"+tableBegin+"old\n"+tableEnd+"\nThe end.\n"), 0o600)).To(Succeed())
 		r := &runner{parallel: 6}
 		results := []result{{spec: drift, outcome: passed, took: 83 * time.Second},
-			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped}}
+			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped},
+			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "y"}, outcome: passed, message: "the second time, alone"}}
 		for range 2 {
 			Expect(r.writePage(page, results, "1 passed, 0 failed, 1 skipped", 43*time.Minute)).To(Succeed())
 		}
@@ -95,8 +96,9 @@ var _ = Describe("The page", func() {
 		Expect(string(content)).To(And(
 			HavePrefix("# Title\n\n"+tableBegin), HaveSuffix(tableEnd+"\nThe end.\n"), Not(ContainSubstring("old")),
 			ContainSubstring("**1 passed, 0 failed, 1 skipped** in 43m0s on 6 control planes"),
-			ContainSubstring("| disruption | Drift | 1 of 1 | 1m23s |"), ContainSubstring("| regression | Chaos | 0 of 1 | 0s |"),
-			ContainSubstring("| regression | Chaos / x | skipped: "+spot+" |"), Not(ContainSubstring("Budgets")),
+			ContainSubstring("| disruption | Drift | 1 of 1 | 1m23s |"), ContainSubstring("| regression | Chaos | 1 of 2 | 0s |"),
+			ContainSubstring("| regression | Chaos / x | skipped: "+spot+" |"), ContainSubstring("| regression | Chaos / y | passed: the second time, alone |"),
+			Not(ContainSubstring("Budgets")),
 		))
 	})
 })
