@@ -48,8 +48,7 @@ func Markdown(checks []Check, help map[string]string, workflows []string) string
 	text.WriteString("| check | time | CI |\n| --- | --- | --- |\n")
 	for _, check := range checks {
 		var in []string
-		// A part of a check is not what a workflow runs; one of several that divide a target among them is.
-		if run[check.Name] || check.PartOf == "" && run[check.Target()] {
+		if run[check.Name] {
 			in = append(in, "workflow")
 		}
 		if check.CI != "" {

@@ -89,13 +89,11 @@ var _ = Describe("A run of everything", func() {
 
 	It("should write its table into the place that a page has for it", func() {
 		table := []Check{{Name: "docs", Seconds: 600, Needs: []string{"npm"}, CI: Always},
-			{Name: "e2e-a", PartOf: "e2e", Make: []string{"-j2", "e2e", "A=b c|d"}, Seconds: 20, CI: Rotates},
-			{Name: "docs-more", Make: []string{"docs", "MORE=true"}, Seconds: 30}, {Name: "p"}}
+			{Name: "e2e-a", PartOf: "e2e", Make: []string{"-j2", "e2e", "A=b c|d"}, Seconds: 20, CI: Rotates}, {Name: "p"}}
 		page, err := WritePage("before\n"+begin+"old\n"+end+"after\n", table, map[string]string{"p": "Draw (not in CI: numbers)"}, []string{"docs"})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(page).To(Equal("before\n" + begin + "\n| check | time | CI |\n| --- | --- | --- |\n" +
 			"| `make docs` | 10 min | workflow; always |\n| `e2e-a`: `make e2e A='b c\\|d'` | 20 s | rotates |\n" +
-			"| `docs-more`: `make docs MORE=true` | 30 s | workflow |\n" +
 			"| `make p` | not measured | not in CI: numbers |\n\n" + end + "after\n"))
 		_, err = WritePage("without", nil, nil, nil)
 		Expect(err).To(MatchError(ContainSubstring("no place for the table")))

@@ -34,8 +34,6 @@ const (
 	skipped = "skipped"
 	// grace is what a suite that is past its time has to clean up.
 	grace = 3 * time.Minute
-	// measuring is how long a spec of the performance suite may take: the sum of what it waits for.
-	measuring = 90 * time.Minute
 	// mostRepeated is how many failed specs are run once more: where more fail, something is broken.
 	mostRepeated = 5
 )
@@ -84,8 +82,8 @@ func start() (int, error) {
 	flag.StringVar(&r.files, "files", "test/conformance", "where the NodeClass, the NodePools and the thresholds are")
 	flag.StringVar(&scheduler, "scheduler-config", "", "core's KubeSchedulerConfiguration, which its specs on default topology spread expect")
 	flag.IntVar(&r.parallel, "parallel", max(2, runtime.NumCPU()*3/2), "how many control planes run side by side")
-	flag.DurationVar(&r.specTimeout, "spec-timeout", 40*time.Minute, "how long one spec may take, of those that do not measure")
-	flag.DurationVar(&timeout, "timeout", 4*time.Hour, "how long everything may take")
+	flag.DurationVar(&r.specTimeout, "spec-timeout", 40*time.Minute, "how long one spec may take")
+	flag.DurationVar(&timeout, "timeout", 100*time.Minute, "how long everything may take")
 	flag.StringVar(&only, "only", strings.Join(suiteNames, ","), "run only these suites")
 	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
 	flag.StringVar(&doc, "doc", "", "the page whose table is written anew, from a run of every spec")
@@ -284,17 +282,13 @@ func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) er
 		return fmt.Errorf("making a file: %w", err)
 	}
 	defer func() { _ = output.Close() }()
-	limit := r.specTimeout
-	if s.suite == performance {
-		limit = max(limit, measuring)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit+2*grace)
+	ctx, cancel := context.WithTimeout(ctx, r.specTimeout+2*grace)
 	defer cancel()
 	// A suite is killed when it hangs, when its cluster is gone, and when everything takes too long.
 	defer context.AfterFunc(c.env.Context(), cancel)()
 	cmd := exec.CommandContext(ctx, filepath.Join(r.suites, s.suite+".test"), //nolint:gosec // compiled by make conformance
 		"--ginkgo.focus=^"+regexp.QuoteMeta(s.description+" "+s.text())+"$", "--ginkgo.v", "--ginkgo.no-color",
-		"--ginkgo.json-report="+filepath.Join(dir, "report.json"), "--ginkgo.timeout="+limit.String(), "--ginkgo.grace-period="+grace.String(),
+		"--ginkgo.json-report="+filepath.Join(dir, "report.json"), "--ginkgo.timeout="+r.specTimeout.String(), "--ginkgo.grace-period="+grace.String(),
 		"--ginkgo.poll-progress-after=5m", "--ginkgo.poll-progress-interval=5m", "--test.timeout=0",
 		"--default-nodeclass="+filepath.Join(r.files, "nodeclass.yaml"), "--default-nodepool="+filepath.Join(r.files, s.nodePool()),
 		"--repair-condition="+r.repair, "--reboot-condition="+r.reboot)

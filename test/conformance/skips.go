@@ -14,6 +14,10 @@ var skips = map[string]string{
 	"Repair Kubelet conditions Conditions Node Ready False":   kubelet,
 	"Repair Kubelet conditions Conditions Node Ready Unknown": kubelet,
 
+	"Performance Drift Performance should efficiently handle drift replacement of pods with topology constraints":               twoCores,
+	"Performance Do Not Disrupt Performance Test should efficiently scale three deployments and test disruption protection":     twoCores,
+	"Performance Host Name Spreading Deployment Reg should efficiently scale two deployments with host name topology spreading": twoCores,
+	"Performance Wide Deployments should efficiently scale 30 deployments with varied resources and topology constraints":       twoCores,
 	"Performance Self Anti-Affinity Deployment Interference should efficiently scale two deployments with self anti-affinity": "waits 5 minutes for 500 more " +
 		"nodes, and two cores need longer to simulate so many (docs/contribute/benchmarks.md)",
 	"Performance Host Name Spreading Deployment XL should efficiently scale two deployments with host name topology spreading at XL scale": "is Host Name " +
@@ -33,6 +37,7 @@ var skips = map[string]string{
 }
 
 const (
+	twoCores   = "has not been run to its end yet: two cores take more than an hour for its hundreds of nodes"
 	spot       = "needs spot capacity, which BizFly Cloud does not have"
 	kubelet    = "runs with core's KWOK provider only: no other can hold a kubelet's Ready condition at an injected value"
 	devices    = "needs the devices that core's DRA driver for KWOK gives to instance types of core's KWOK provider"
