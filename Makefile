@@ -287,7 +287,7 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, setting
 
 # make mutation MUTATION_FLAGS='--only instance', or '--sample 20 --seed 3' for some mutants of each package.
 .PHONY: mutation
-mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
+mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, launches, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
 	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
 
 # make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000

@@ -280,6 +280,13 @@ func (in *instrumenter) visit(root ast.Node) {
 			}
 			in.visitAll(n.Rhs)
 			return false
+		case *ast.ExprStmt:
+			// Nothing uses what it returns.
+			if call, ok := n.X.(*ast.CallExpr); ok {
+				in.visit(call.Fun)
+				in.visitAll(call.Args)
+				return false
+			}
 		case *ast.UnaryExpr:
 			if n.Op == token.AND {
 				_, literal := n.X.(*ast.CompositeLit)

@@ -62,6 +62,7 @@ var _ = Describe("The mutants of a file", func() {
 		Entry("no error", "func f() error { return nil }"),
 		Entry("an error of a function in a function", "func f(err error) { _ = func() error { return err } }", "f: nil for the error in return err"),
 		Entry("a call", "func f() { f() }", "f: without f()"),
+		Entry("a call whose result is not used", "func f(a bool) bool { f(a); return true }", "f: without f(a)", "f: not a", "f: not true"),
 		Entry("a deferred call", "func f() { defer f() }", "f: without defer f()"),
 		Entry("an assignment", "func f(a int) { a = 1; a++; b := a; _ = b }", "f: without a = 1", "f: without a++"),
 		Entry("what is assigned, not to what", "func f(a []bool) { a[0] = a[1] }", "f: without a[0] = a[1]", "f: not a[1]"),

@@ -183,6 +183,15 @@ var _ = Describe("The limits of the cluster", func() {
 		launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
 		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")), cloudprovider.ReasonMaxVNDPerHourReached)
 	})
+	It("should know the price of a server by its NodeClaim where BizFly Cloud calls its flavor by another name", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_2g")))
+		server := serverOf(claim)
+		Expect(env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.Flavor.Name = server.FlavorName })).To(BeTrue())
+		env.Restart(ctx)
+		limited(0, 1_000_000)
+		launched(nodeClaim(nil))
+	})
 	It("should launch nothing while the price of a server is not known, and name it", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))

@@ -156,6 +156,24 @@ var _ = Describe("Create", func() {
 			Expect(launched(claim).Status.ProviderID).To(Equal(providerid.New(servers()[0].ID)))
 			Expect(createRequests()).To(Equal(1))
 		})
+		It("should be written once, and once more when its request is rejected", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config, patches := env.CloudProviderConfig, 0
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				patches++
+				return c.Patch(ctx, o, p, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+			Expect(failedCreate(claim)).To(HaveOccurred())
+			Expect(patches).To(Equal(2))
+			Expect(intentOf(claim).Rejected).To(BeTrue())
+			launched(claim)
+			Expect(patches).To(Equal(3))
+		})
 		It("should follow that of another process which was rejected", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
@@ -230,6 +248,20 @@ var _ = Describe("Create", func() {
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 		})
+		It("should prevent a create request for a NodeClaim that is deleted while it is recorded", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
+			) error {
+				Expect(env.APIReader.Delete(ctx, claim.DeepCopy())).To(Succeed())
+				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("is deleted or being deleted")))
+			Expect(createRequests()).To(BeZero())
+		})
 		It("should prevent a create request for a NodeClaim of the same name with another UID", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
@@ -242,7 +274,9 @@ var _ = Describe("Create", func() {
 			claim := nodeClaim(nil)
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: text}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
+			err := failedCreate(claim)
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
+			Expect(err).To(MatchError(ContainSubstring("annotation " + v1alpha1.AnnotationLaunchIntent + " cannot be read")))
 			Expect(createRequests()).To(BeZero())
 		},
 			Entry("because it is cut off", "{"),
@@ -372,6 +406,7 @@ var _ = Describe("Create", func() {
 			requestedAnHourAgo(claim)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectTask404})
 			env.Restart(ctx)
+			env.Tune(func(o *options.Options) { o.VisibilityWindow = 30 * time.Minute })
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 		})
 		It("should give the NodeClaim up once the window has passed that began with the process", func() {
@@ -480,6 +515,7 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
 			Expect(createRequests()).To(Equal(1))
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonAccountLimit), HaveField("Message", ContainSubstring(reason)))))
+			Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(BeZero(), "no offering is at fault")
 			Expect(available(pool)).To(BeZero())
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
 			Expect(createRequests()).To(Equal(1), "no create request during the pause")

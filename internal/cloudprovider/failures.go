@@ -284,7 +284,7 @@ func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (re
 
 // end ends a NodeClaim: core deletes it, and plans another one for its pods.
 func (c *CloudProvider) end(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) error {
-	c.logLaunchFailure(ctx, &launch{claim: claim}, reason)
+	c.logLaunchFailure(ctx, &launch{}, reason)
 	switch reason {
 	case ReasonNodeClassNotReady:
 		launchFailuresTotal.Inc(map[string]string{"reason": reason})

@@ -133,6 +133,7 @@ var _ = Describe("The log of launches and removals", func() {
 		claim := launched(of("nix.2c_4g"))
 		intent := intentOf(claim)
 		price := priced(unit.NodePool())["nix.2c_4g/HN1"]
+		nodeClassKey := capacity.NodeClassKey(lo.Must(class()))
 		intent.RequestedAt = env.Clock.Now()
 		env.Clock.Step(15 * time.Minute)
 		if classGone {
@@ -147,6 +148,7 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(string(out.Contents())).To(lo.Ternary(classGone, ContainSubstring(unresolved), Not(ContainSubstring(unresolved))))
 		_, forAll := env.Capacity.Unavailable(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
 		Expect(forAll).To(Equal(classGone), "the mark is that of its NodeClass where that is known")
+		Expect(env.Capacity.RecentFailures(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand", NodeClass: nodeClassKey})).To(Equal(1))
 	},
 		Entry("with a NodeClass", false),
 		Entry("without price after its NodeClass is gone", true),
