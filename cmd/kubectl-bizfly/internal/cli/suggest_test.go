@@ -17,6 +17,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 )
 
+// patient is a limit that a search reaches on no machine: it looks at every shape.
+const patient = "20m"
+
 // mixed is a table of pods of many sizes.
 func mixed(pods int) string {
 	var table strings.Builder
@@ -37,7 +40,7 @@ var _ = Describe("plan --suggest", func() {
 			`      - {key: karpenter.bizflycloud.vn/instance-cpu, operator: Lte, values: ["2"]}`)
 		manifest, pods := written("pools.yaml", small), mixed(60)
 		out := filepath.Join(GinkgoT().TempDir(), "nodepool.yaml")
-		s := answer[plan.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out)
+		s := answer[plan.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out, "--time-limit", patient)
 		Expect(s.Pods).To(Equal(60))
 		Expect(s.NodePool).To(Equal("default"))
 		Expect(s.TimeOver).To(BeFalse())
@@ -61,7 +64,7 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest")
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
 		for _, c := range s.Candidates {
 			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
 			Expect(c.Name).ToNot(ContainSubstring("1 vCPU"))
@@ -74,7 +77,7 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
-		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest")
+		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", patient)
 		fallback := lo.Filter(s.Candidates, func(c plan.Candidate, _ int) bool { return c.Shape.Fallback })
 		Expect(fallback).ToNot(BeEmpty())
 		Expect(fallback).To(HaveEach(HaveField("Unplaced", BeZero())))
