@@ -153,6 +153,10 @@ var _ = Describe("The limits of the cluster", func() {
 		env.Restart(ctx)
 		limited(1, 0)
 		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+		afterThePause()
+		limited(0, 1_000_000)
+		env.WithoutIDWait()
+		Expect(reasonOf(failedCreate(nodeClaim(nil)))).To(Equal(cloudprovider.ReasonAwaitingServerID), "what they cost is known")
 	})
 	It("should find the server of an earlier request although the limit is reached", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
