@@ -280,13 +280,6 @@ func (in *instrumenter) visit(root ast.Node) {
 			}
 			in.visitAll(n.Rhs)
 			return false
-		case *ast.ExprStmt:
-			// Nothing uses what it returns.
-			if call, ok := n.X.(*ast.CallExpr); ok {
-				in.visit(call.Fun)
-				in.visitAll(call.Args)
-				return false
-			}
 		case *ast.UnaryExpr:
 			if n.Op == token.AND {
 				_, literal := n.X.(*ast.CompositeLit)
@@ -333,8 +326,20 @@ func (in *instrumenter) statements(list []ast.Stmt) {
 		case *ast.ReturnStmt:
 			in.returned(s)
 		}
-		in.visit(statement)
+		in.statement(statement)
 	}
+}
+
+// statement mutates what is in a statement, but not the result of a call that nothing uses.
+func (in *instrumenter) statement(s ast.Stmt) {
+	if unused, ok := s.(*ast.ExprStmt); ok {
+		if call, ok := unused.X.(*ast.CallExpr); ok {
+			in.visit(call.Fun)
+			in.visitAll(call.Args)
+			return
+		}
+	}
+	in.visit(s)
 }
 
 // returned mutates the errors that a statement returns.
