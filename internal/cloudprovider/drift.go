@@ -142,7 +142,8 @@ func Delivered(server *instance.Instance, own []instance.Volume, ports *instance
 
 // deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
 func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
-	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
+	text, recorded := claim.Annotations[v1alpha1.AnnotationDelivered]
+	if !recorded || json.Unmarshal([]byte(text), &as) != nil {
 		return delivered{}
 	}
 	return as
@@ -226,12 +227,15 @@ func (l *liveServer) zone() drifted {
 // terms does, by the hash. An interface might name its network by another id than the list of networks does; that it does not is known
 // when any interface of the project is in one of these networks.
 func (l *liveServer) networks() drifted {
-	wanted := intentOf(l.claim).Networks
-	if l.ports == nil || l.server.Status != instance.StatusActive || !l.ports.InAny(wanted...) {
+	if l.ports == nil || l.server.Status != instance.StatusActive {
 		return drifted{}
 	}
 	got := l.ports.Networks(l.server.ID)
-	if len(got) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) || lo.ElementsMatch(got, l.delivered.Networks) {
+	if len(got) == 0 || lo.ElementsMatch(got, l.delivered.Networks) {
+		return drifted{}
+	}
+	wanted := intentOf(l.claim).Networks
+	if !l.ports.InAny(wanted...) || lo.ElementsMatch(got, lo.Uniq(wanted)) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
