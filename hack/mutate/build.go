@@ -15,6 +15,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,12 +140,8 @@ func (t *Target) instrument(pkg listing, exports map[string]string) (map[string]
 			}
 		}
 		complete := map[string]string{"mutants.go": fmt.Sprintf(runtimeSource, pkg.Name, len(in.mutants)+1)}
-		for name, text := range original {
-			complete[name] = text
-		}
-		for name, text := range mutated {
-			complete[name] = text
-		}
+		maps.Copy(complete, original)
+		maps.Copy(complete, mutated)
 		_, _, _, wrong = checker.check(complete)
 		before := len(skip)
 		for _, err := range wrong {

@@ -84,11 +84,9 @@ var _ = Describe("Create", func() {
 		It("should retry when it cannot be read", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			intercepted(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 				return errors.New("connection refused")
 			}})
-			env.CloudProvider = cloudprovider.New(config)
 			err := failedCreate(claim)
 			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
 			Expect(err).To(MatchError(ContainSubstring("connection refused")))
@@ -197,16 +195,7 @@ var _ = Describe("Create", func() {
 		It("should follow one of this process whose rejection could not be recorded", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config, patches := env.CloudProviderConfig, 0
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
-				if patches++; patches == 2 {
-					return errors.New("etcd is away")
-				}
-				return c.Patch(ctx, o, p, options...)
-			}})
-			env.CloudProvider = cloudprovider.New(config)
+			secondPatchFails()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
 			launched(claim)
 			Expect(intentOf(claim).Attempt).To(Equal(2))
@@ -215,8 +204,7 @@ var _ = Describe("Create", func() {
 		It("should not replace one that cannot be read", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+			intercepted(interceptor.Funcs{Patch: func(
 				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
 			) error {
 				unreadable := claim.DeepCopy()
@@ -224,7 +212,6 @@ var _ = Describe("Create", func() {
 				Expect(env.APIReader.Patch(ctx, unreadable, client.MergeFrom(claim))).To(Succeed())
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
 			}})
-			env.CloudProvider = cloudprovider.New(config)
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("cannot be read")))
 			Expect(createRequests()).To(BeZero())
 		})
@@ -251,14 +238,12 @@ var _ = Describe("Create", func() {
 		It("should prevent a create request for a NodeClaim that is deleted while it is recorded", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+			intercepted(interceptor.Funcs{Patch: func(
 				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
 			) error {
 				Expect(env.APIReader.Delete(ctx, claim.DeepCopy())).To(Succeed())
 				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
 			}})
-			env.CloudProvider = cloudprovider.New(config)
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("is deleted or being deleted")))
 			Expect(createRequests()).To(BeZero())
 		})
@@ -486,14 +471,12 @@ var _ = Describe("Create", func() {
 		It("should try no other offering after ten seconds, since core plans anew with what is known by then", func() {
 			nodeClass()
 			env.Sandbox.SetStock("*", "*", "*", 0)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+			intercepted(interceptor.Funcs{Patch: func(
 				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
 			) error {
 				env.Clock.Step(ttl.FailOver / 2) // the intent of the request, and its rejection
 				return c.Patch(ctx, o, p, options...)
 			}})
-			env.CloudProvider = cloudprovider.New(config)
 			ended(nodeClaim(nil))
 			Expect(createRequests()).To(Equal(1))
 		})
@@ -612,4 +595,26 @@ func failing(funcs interceptor.Funcs) client.Client {
 	inner, err := client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()})
 	Expect(err).ToNot(HaveOccurred())
 	return interceptor.NewClient(inner, funcs)
+}
+
+// intercepted gives the cloud provider a client with some calls replaced.
+func intercepted(funcs interceptor.Funcs) {
+	GinkgoHelper()
+	config := env.CloudProviderConfig
+	config.KubeClient = failing(funcs)
+	env.CloudProvider = cloudprovider.New(config)
+}
+
+// secondPatchFails lets the cloud provider record an intent, and not its outcome.
+func secondPatchFails() {
+	GinkgoHelper()
+	patches := 0
+	intercepted(interceptor.Funcs{Patch: func(
+		ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+	) error {
+		if patches++; patches == 2 {
+			return errors.New("etcd is away")
+		}
+		return c.Patch(ctx, o, p, options...)
+	}})
 }

@@ -83,11 +83,9 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 	}
 	// patching lets each write of an annotation fail with this error.
 	patching := func(err error) {
-		config := env.CloudProviderConfig
-		config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		intercepted(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return err
 		}})
-		env.CloudProvider = cloudprovider.New(config)
 	}
 
 	DescribeTable("should end within LAUNCH_TIMEOUT", func(fail func()) {

@@ -6,7 +6,6 @@ package cloudprovider_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"path"
 	"strings"
@@ -102,29 +101,18 @@ var _ = Describe("The log of launches and removals", func() {
 		class.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread
 		Expect(env.Client.Update(ctx, class)).To(Succeed())
 		Expect(env.Resolve(ctx, class)).To(Succeed())
-		config := env.CloudProviderConfig
-		config.KubeClient = failing(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			// Zones are compared by the nodes in them. Meanwhile another launch finds the account without balance.
 			env.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonBalanceExhausted, time.Minute)
 			return c.List(ctx, list, opts...)
 		}})
-		env.CloudProvider = cloudprovider.New(config)
 		err = failedCreate(nodeClaim(unit.NodePool()))
 		Expect(err).To(MatchError(ContainSubstring(" in HN1: " + capacity.ReasonBalanceExhausted)))
 		Expect(createRequests()).To(BeZero())
 		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))
 	})
 	It("should have a line of an outcome that could not be recorded", func() {
-		config, patches := env.CloudProviderConfig, 0
-		config.KubeClient = failing(interceptor.Funcs{Patch: func(
-			ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-		) error {
-			if patches++; patches == 2 {
-				return errors.New("etcd is away")
-			}
-			return c.Patch(ctx, o, p, options...)
-		}})
-		env.CloudProvider = cloudprovider.New(config)
+		secondPatchFails()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(string(out.Contents())).To(MatchRegexp("recording the outcome of a create request.*etcd is away"))

@@ -189,8 +189,7 @@ var _ = Describe("Create", func() {
 		It("should retry when the NodePool cannot be read that decides that", func() {
 			nodeClass()
 			claim := nodeClaim(unit.NodePool(), unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Get: func(
+			intercepted(interceptor.Funcs{Get: func(
 				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption,
 			) error {
 				if _, pool := object.(*karpv1.NodePool); pool {
@@ -198,7 +197,6 @@ var _ = Describe("Create", func() {
 				}
 				return c.Get(ctx, key, object, options...)
 			}})
-			env.CloudProvider = cloudprovider.New(config)
 			err := failedCreate(claim)
 			Expect(err).To(MatchError(ContainSubstring("connection refused")))
 			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
