@@ -164,7 +164,8 @@ func (c config) tryAll(ctx context.Context, r *runner, mutants []Mutant, chosen 
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// judge prints the survivors that are not listed, and what is listed and does not exist.
+// judge prints the survivors that are not listed, what is listed and does not exist, and what is listed and was killed: that may have been
+// luck, so that it fails nothing.
 func (c config) judge(target Target, mutants []Mutant, chosen []int, outcomes map[string]string, out io.Writer) (ok bool, dead int) {
 	listed, exists := map[string]bool{}, map[string]bool{}
 	for _, survivor := range target.Survivors {
@@ -180,6 +181,9 @@ func (c config) judge(target Target, mutants []Mutant, chosen []int, outcomes ma
 		switch {
 		case strings.HasPrefix(outcome, killed):
 			dead++
+			if listed[mutant.Name] {
+				fmt.Fprintf(out, "  listed in %s, and killed now: %s\n", c.file, mutant.Name)
+			}
 		case !listed[mutant.Name]:
 			ok = false
 			fmt.Fprintf(out, "  %s: %s\n    %s\n", mutant.Position, outcome, mutant.Name)

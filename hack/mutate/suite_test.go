@@ -149,6 +149,11 @@ var _ = Describe("A run", Ordered, func() {
 		Expect(run(strings.Replace(alive, ">= for < in", "> for >= in", 1))).To(Succeed(), out.String())
 		Expect(out.String()).To(MatchRegexp(`hack/mutate/testdata/sample +\d+ +\d+ +\d`))
 	})
+	It("should say which of those that are listed was killed", func() {
+		Expect(run(strings.Replace(alive, ">= for < in", "> for >= in", 1)+"  - {mutant: \"fruit: without \\\"apple\\\"\", reason: four}\n")).To(Succeed(), out.String())
+		Expect(strings.Count(out.String(), "and killed now")).To(Equal(1))
+		Expect(out.String()).To(ContainSubstring("and killed now: fruit: without \"apple\"\n"))
+	})
 	It("should not accept a listed one that does not exist", func() {
 		Expect(run(alive)).To(HaveOccurred())
 		Expect(out.String()).To(ContainSubstring("there is no such mutant or no reason: New: >= for < in apples >= 10"))
