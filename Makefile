@@ -278,7 +278,7 @@ chaos-nodes: ## Run only those with real processes, on real nodes: servers are m
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
-fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, settings, names, manifests of the plugin
+fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, prices, settings, names, manifests of the plugin
 	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
 	@while read -r dir name; do \
 		echo "--- $$name of $$dir"; \
