@@ -148,7 +148,7 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox ./hack/testsummary github.com/onsi/ginkgo/v2/ginkgo
 	@echo "running $(E2E_DIRS) side by side on $$($(KUBEBUILDER_ASSETS)/kube-apiserver --version 2>/dev/null), logging to $(REPORTS)/e2e-*.log"
 	@status=0; suites=; for dir in $(E2E_DIRS); do \
-		$(E2E) --label-filter=e2e --output-dir=$(REPORTS) --json-report=e2e-$${dir##*/}.json $(GINKGO_FLAGS) $$dir >$(REPORTS)/e2e-$${dir##*/}.log 2>&1 & \
+		$(E2E) --label-filter=e2e $(if $(GINKGO_FLAGS),,--fail-on-empty) --output-dir=$(REPORTS) --json-report=e2e-$${dir##*/}.json $(GINKGO_FLAGS) $$dir >$(REPORTS)/e2e-$${dir##*/}.log 2>&1 & \
 		suites="$$suites $$!"; \
 	done; \
 	for suite in $$suites; do wait $$suite || status=$$?; done; \
@@ -238,7 +238,7 @@ e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_C
 ifdef MODES
 e2e-cloud-sandbox:
 	@E2E_CLOUD_MODES="$(MODES)" MODE_RUNS="$(or $(MODE_RUNS),50)" MODE_SEED="$(or $(MODE_SEED),1)" E2E_CLOUD_SANDBOX=true \
-		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.label-filter=modes $(if $(CI),-ginkgo.no-color)
+		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.fail-on-empty -ginkgo.label-filter=modes $(if $(CI),-ginkgo.no-color)
 else
 e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud. MODES=all: in each mode of the sandbox
 	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
@@ -278,7 +278,7 @@ chaos-nodes: ## Run only those with real processes, on real nodes: servers are m
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
-fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, settings, names, manifests of the plugin
+fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, prices, settings, names, manifests of the plugin
 	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
 	@while read -r dir name; do \
 		echo "--- $$name of $$dir"; \

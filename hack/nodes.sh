@@ -35,7 +35,7 @@ if (($# == 0)); then
   "${MAKE:-make}" --no-print-directory nodes-built NODES_SUITE="$folder"
   say "built in $((SECONDS - began)) s"
   export CONTROLLER=$PWD/bin/karpenter-provider-bizflycloud SANDBOX=$PWD/.cache/bin/sandbox
-  set -- .cache/bin/nodes.test -ginkgo.v -ginkgo.poll-progress-after=2m -ginkgo.timeout=55m -test.timeout=60m ${NODES_FLAGS:-}
+  set -- .cache/bin/nodes.test -ginkgo.v -ginkgo.fail-on-empty -ginkgo.poll-progress-after=2m -ginkgo.timeout=55m -test.timeout=60m ${NODES_FLAGS:-}
   [[ -z ${CI:-} ]] || set -- "$@" -ginkgo.no-color
 fi
 

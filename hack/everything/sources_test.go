@@ -4,6 +4,11 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
@@ -70,6 +75,19 @@ var _ = Describe("The list of checks", func() {
 		}, "the check part of hack/everything/checks.yaml runs `make gone`"),
 		Entry("a target that is gone", func(table *Table, _ *[]string, _ map[string]string) { table.Others["gone"] = "prints" }, "has gone, which"),
 	)
+
+	It("should fail where a focus or a label selects no spec, which else counts as passed", func() {
+		selects, nodes := regexp.MustCompile(`--?(?:ginkgo\.)?(?:focus|label-filter)=`), "hack/nodes.sh"
+		for _, file := range append(must(filepath.Glob(filepath.Join(root, "hack", "*.sh"))), filepath.Join(root, "Makefile")) {
+			text := strings.ReplaceAll(string(must(os.ReadFile(file))), "\\\n", " ")
+			for _, line := range strings.Split(text, "\n") {
+				if selects.MatchString(line) && !strings.HasPrefix(line, "#") {
+					Expect(line).To(Or(ContainSubstring("fail-on-empty"), ContainSubstring("dry-run"), ContainSubstring(nodes)), file)
+				}
+			}
+		}
+		Expect(string(must(os.ReadFile(filepath.Join(root, nodes))))).To(MatchRegexp(`nodes\.test .*-ginkgo\.fail-on-empty .*NODES_FLAGS`))
+	})
 
 	It("should accept a check that runs nowhere with a reason in its help", func() {
 		Expect(Gaps(Table{Checks: []Check{{Name: "pictures"}}}, nil, map[string]string{"pictures": "Draw (not in CI: other numbers)"})).To(BeEmpty())

@@ -65,7 +65,7 @@ var _ = Describe("The requests to the cloud", func() {
 		every(ctx, options.Defaults().CatalogInterval, func() { _ = sim.shared.Refresh(ctx) })
 	}
 
-	It("should be at most 3.3 a node, and one to leave BKE, in a burst of 500 launches and removals, shared lists included", func() {
+	It("should be at most 3.2 a node, and one to leave BKE, in a burst of 500 launches and removals, shared lists included", func() {
 		const nodes = 500
 		var counts map[string]int
 		var left []cloud.Server
@@ -103,7 +103,7 @@ var _ = Describe("The requests to the cloud", func() {
 		// Whether it is gone: once for each, and seldom twice, when core and a pass of garbage collection ask at once.
 		Expect(counts["GET /iaas-cloud/api/servers/{id}"]).To(BeNumerically("<=", nodes*105/100), report)
 		Expect(counts["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(Equal(nodes), report)
-		Expect(float64(lo.Sum(lo.Values(counts)))/nodes).To(BeNumerically("<=", 4.3), report)
+		Expect(float64(lo.Sum(lo.Values(counts)))/nodes).To(BeNumerically("<=", 4.2), report)
 		Expect(up).To(BeNumerically("<", 2*time.Minute), "20 creates a second, 20 s to build, 40 s to boot")
 		Expect(down).To(BeNumerically("<", 2*time.Minute))
 	})

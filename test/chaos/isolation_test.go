@@ -105,6 +105,8 @@ type subject struct {
 	pool string
 	// orphan reports that the server without a NodeClaim cannot be deleted.
 	orphan bool
+	// leaves reports that nodes cannot leave BKE.
+	leaves bool
 }
 
 type brokenCall struct {
@@ -179,9 +181,12 @@ func brokenRoute(r *rand.Rand) subject {
 // brokenEngine breaks the Kubernetes Engine as a whole, or the call by which a deleted node leaves its cluster.
 func brokenEngine(r *rand.Rand) subject {
 	if r.IntN(2) == 0 {
-		return brokenPath("leaving BKE", http.MethodPost, "/cluster_leave", r)
+		leaving := brokenPath("leaving BKE", http.MethodPost, "/cluster_leave", r)
+		leaving.leaves = true
+		return leaving
 	}
 	whole := brokenPath("BKE", "", "kubernetes-engine", r)
+	whole.leaves = true
 	// Nodes join by what the cluster is like, which a controller that starts does not know yet. Those of their own user data do not.
 	whole.change, whole.stopsStart = custom("#!/bin/sh\n"), []string{"anything", "flavor", "zone", "offering"}
 	whole.matches = func(request *http.Request, _ []byte) bool {
@@ -242,7 +247,7 @@ func isolate(seed int64, broken []subject, restarts bool) (*simulation, []*workl
 				w.flavors = []string{"nix.none"}
 			}
 		}
-		sim.broken, sim.failuresBefore = broken, launchFailures()
+		sim.broken, sim.launchFailures, sim.passFailures = broken, total(launchFailures), total(passFailures)
 		sim.trace("broken: %v", lo.Map(broken, func(s subject, _ int) string { return s.name }))
 		if restarts {
 			// The next process reads everything anew, without what was learned before.
@@ -328,31 +333,51 @@ func (sim *simulation) witness(p *process) {
 	sim.shown = sim.shown || shown
 }
 
-// untold returns what does not tell yet that launches fail.
+// untold returns what does not tell yet of what is broken.
 func (sim *simulation) untold(broken []subject) (missing []string) {
 	// What a controller has never read is told by the age of its catalog, and core tells of a NodePool that nothing suits.
 	fails := lo.SomeBy(broken, func(s subject) bool { return s.breaksLaunches }) && lo.NoneBy(broken, func(s subject) bool { return s.pool != "" })
-	if fails && launchFailures() <= sim.failuresBefore {
+	if fails && total(launchFailures) <= sim.launchFailures {
 		missing = append(missing, "no metric counts the failed launches")
 	}
-	if sim.told.mu.Lock(); fails && lo.NoneBy(lo.Keys(sim.told.warnings), func(reason string) bool { return reason != events.ReasonNodePoolUnlimited }) {
+	warned := sim.warned()
+	if fails && lo.NoneBy(warned, func(reason string) bool { return reason != events.ReasonNodePoolUnlimited }) {
 		missing = append(missing, "no event tells of the failed launches")
 	}
-	sim.told.mu.Unlock()
+	orphan := lo.SomeBy(broken, func(s subject) bool { return s.orphan })
+	if orphan && total(passFailures) <= sim.passFailures {
+		missing = append(missing, "no metric counts the orphan that cannot be deleted")
+	}
+	if orphan && !lo.Contains(warned, events.ReasonServerDeletionFailed) {
+		missing = append(missing, "no event tells of the orphan that cannot be deleted")
+	}
 	if !sim.shown && lo.SomeBy(broken, func(s subject) bool { return lo.Contains(s.stops, "class") }) {
 		missing = append(missing, "no condition shows that launches with the NodeClass fail")
 	}
 	return missing
 }
 
-// launchFailures is the metric of failed launches, of all reasons.
-func launchFailures() (total float64) {
+// warned are the reasons of the warnings that were published.
+func (sim *simulation) warned() []string {
+	sim.told.mu.Lock()
+	defer sim.told.mu.Unlock()
+	return lo.Keys(sim.told.warnings)
+}
+
+// The metrics of what fails: launches, and deletions of the garbage collector.
+const (
+	launchFailures = "karpenter_bizfly_launch_failures_total"
+	passFailures   = "karpenter_bizfly_garbage_collection_failures_total"
+)
+
+// total is the sum of a counter's series.
+func total(counter string) (sum float64) {
 	for _, family := range lo.Must(crmetrics.Registry.Gather()) {
-		if family.GetName() == "karpenter_bizfly_launch_failures_total" {
-			total += lo.SumBy(family.GetMetric(), func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
+		if family.GetName() == counter {
+			sum += lo.SumBy(family.GetMetric(), func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
 		}
 	}
-	return total
+	return sum
 }
 
 // serveAll waits until every untouched workload has its nodes.
@@ -403,12 +428,14 @@ func (sim *simulation) planFor(w *workload, claims []karpv1.NodeClaim) (served i
 	return served
 }
 
-// removeAll deletes every NodeClaim, and waits until the servers of the untouched workloads are deleted.
+// removeAll deletes every NodeClaim, and waits until the servers of the untouched workloads are deleted, and until an event tells of nodes
+// that cannot leave BKE.
 func (sim *simulation) removeAll(all []*workload, broken []subject) {
 	for _, claim := range sim.liveClaims() {
 		sim.deleteClaim(&claim)
 	}
 	waiting := untouched(all, broken)
+	leaves := lo.SomeBy(broken, func(s subject) bool { return s.leaves }) && lo.SomeBy(waiting, func(w *workload) bool { return w.class == nodeClassName })
 	for began, n := time.Now(), 0; time.Since(began) < isolationLimit; n++ {
 		servers := sim.cloud.Servers()
 		for _, w := range waiting {
@@ -419,7 +446,11 @@ func (sim *simulation) removeAll(all []*workload, broken []subject) {
 				w.removed = time.Since(began)
 			}
 		}
-		if lo.EveryBy(waiting, func(w *workload) bool { return w.removed > 0 }) {
+		told := !leaves || lo.Contains(sim.warned(), events.ReasonLeaveFailed)
+		if lo.EveryBy(waiting, func(w *workload) bool { return w.removed > 0 }) && (told || time.Since(began) > toldWithin) {
+			if !told {
+				sim.violated("no event tells of the nodes that cannot leave BKE")
+			}
 			return
 		}
 		sim.round(n)
@@ -427,7 +458,7 @@ func (sim *simulation) removeAll(all []*workload, broken []subject) {
 }
 
 var _ = Describe("Isolation", func() {
-	first, runs := suite.Number("SEED", 1), (min(suite.Number("RUNS", 12), 2000)+1)/2
+	first, runs := suite.Number("SEED", 1), min((suite.Number("RUNS", 12)+1)/2, 2000)
 	for start := first; start < first+runs; start += batch {
 		end := min(start+batch, first+runs)
 		It(fmt.Sprintf("should serve and delete in time what does not need what is broken, with seeds %d to %d", start, end-1), func() {

@@ -84,8 +84,8 @@ type simulation struct {
 	told recorder
 	// shown reports that a condition has shown that launches with the NodeClass "other" fail.
 	shown bool
-	// failuresBefore is what the metric of failed launches was when something broke.
-	failuresBefore float64
+	// launchFailures and passFailures are what the metrics of this name were when something broke.
+	launchFailures, passFailures float64
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
 	wanted []karpv1.NodeSelectorRequirementWithMinValues
 
