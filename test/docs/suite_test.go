@@ -19,7 +19,12 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/yaml"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
@@ -216,6 +221,55 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("a repository that holds the older provider", "git clone https://github.com/bizflycloud/karpenter-provider-bizflycloud"),
 		Entry("a label that no cloud controller manager has", "-l app=bizfly-cloud-controller-manager"),
 	)
+	It("should launch no node that is smaller than each worker that is known, and so do samples", func() {
+		text := func(path string) string {
+			content, err := os.ReadFile(path)
+			Expect(err).NotTo(HaveOccurred())
+			return string(content)
+		}
+		manifests := map[string]string{}
+		for _, path := range sources() {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				if b.language == "yaml" {
+					manifests[fmt.Sprintf("%s:%d", path, b.line)] = b.text
+				}
+			}
+		}
+		for _, pattern := range []string{"*.yaml", "*/*.yaml"} {
+			paths, err := filepath.Glob(filepath.Join(root, "config/samples", pattern))
+			Expect(err).NotTo(HaveOccurred())
+			for _, path := range paths {
+				manifests[path] = text(path)
+			}
+		}
+		pools := 0
+		for at, manifest := range manifests {
+			for _, document := range strings.Split(manifest, "\n---\n") {
+				pool := &karpv1.NodePool{}
+				if !strings.Contains(document, "\nkind: NodePool\n") {
+					continue
+				}
+				Expect(yaml.Unmarshal([]byte(document), pool)).To(Succeed(), at)
+				// Servers with user data of their own need what that installs.
+				if lo.Contains([]string{"kubeadm", "k3s"}, pool.Name) {
+					continue
+				}
+				pools++
+				requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+				if requirements.Get(corev1.LabelInstanceTypeStable).Operator() == corev1.NodeSelectorOpIn || // flavors by name
+					requirements.Has(v1alpha1.LabelInstanceGPUCount) && requirements.Get(v1alpha1.LabelInstanceGPUCount).Operator() == corev1.NodeSelectorOpExists {
+					continue
+				}
+				for _, small := range [][2]string{{"1", "1024"}, {"1", "2048"}, {"2", "1024"}} {
+					Expect(requirements.Get(v1alpha1.LabelInstanceCPU).Has(small[0]) && requirements.Get(v1alpha1.LabelInstanceMemory).Has(small[1])).To(BeFalse(),
+						"%s: NodePool %s allows %s vCPU with %s MiB, and no worker of BKE is known below 2 vCPUs and 2 GiB", at, pool.Name, small[0], small[1])
+				}
+			}
+		}
+		Expect(pools).To(BeNumerically(">", 10))
+	})
 	It("should name targets that make has", func() {
 		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 		Expect(err).NotTo(HaveOccurred())

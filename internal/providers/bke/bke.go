@@ -31,10 +31,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-const (
-	// labelPoolNode is on the nodes of BKE's own pools.
-	labelPoolNode = "bke.bizflycloud.vn/node-id"
+// LabelPoolNode is on the nodes of BKE's own pools.
+const LabelPoolNode = "bke.bizflycloud.vn/node-id"
 
+const (
 	// maxServers bounds how many pool servers, or launch configurations of pools, are read before one has the values.
 	maxServers = 3
 	// page bounds each part of the list of nodes.
@@ -210,7 +210,7 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	}
 	if len(nodes) == 0 {
 		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
-			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", labelPoolNode))
+			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", LabelPoolNode))
 	}
 	if found == nil {
 		if found, err = p.withoutServers(ctx, readings); err != nil {
@@ -234,7 +234,7 @@ func (p *DefaultProvider) asked(err error) error {
 }
 
 // poolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
-var poolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(labelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
+var poolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
 
 // PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
 func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {

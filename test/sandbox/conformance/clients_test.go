@@ -248,6 +248,15 @@ var _ = Describe("The command line", func() {
 		ip := s.expect(200, http.MethodPost, compute+"/wanips", object{"name": "ip", "availability_zone": "HN1"})["id"].(string)
 		Expect(s.expect(200, http.MethodPost, compute+"/wanips/"+ip+"/action", object{"action": "convert_to_paid"})).To(HaveKeyWithValue("billing_type", "paid"))
 	})
+	It("should create an address for a server, take it off, and give it to another", func() {
+		first, second := s.launch(nil), s.launch(object{"name": "other"})
+		ip := s.expect(200, http.MethodPost, compute+"/wanips", object{"name": "ip", "attached_server": first, "availability_zone": "HN1"})["id"].(string)
+		Expect(s.server(first).IPAddresses.WANV4).To(HaveLen(1))
+		s.expect(200, http.MethodPost, compute+"/wanips/"+ip+"/action", object{"action": "detach_server"})
+		Expect(s.server(first).IPAddresses.WANV4).To(BeEmpty())
+		s.expect(200, http.MethodPost, compute+"/wanips/"+ip+"/action", object{"action": "attach_server", "server_id": second})
+		Expect(s.server(second).IPAddresses.WANV4).To(HaveLen(1))
+	})
 	It("should keep the description of a network that a change leaves out, which is an open question", func() {
 		vpc := s.expect(200, http.MethodPost, compute+"/vpc-networks", object{"name": "net", "cidr": "10.60.0.0/24", "description": "mine"})["id"].(string)
 		s.expect(200, http.MethodPut, compute+"/vpc-networks/"+vpc, object{"name": "net"})

@@ -343,6 +343,7 @@ var _ = Describe("doctor", func() {
 			HaveKeyWithValue("pool server", And(HavePrefix("pool-1: zone HN1, billing plan"), ContainSubstring("public address: false"))),
 			HaveKeyWithValue("names of its metadata", ContainSubstring("bke_cluster_token")),
 			HaveKeyWithValue("flavors of a NodePool without requirements", MatchRegexp(`^\d+ in HN1 and HN2, from \S+ at [\d,]+ VND per hour$`)),
+			HaveKeyWithValue("billing plans of volumes of pods", "?"),
 			HaveKeyWithValue("quota of servers, vCPUs, memory, disks and addresses", "?"),
 			HaveKeyWithValue("boot and join", "?"),
 		))
@@ -356,6 +357,31 @@ var _ = Describe("doctor", func() {
 		Expect(like.Spec.PublicIPv4).To(HaveValue(BeFalse()))
 		Expect(f.run("doctor", "--preflight")).To(Equal(cli.ExitOK), f.out)
 		Expect(f.out).To(ContainSubstring("? boot and join: not known until the first launch: no server was created"))
+
+		f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanOnDemand})
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Facts).To(ContainElement(
+			doctor.Fact{Name: "billing plans of volumes of pods", Value: "on_demand"}))
+		Expect(answer[doctor.Report](f, "doctor").Facts).To(BeEmpty(), "they are those of a preflight")
+	})
+
+	It("should learn the BKE cluster from its pools before an installation, where the user names none", func() {
+		f := newFixture()
+		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+			unsetEnv(name)
+		}
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Skipped).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
+
+		addAutoscalingPool(f)
+		known := f.BKE()
+		server := f.AddServer(cloud.ServerSpec{Name: "pool-1-1", Metadata: map[string]string{"bke_cluster_id": known.ClusterUID,
+			"bke_cluster_token": known.ClusterToken, "bke_join_endpoint": f.URL + "/engine/cluster_join/" + known.ClusterUID}})
+		node(func(n *corev1.Node) {
+			n.Labels["bke.bizflycloud.vn/node-id"], n.Spec.ProviderID = "1", "bizflycloud://"+server.ID
+		})(f)
+		report := answer[doctor.Report](f, "doctor", "--preflight")
+		Expect(codesOf(report)).To(And(ContainElement("WorkerPoolAutoscaling"), Not(ContainElement(HavePrefix("BKE"))),
+			Not(ContainElement(BeElementOf("NodeClassImages", "NodeClassBootstrap")))), "%+v", report.Findings)
+		Expect(report.Facts).To(ContainElements(HaveField("Name", "join endpoint"), HaveField("Name", "pool server")), "%+v", report.Skipped)
 	})
 
 	It("should only log in and read before an installation", func() {

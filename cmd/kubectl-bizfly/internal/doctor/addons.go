@@ -6,6 +6,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -189,12 +191,21 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing volumes: %w", err)
 	}
-	plans := d.billingPlans(ctx)
+	plans, ofPods := d.billingPlans(ctx), map[string]bool{}
 	var differ []string
 	for _, volume := range volumes {
-		if strings.HasPrefix(volume.Name, instance.CSIVolumePrefix) && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
+		if !strings.HasPrefix(volume.Name, instance.CSIVolumePrefix) || volume.BillingPlan == "" {
+			continue
+		}
+		ofPods[volume.BillingPlan] = true
+		if !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
 			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
 		}
+	}
+	if len(ofPods) > 0 {
+		d.know("billing plans of volumes of pods", "%s", strings.Join(slices.Sorted(maps.Keys(ofPods)), ", "))
+	} else {
+		d.leave("billing plans of volumes of pods", "the CSI driver names none, and the project has no such volume")
 	}
 	if len(differ) > 0 {
 		found = append(found, one("VolumeBillingPlan", Warning,

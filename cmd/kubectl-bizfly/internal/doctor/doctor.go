@@ -16,9 +16,12 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 )
 
 // Severity is how much a finding matters.
@@ -118,10 +121,20 @@ var checks = []check{
 }
 
 // Examine runs every check. What cannot be looked at is skipped, and the report says why.
-func Examine(ctx context.Context, s *session.Session) *Report { return examine(ctx, s, checks) }
+func Examine(ctx context.Context, s *session.Session) *Report {
+	report := examine(ctx, s, checks)
+	report.Facts = nil
+	return report
+}
 
-// Preflight runs the checks that need no installation, and finds out what a launch depends on.
+// Preflight runs the checks that need no installation, and finds out what a launch depends on. Where neither an installation nor the user names
+// the BKE cluster, it is learned from its pools, as the page on the installation lets the controller do.
 func Preflight(ctx context.Context, s *session.Session) *Report {
+	nodes := &corev1.NodeList{}
+	if s.Deployment == nil && s.Settings.BKEClusterID == "" && s.List(ctx, nodes, client.HasLabels{bke.LabelPoolNode}, client.Limit(1)) == nil &&
+		len(nodes.Items) > 0 {
+		s.Settings.BKEDiscoverFromPool = true
+	}
 	report := examine(ctx, s, preflight)
 	report.Facts = append(report.Facts, unseen...)
 	return report
