@@ -384,6 +384,20 @@ var _ = Describe("doctor", func() {
 		Expect(report.Facts).To(ContainElements(HaveField("Name", "join endpoint"), HaveField("Name", "pool server")), "%+v", report.Skipped)
 	})
 
+	It("should end in time before an installation, and say what has not answered", func() {
+		f := newFixture()
+		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		DeferCleanup(silent.Close)
+		setEnv("BIZFLY_CLOUD_API_URL", silent.URL+"/api")
+		bound := doctor.PreflightTime
+		DeferCleanup(func() { doctor.PreflightTime = bound })
+		doctor.PreflightTime = time.Second
+		report := answer[doctor.Report](f, "doctor", "--preflight")
+		Expect(report.Skipped).To(ContainElement("the time of a preflight was over before BizFly Cloud or the cluster had answered"))
+		Expect(report.Passed).To(ContainElement("other autoscalers"), "what had its answer is told")
+		Expect(bound).To(Equal(time.Minute), "as the page says")
+	})
+
 	It("should only log in and read before an installation", func() {
 		f := newFixture()
 		addPoolServer(f)

@@ -8,10 +8,12 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -127,9 +129,16 @@ func Examine(ctx context.Context, s *session.Session) *Report {
 	return report
 }
 
+// PreflightTime bounds a preflight: an endpoint that never answers is told instead of awaited.
+var PreflightTime = time.Minute
+
+var errPreflightTime = errors.New("the time of a preflight was over before BizFly Cloud or the cluster had answered")
+
 // Preflight runs the checks that need no installation, and finds out what a launch depends on. Where neither an installation nor the user names
 // the BKE cluster, it is learned from its pools, as the page on the installation lets the controller do.
 func Preflight(ctx context.Context, s *session.Session) *Report {
+	ctx, cancel := context.WithTimeoutCause(ctx, PreflightTime, errPreflightTime)
+	defer cancel()
 	nodes := &corev1.NodeList{}
 	if s.Deployment == nil && s.Settings.BKEClusterID == "" && s.List(ctx, nodes, client.HasLabels{bke.LabelPoolNode}, client.Limit(1)) == nil &&
 		len(nodes.Items) > 0 {
@@ -147,7 +156,7 @@ func examine(ctx context.Context, s *session.Session, checks []check) *Report {
 		found, err := c.look(ctx, d)
 		switch {
 		case err != nil:
-			report.Skipped[c.name] = err.Error()
+			report.Skipped[c.name] = lo.CoalesceOrEmpty(context.Cause(ctx), err).Error()
 		case len(found) == 0:
 			report.Passed = append(report.Passed, c.name)
 		}
