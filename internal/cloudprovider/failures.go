@@ -150,7 +150,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
 		c.Capacity.RecordFailure(key)
-		c.nodeClasses.mark(ctx, l.nodeClass, f, period)
+		c.nodeClasses.mark(ctx, l.nodeClass, l.claim.UID, f, period)
 		return false
 	case f.scope == bizfly.ScopeZone:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, f.reason, period)
