@@ -71,9 +71,6 @@ func (n *nodeClasses) of(nodeClass *v1alpha1.BizflyNodeClass) (launches, capacit
 // failed counts a failure that accuses the NodeClass, and marks the NodeClass when offerings of several NodeClaims have failed.
 func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID, offering capacity.Offering, f failure,
 	period time.Duration) {
-	if nodeClass == nil {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l, scope := n.of(nodeClass)

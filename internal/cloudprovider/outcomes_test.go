@@ -444,6 +444,22 @@ var _ = Describe("Launches that fail", func() {
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(5), "it is tried again")
 		})
+		It("should be held against neither offerings nor a NodeClass that a user has corrected meanwhile", func() {
+			claims := lo.Map([]string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}, func(flavor string, _ int) *karpv1.NodeClaim {
+				return launched(nodeClaim(pool, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor)))
+			})
+			corrected := lo.Must(class())
+			corrected.Spec.Tags = map[string]string{"a": "b"}
+			Expect(env.Client.Update(ctx, corrected)).To(Succeed())
+			Expect(env.Resolve(ctx, corrected)).To(Succeed())
+			before := available(pool)
+			for _, claim := range claims {
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+			}
+			Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(3))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
+			Expect(available(pool)).To(Equal(before))
+		})
 		It("should let the trial be sent again when the rate limit of the cloud held it back", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
