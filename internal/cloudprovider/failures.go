@@ -46,7 +46,8 @@ import (
 //	  ... with three different offerings  beside it, the NodeClass              ttl.FirstPause (1m), then one trial at a time
 //
 // A request that the cloud's rate limit, the connection or the API server held back marks nothing: it is sent again. A failure counts once
-// for each NodeClaim, so that one NodeClaim alone never makes a NodeClass unavailable by trying several offerings.
+// for each NodeClaim, so that one NodeClaim alone never makes a NodeClass unavailable by trying several offerings. One with an earlier spec or
+// image of the NodeClass accuses neither the present ones nor the offering: the user may have corrected what was wrong.
 
 // Reasons of the Launched condition and of failed launches, stable because users and alerts match them. Core's schema
 // takes CamelCase only.
@@ -127,7 +128,7 @@ func (f failure) accuses() bool {
 }
 
 // learn marks unavailable what a failed launch of an offering shows to be, and reports whether another offering may be tried for
-// the same NodeClaim. The NodeClass is nil where it cannot be read any more.
+// the same NodeClaim. The NodeClass is nil where it cannot be read any more, or has changed since the launch.
 func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
 	c.logLaunchFailure(ctx, l, f.reason)
@@ -150,7 +151,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
 		c.Capacity.RecordFailure(key)
-		c.nodeClasses.mark(ctx, l.nodeClass, f, period)
+		c.nodeClasses.mark(ctx, l.nodeClass, l.claim.UID, f, period)
 		return false
 	case f.scope == bizfly.ScopeZone:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, f.reason, period)
@@ -161,10 +162,10 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	}
 	reason := f.reason
 	if f.accuses() {
-		reason = capacity.ReasonLaunchFailed
-		if l.nodeClass != nil {
-			key.NodeClass = capacity.NodeClassKey(l.nodeClass)
+		if l.nodeClass == nil {
+			return false
 		}
+		reason, key.NodeClass = capacity.ReasonLaunchFailed, capacity.NodeClassKey(l.nodeClass)
 	}
 	if f.reason == ReasonNotRegistered {
 		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
@@ -241,6 +242,9 @@ func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) 
 	if errors.Is(err, instance.ErrFormRejected) {
 		return f.reason // the next launch of the same offering is in another form
 	}
+	if l.nodeClass != nil && ofEarlierSpec(l.claim, intent, l.nodeClass) {
+		l.nodeClass = nil
+	}
 	c.learn(ctx, l, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, f)
 	return f.reason
 }
@@ -254,18 +258,22 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 		l.types, readErr = c.Flavors.List(ctx, l.nodeClass)
 	}
 	if readErr != nil {
-		// The mark is then the offering's alone.
+		// Only what others meet, too, is then marked.
 		log.FromContext(ctx).Error(readErr, "resolving the NodeClass of a failed launch")
 	}
 	return c.learnFailure(ctx, l, err)
+}
+
+// ofEarlierSpec reports whether the launch was with an earlier spec or image of the NodeClass, and says nothing of the present ones.
+func ofEarlierSpec(claim *karpv1.NodeClaim, intent instance.Intent, nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return intent.ImageID != nodeClass.Status.ImageID() || staticDrift(claim, nodeClass)
 }
 
 // LaunchSucceeded remembers that the node of a launch has registered, and how long that took since its create request.
 func (c *CloudProvider) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration) {
 	c.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	// What was launched from an earlier spec or image says nothing of the present ones.
-	if err != nil || intent.ImageID != nodeClass.Status.ImageID() || staticDrift(claim, nodeClass) {
+	if err != nil || ofEarlierSpec(claim, intent, nodeClass) {
 		return
 	}
 	c.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,

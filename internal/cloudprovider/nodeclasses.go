@@ -71,9 +71,6 @@ func (n *nodeClasses) of(nodeClass *v1alpha1.BizflyNodeClass) (launches, capacit
 // failed counts a failure that accuses the NodeClass, and marks the NodeClass when offerings of several NodeClaims have failed.
 func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID, offering capacity.Offering, f failure,
 	period time.Duration) {
-	if nodeClass == nil {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l, scope := n.of(nodeClass)
@@ -107,13 +104,18 @@ func oneOfSeveralZones(nodeClass *v1alpha1.BizflyNodeClass, failures map[types.U
 }
 
 // mark marks the NodeClass unavailable for a failure that is known to be its own.
-func (n *nodeClasses) mark(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, f failure, period time.Duration) {
+func (n *nodeClasses) mark(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID, f failure, period time.Duration) {
 	if nodeClass == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l, _ := n.of(nodeClass)
+	l, scope := n.of(nodeClass)
+	if l.trial == claim {
+		// The trial's mark is longer, and would end with its NodeClaim: nothing would be left of this one.
+		l.trial = ""
+		n.marks.MarkAvailable(scope)
+	}
 	n.pause(ctx, nodeClass, l, f, period, false)
 }
 

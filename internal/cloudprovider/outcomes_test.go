@@ -431,6 +431,35 @@ var _ = Describe("Launches that fail", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("Availability zone HN1 is full"), ContainSubstring(" in HN1: "+capacity.ReasonInsufficientCapacity))))
 			Expect(createRequests()).To(Equal(4))
 		})
+		It("should pause for a quota that the trial meets, as it would without a trial", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			rejects(http.StatusForbidden, "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota.")
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(2))
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(5), "it is tried again")
+		})
+		It("should be held against neither offerings nor a NodeClass that a user has corrected meanwhile", func() {
+			claims := lo.Map([]string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}, func(flavor string, _ int) *karpv1.NodeClaim {
+				return launched(nodeClaim(pool, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor)))
+			})
+			corrected := lo.Must(class())
+			corrected.Spec.Tags = map[string]string{"a": "b"}
+			Expect(env.Client.Update(ctx, corrected)).To(Succeed())
+			Expect(env.Resolve(ctx, corrected)).To(Succeed())
+			before := available(pool)
+			for _, claim := range claims {
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+			}
+			Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(3))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
+			Expect(available(pool)).To(Equal(before))
+		})
 		It("should let the trial be sent again when the rate limit of the cloud held it back", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
