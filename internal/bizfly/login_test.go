@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
@@ -47,6 +48,20 @@ var _ = Describe("Login", func() {
 		clock.Step(time.Second)
 		_, err = client.Scope(ctx)
 		Expect(err).ToNot(HaveOccurred())
+	})
+
+	It("should hold back no call once it succeeds after a 429", func(ctx SpecContext) {
+		clk, registry := &skipping{}, prometheus.NewRegistry()
+		s := newStub(always(200, `{"task_id":["t"]}`))
+		s.token = always(429, `{}`)
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock, c.Registerer = clk, registry })
+		for range 10 {
+			_, err := client.CreateServer(ctx, createRequest())
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			clk.Step(time.Second)
+		}
+		Expect(metricOf(registry, "karpenter_bizfly_api_rate_limit", "create")).To(BeEquivalentTo(1000))
+		Expect(clk.Waits()).To(BeEmpty())
 	})
 
 	It("should log in once for many callers", func(ctx SpecContext) {
