@@ -50,6 +50,21 @@ var _ = Describe("Login", func() {
 		Expect(err).ToNot(HaveOccurred())
 	})
 
+	It("should try again within five minutes, however long the cloud asks it to wait", func(ctx SpecContext) {
+		clk := &skipping{}
+		s := newStub(always(200, `[]`))
+		s.token = inTurn(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "100000")
+			answer(w, 429, `{}`)
+		}, always(200, `{"token":"t","project_id":"`+project+`"}`))
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+		_, err := client.Scope(ctx)
+		Expect(typed(err).RetryAfter).To(BeNumerically("<=", 5*time.Minute))
+		clk.Step(5 * time.Minute)
+		_, err = client.Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+
 	It("should hold back no call once it succeeds after a 429", func(ctx SpecContext) {
 		clk, registry := &skipping{}, prometheus.NewRegistry()
 		s := newStub(always(200, `{"task_id":["t"]}`))
