@@ -71,10 +71,6 @@ func (c *connection) scope(ctx context.Context) (Scope, error) {
 	if err != nil {
 		return Scope{}, loginFailed(err)
 	}
-	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := session.services.require(serviceServers); err != nil {
-		return Scope{}, err
-	}
 	return c.scopeOf(session), nil
 }
 
@@ -176,7 +172,7 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none sessio
 		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
 	c.wire.redactor.LearnToken(reply.Token)
-	// Those that are known outlive an answer without any.
+	// Those that are known outlive an answer without any, or without that of the servers.
 	if services, err := c.readServices(ctx); err == nil {
 		c.services = services
 	} else if c.services == nil {

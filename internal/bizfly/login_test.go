@@ -79,6 +79,26 @@ var _ = Describe("Login", func() {
 		Expect(clk.Waits()).To(BeEmpty())
 	})
 
+	It("should not use a catalog of services for hours that lacks the servers", func(ctx SpecContext) {
+		clk := &skipping{}
+		s := newStub(always(200, `[]`))
+		without := always(200, catalogOf("HN", map[string]string{"bizfly_account": s.URL + "/api/account"}))
+		s.catalog = inTurn(without, always(200, s.services("HN")), without)
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+		_, err := client.ListServers(ctx)
+		Expect(err).To(MatchError(ContainSubstring("has no cloud_server in region HaNoi")))
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		clk.Step(5 * time.Minute)
+		_, err = client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred(), "it is read again after the back-off of a login")
+		clk.Step(3*time.Hour + 30*time.Minute)
+		for range 2 {
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred(), "what is known stays")
+			Eventually(s.catalogs.Load).Should(BeEquivalentTo(3))
+		}
+	})
+
 	It("should log in once for many callers", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
