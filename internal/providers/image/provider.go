@@ -106,7 +106,7 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 	snapshot, err := r.catalog.Snapshot()
 	if err == nil {
-		r.reads["catalog"] = snapshot.FetchedAt
+		r.reads["catalog"] = snapshot.BKEReadAt
 	}
 	return snapshot, err
 }

@@ -264,6 +264,24 @@ var _ = Describe("BKE aliases", func() {
 			_, err := read(none)
 			Expect(missOf(err).Value).To(Equal("bke@latest"))
 		})
+		It("should follow too while another part of the catalog cannot be read", func() {
+			fail("/regions")
+			sandbox.Edit(imageOf(newest, ""))
+			for range 2 {
+				Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+				keeps(provider.Resolve(ctx, nodeClass))
+			}
+			Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+			Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", "older-image"))
+		})
+		It("should not count reads of the catalog that the Kubernetes Engine did not answer", func() {
+			keeps(read(imageOf(newest, "")))
+			fail("/api/kubernetes-engine/_/*")
+			for range 5 {
+				Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+				keeps(provider.Resolve(ctx, nodeClass))
+			}
+		})
 		It("should follow a newer version at once", func() {
 			nodeClass.Status.Images[0].ID, nodeClass.Status.Images[0].Name, nodeClass.Status.KubernetesVersion = "older-image", "bke v1.35.2 ubuntu", older
 			Expect(read(unchanged)).To(HaveField("ID", own))
