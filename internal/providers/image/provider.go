@@ -187,6 +187,9 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 		return custom, nil
 	}
 	// "Not found" is certain only when every source has answered.
+	if snapshot.ClusterUnknown && len(workers) == 0 {
+		return nil, catalog.ErrClusterUnknown
+	}
 	for _, err := range []error{osErr, customErr} {
 		if !lookup.IsNotFound(err) {
 			return nil, err

@@ -297,6 +297,20 @@ var _ = Describe("BKE aliases", func() {
 		start(true)
 		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
 	})
+	It("should not call the id of a worker image missing before the Kubernetes Engine has answered", func() {
+		sandbox = cloud.Start(options)
+		fail("/api/kubernetes-engine/**")
+		client := connect.Client(ctx, sandbox)
+		snapshots := catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{BKEClusterID: sandbox.BKE().ClusterUID})
+		Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+		provider = image.NewDefaultProvider(client, snapshots, listCache)
+		byID := v1alpha1.ImageSelectorTerm{ID: workerImage("v1.35.4")}
+		_, err := resolve(byID)
+		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
+		sandbox.ClearFaults()
+		Expect(snapshots.Refresh(ctx)).To(Succeed())
+		Expect(resolve(byID)).To(HaveField("KubernetesVersion", "v1.35.4"))
+	})
 	It("should not call an image missing before the catalog was read", func() {
 		start(true)
 		unread := image.NewDefaultProvider(nil, catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{}), listCache)
