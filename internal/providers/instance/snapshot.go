@@ -26,9 +26,6 @@ import (
 // attachedTypeRoot is what the cloud calls the disk that a server boots from.
 const attachedTypeRoot = "rootdisk"
 
-// createdFormats are the forms in which the API has been seen to write times; those without a zone are UTC.
-var createdFormats = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"}
-
 // Snapshot is one list of the servers of this cluster, converted and indexed once for all of its readers: read only.
 type Snapshot struct {
 	servers             []*Instance
@@ -208,7 +205,7 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		NodePool:     metadata(v1alpha1.MetadataNodePool),
 		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
-		CreatedAt:    parseTime(server.CreatedAt),
+		CreatedAt:    bizfly.Time(server.CreatedAt),
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
 			return Volume{
 				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type),
@@ -227,16 +224,6 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 func MediumOf(text string) v1alpha1.DiskMedium {
 	medium, _ := catalog.Medium(&gobizfly.VolumeType{Type: text})
 	return medium
-}
-
-// parseTime returns a time that the cloud has written; zero where it is none, or in an unknown form.
-func parseTime(text string) time.Time {
-	for _, format := range createdFormats {
-		if at, err := time.Parse(format, text); err == nil {
-			return at
-		}
-	}
-	return time.Time{}
 }
 
 // shared answers many readers with few lists: at most one is under way and one is waited for, however many ask. A reader
