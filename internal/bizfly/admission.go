@@ -41,10 +41,10 @@ type admission struct {
 	gates   map[class]*gate
 }
 
-// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to a write; then it is halved, grows again
-// slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates. On a cloud
-// that takes 12 create requests a second, a fixed rate leaves 107 of 1,000 launches unsent in time, and one that forgets the rejected
-// rate still one of them.
+// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to what comes in bursts; then it is halved,
+// grows again slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates.
+// On a cloud that takes 12 create requests a second, a fixed rate leaves 107 of 1,000 launches unsent in time, and one that forgets the
+// rejected rate still one of them.
 type gate struct {
 	slots *semaphore.Weighted
 	// turn lets one call at a time wait for the rate, in their order, so that a rate that is lowered holds for all who wait.
@@ -222,8 +222,8 @@ func contextError(ctx context.Context) *APIError {
 // its class.
 func (a *admission) throttled(op *operation, sent time.Time, wait time.Duration) {
 	gate := a.gates[op.class]
-	// Reads are shared, so they come in no bursts: a route that always answers 429 would slow all others down for nothing.
-	if op.class != classRead {
+	// Only these come in bursts: another route that always answers 429 would slow them down for nothing.
+	if op == opCreateServer || op == opDeleteServer || op == opLeaveCluster {
 		gate.lower(a.clock.Now(), sent)
 	}
 	until := a.clock.Now().Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))

@@ -325,6 +325,17 @@ var _ = Describe("Admission", func() {
 			Entry("an outage", http.StatusServiceUnavailable), Entry("a server error", http.StatusInternalServerError),
 			Entry("a quota", http.StatusForbidden), Entry("a conflict", http.StatusConflict),
 		)
+		DescribeTable("should not change it for a route of requests that do not come in bursts", func(ctx SpecContext, name, class string) {
+			before := rate(class)
+			reject.Store(true)
+			for range 5 {
+				Expect(ofClass(bizfly.ClassThrottled)(everyCall()[name](ctx, client))).To(BeTrue())
+			}
+			Expect(rate(class)).To(Equal(before))
+		},
+			Entry("firewalls", "AddFirewalls", "create"), Entry("network plans", "ChangeNetworkPlan", "create"), Entry("reboots", "RebootServer", "create"),
+			Entry("disks", "DeleteVolume", "delete"), Entry("addresses", "DeleteWanIP", "delete"), Entry("interfaces", "DeleteNetworkInterface", "delete"),
+		)
 		It("should send no faster than that, and less at once", func(ctx SpecContext) {
 			began := clock.Now()
 			rejected(ctx)

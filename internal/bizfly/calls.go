@@ -123,15 +123,6 @@ func run(ctx context.Context, c *Client, op *operation, send func(*sdk) error, a
 	return err
 }
 
-// listOf is call for a list, which is never nil when there is no error.
-func listOf[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) ([]T, error)) ([]T, error) {
-	found, err := call(ctx, c, op, send)
-	if err == nil && found == nil {
-		found = []T{}
-	}
-	return found, err
-}
-
 // fetch reads what gobizfly has a path but no sufficient method for.
 func fetch[T any](ctx context.Context, g *sdk, op *operation, path string) (result T, err error) {
 	request, err := g.NewRequest(ctx, http.MethodGet, op.service, path, nil)
@@ -157,7 +148,7 @@ func same(what, found, wanted string) error {
 
 // ListServers implements API.
 func (c *Client) ListServers(ctx context.Context) ([]*gobizfly.Server, error) {
-	return listOf(ctx, c, opListServers, func(g *sdk) ([]*gobizfly.Server, error) {
+	return call(ctx, c, opListServers, func(g *sdk) ([]*gobizfly.Server, error) {
 		return g.CloudServer.List(ctx, &gobizfly.ServerListOptions{})
 	})
 }
@@ -311,7 +302,7 @@ func withFault(object map[string]any) map[string]any {
 
 // ListVolumes implements API.
 func (c *Client) ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error) {
-	return listOf(ctx, c, opListVolumes, func(g *sdk) ([]*gobizfly.Volume, error) {
+	return call(ctx, c, opListVolumes, func(g *sdk) ([]*gobizfly.Volume, error) {
 		return g.CloudServer.Volumes().List(ctx, &gobizfly.VolumeListOptions{})
 	})
 }

@@ -45,7 +45,7 @@ var (
 
 // ListRegions implements API. gobizfly knows HN and HCM only and would drop the others.
 func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
-	return listOf(ctx, c, opListRegions, func(g *sdk) ([]gobizfly.Region, error) {
+	return call(ctx, c, opListRegions, func(g *sdk) ([]gobizfly.Region, error) {
 		byName, err := fetch[map[string]*gobizfly.Region](ctx, g, opListRegions, opListRegions.route)
 		if err != nil {
 			return nil, err
@@ -67,24 +67,24 @@ func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
 
 // ListFlavors implements API.
 func (c *Client) ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
-	return listOf(ctx, c, opListFlavors, func(g *sdk) ([]*gobizfly.ServerFlavorResponse, error) { return g.CloudServer.Flavors().List(ctx) })
+	return call(ctx, c, opListFlavors, func(g *sdk) ([]*gobizfly.ServerFlavorResponse, error) { return g.CloudServer.Flavors().List(ctx) })
 }
 
 // ListServerTypes implements API.
 func (c *Client) ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error) {
-	return listOf(ctx, c, opListServerTypes, func(g *sdk) ([]*gobizfly.ServerType, error) { return g.CloudServer.ListServerTypes(ctx) })
+	return call(ctx, c, opListServerTypes, func(g *sdk) ([]*gobizfly.ServerType, error) { return g.CloudServer.ListServerTypes(ctx) })
 }
 
 // ListVolumeTypes implements API.
 func (c *Client) ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error) {
-	return listOf(ctx, c, opListVolumeTypes, func(g *sdk) ([]*gobizfly.VolumeType, error) {
+	return call(ctx, c, opListVolumeTypes, func(g *sdk) ([]*gobizfly.VolumeType, error) {
 		return g.CloudServer.Volumes().ListVolumeTypes(ctx, &gobizfly.ListVolumeTypesOptions{})
 	})
 }
 
 // ListOSImages implements API.
 func (c *Client) ListOSImages(ctx context.Context) ([]OSImage, error) {
-	return listOf(ctx, c, opListOSImages, func(g *sdk) (images []OSImage, err error) {
+	return call(ctx, c, opListOSImages, func(g *sdk) (images []OSImage, err error) {
 		distributions, err := g.CloudServer.OSImages().List(ctx)
 		for _, distribution := range distributions {
 			for _, version := range distribution.Version {
@@ -97,12 +97,12 @@ func (c *Client) ListOSImages(ctx context.Context) ([]OSImage, error) {
 
 // ListCustomImages implements API.
 func (c *Client) ListCustomImages(ctx context.Context) ([]*gobizfly.CustomImage, error) {
-	return listOf(ctx, c, opListCustomImages, func(g *sdk) ([]*gobizfly.CustomImage, error) { return g.CloudServer.CustomImages().List(ctx) })
+	return call(ctx, c, opListCustomImages, func(g *sdk) ([]*gobizfly.CustomImage, error) { return g.CloudServer.CustomImages().List(ctx) })
 }
 
 // ListSnapshots implements API.
 func (c *Client) ListSnapshots(ctx context.Context) ([]*gobizfly.Snapshot, error) {
-	return listOf(ctx, c, opListSnapshots, func(g *sdk) ([]*gobizfly.Snapshot, error) {
+	return call(ctx, c, opListSnapshots, func(g *sdk) ([]*gobizfly.Snapshot, error) {
 		// Without options gobizfly panics.
 		return g.CloudServer.Snapshots().List(ctx, &gobizfly.ListSnasphotsOptions{})
 	})
@@ -110,12 +110,12 @@ func (c *Client) ListSnapshots(ctx context.Context) ([]*gobizfly.Snapshot, error
 
 // ListVPCNetworks implements API.
 func (c *Client) ListVPCNetworks(ctx context.Context) ([]*gobizfly.VPCNetwork, error) {
-	return listOf(ctx, c, opListVPCNetworks, func(g *sdk) ([]*gobizfly.VPCNetwork, error) { return g.CloudServer.VPCNetworks().List(ctx) })
+	return call(ctx, c, opListVPCNetworks, func(g *sdk) ([]*gobizfly.VPCNetwork, error) { return g.CloudServer.VPCNetworks().List(ctx) })
 }
 
 // ListNetworkInterfaces implements API. Without a type the API's answer is not documented, so both are asked for.
 func (c *Client) ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error) {
-	return listOf(ctx, c, opListNetworkInterfaces, func(g *sdk) ([]*gobizfly.NetworkInterface, error) {
+	return call(ctx, c, opListNetworkInterfaces, func(g *sdk) ([]*gobizfly.NetworkInterface, error) {
 		return g.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Detailed: "true", Type: "LAN_WAN"})
 	})
 }
@@ -155,21 +155,21 @@ func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, int
 
 // ListFirewalls implements API.
 func (c *Client) ListFirewalls(ctx context.Context) ([]*gobizfly.Firewall, error) {
-	return listOf(ctx, c, opListFirewalls, func(g *sdk) ([]*gobizfly.Firewall, error) {
+	return call(ctx, c, opListFirewalls, func(g *sdk) ([]*gobizfly.Firewall, error) {
 		return g.CloudServer.Firewalls().List(ctx, &gobizfly.ListOptions{})
 	})
 }
 
 // ListSSHKeys implements API.
 func (c *Client) ListSSHKeys(ctx context.Context) ([]*gobizfly.KeyPair, error) {
-	return listOf(ctx, c, opListSSHKeys, func(g *sdk) ([]*gobizfly.KeyPair, error) {
+	return call(ctx, c, opListSSHKeys, func(g *sdk) ([]*gobizfly.KeyPair, error) {
 		return g.CloudServer.SSHKeys().List(ctx, &gobizfly.ListOptions{})
 	})
 }
 
 // ListKubernetesVersions implements API.
 func (c *Client) ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error) {
-	return listOf(ctx, c, opListKubernetesVersions, func(g *sdk) ([]gobizfly.ControllerVersion, error) {
+	return call(ctx, c, opListKubernetesVersions, func(g *sdk) ([]gobizfly.ControllerVersion, error) {
 		// Without all, the API may leave out versions that a cluster still runs.
 		versions, err := g.KubernetesEngine.GetKubernetesVersion(ctx, gobizfly.GetKubernetesVersionOpts{All: lo.ToPtr(true)})
 		return lo.FromPtr(versions).ControllerVersions, err

@@ -200,7 +200,8 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 			return nil
 		}
 		maybeDone = maybeDone || apiError.Ambiguous
-		if apiError.class() == ClassThrottled && apiError.Status == http.StatusTooManyRequests {
+		// A login that got a 429 has a back-off of its own, and says nothing about this call.
+		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
 			b.admission.throttled(op, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {

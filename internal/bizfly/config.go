@@ -41,15 +41,12 @@ var regions = map[string]string{
 	"vc-hanoi": "VC-HaNoi",
 }
 
-// KnownRegions is for messages: every region with its short and its long name.
-const KnownRegions = "HN (HaNoi), HCM (HoChiMinh), VC-HaNoi"
-
 // ParseRegion returns the long name of a region, for example HaNoi for HN.
 func ParseRegion(name string) (string, error) {
 	if long, ok := regions[strings.ToLower(strings.TrimSpace(name))]; ok {
 		return long, nil
 	}
-	return "", fmt.Errorf("region %q is unknown, use one of %s", name, KnownRegions)
+	return "", fmt.Errorf("region %q is unknown, use one of HN (HaNoi), HCM (HoChiMinh), VC-HaNoi", name)
 }
 
 // Limit is the share of one class of calls.
@@ -75,8 +72,6 @@ type Timeouts struct {
 	Delete, Read, Create time.Duration
 	// Login bounds one request for a token or for the service catalog.
 	Login time.Duration
-	// Dial and TLSHandshake bound the making of a connection.
-	Dial, TLSHandshake time.Duration
 }
 
 // Config is everything that the client needs. It is plain data: internal/options fills it from the environment.
@@ -116,11 +111,11 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// DefaultLimits are rates to start with: the cloud documents none, and a 429 lowers them. At 20 a second 500 servers are
+// defaultLimits are rates to start with: the cloud documents none, and a 429 lowers them. At 20 a second 500 servers are
 // requested in 25 s and 1,000 in 50 s, which is less than core's launch timeout leaves; the concurrency lets a cloud that
 // takes 2 s for an answer keep that rate. BizFly's own clients send as fast as they are answered and wait a second after a
 // 429.
-func DefaultLimits() Limits {
+func defaultLimits() Limits {
 	return Limits{
 		Delete: Limit{QPS: 20, Burst: 20, Concurrency: 40},
 		Read:   Limit{QPS: 20, Burst: 40, Concurrency: 20},
@@ -129,17 +124,17 @@ func DefaultLimits() Limits {
 	}
 }
 
-// DefaultTimeouts are long enough for a list of a whole project and short enough for a reconcile.
-func DefaultTimeouts() Timeouts {
+// defaultTimeouts are long enough for a list of a whole project and short enough for a reconcile.
+func defaultTimeouts() Timeouts {
 	return Timeouts{
 		Delete: 30 * time.Second, Read: 30 * time.Second, Create: time.Minute,
-		Login: 20 * time.Second, Dial: 10 * time.Second, TLSHandshake: 10 * time.Second,
+		Login: 20 * time.Second,
 	}
 }
 
 func (c Config) withDefaults() Config {
 	fill(reflect.ValueOf(&c).Elem(), reflect.ValueOf(Config{
-		APIURL: DefaultAPIURL, Version: "dev", Limits: DefaultLimits(), Timeouts: DefaultTimeouts(),
+		APIURL: DefaultAPIURL, Version: "dev", Limits: defaultLimits(), Timeouts: defaultTimeouts(),
 		Clock: clock.RealClock{}, Spread: rand.Int64N,
 	}))
 	return c

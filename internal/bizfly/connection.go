@@ -71,10 +71,6 @@ func (c *connection) scope(ctx context.Context) (Scope, error) {
 	if err != nil {
 		return Scope{}, loginFailed(err)
 	}
-	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := session.services.require(serviceServers); err != nil {
-		return Scope{}, err
-	}
 	return c.scopeOf(session), nil
 }
 
@@ -176,7 +172,7 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none sessio
 		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
 	c.wire.redactor.LearnToken(reply.Token)
-	// Those that are known outlive an answer without any.
+	// Those that are known outlive an answer without any, or without that of the servers.
 	if services, err := c.readServices(ctx); err == nil {
 		c.services = services
 	} else if c.services == nil {
@@ -219,15 +215,23 @@ func (c *connection) confirmProject(replied string) error {
 // tokenLife is how long the token is good for, from whichever expiry can be read.
 func tokenLife(now time.Time, expiries ...string) time.Duration {
 	for _, expiry := range expiries {
-		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05"} {
-			at, err := time.Parse(layout, expiry)
-			// A past expiry is a clock that is wrong, ours or theirs: a 401 will tell.
-			if err == nil && at.After(now) {
-				return min(max(at.Sub(now), ttl.MinToken), ttl.MaxToken)
-			}
+		// A past expiry is a clock that is wrong, ours or theirs: a 401 will tell.
+		if at := Time(expiry); at.After(now) {
+			return min(max(at.Sub(now), ttl.MinToken), ttl.MaxToken)
 		}
 	}
 	return ttl.DefaultToken
+}
+
+// Time returns a time that the API has written, in one of the two forms that were seen; the one without a zone is UTC. It is zero for any
+// other text.
+func Time(text string) time.Time {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // validHeader reports whether a value can travel in a header as it is.

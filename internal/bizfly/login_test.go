@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
@@ -47,6 +48,55 @@ var _ = Describe("Login", func() {
 		clock.Step(time.Second)
 		_, err = client.Scope(ctx)
 		Expect(err).ToNot(HaveOccurred())
+	})
+
+	It("should try again within five minutes, however long the cloud asks it to wait", func(ctx SpecContext) {
+		clk := &skipping{}
+		s := newStub(always(200, `[]`))
+		s.token = inTurn(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "100000")
+			answer(w, 429, `{}`)
+		}, always(200, `{"token":"t","project_id":"`+project+`"}`))
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+		_, err := client.Scope(ctx)
+		Expect(typed(err).RetryAfter).To(BeNumerically("<=", 5*time.Minute))
+		clk.Step(5 * time.Minute)
+		_, err = client.Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+
+	It("should hold back no call once it succeeds after a 429", func(ctx SpecContext) {
+		clk, registry := &skipping{}, prometheus.NewRegistry()
+		s := newStub(always(200, `{"task_id":["t"]}`))
+		s.token = always(429, `{}`)
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock, c.Registerer = clk, registry })
+		for range 10 {
+			_, err := client.CreateServer(ctx, createRequest())
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			clk.Step(time.Second)
+		}
+		Expect(metricOf(registry, "karpenter_bizfly_api_rate_limit", "create")).To(BeEquivalentTo(1000))
+		Expect(clk.Waits()).To(BeEmpty())
+	})
+
+	It("should not use a catalog of services for hours that lacks the servers", func(ctx SpecContext) {
+		clk := &skipping{}
+		s := newStub(always(200, `[]`))
+		without := always(200, catalogOf("HN", map[string]string{"bizfly_account": s.URL + "/api/account"}))
+		s.catalog = inTurn(without, always(200, s.services("HN")), without)
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+		_, err := client.ListServers(ctx)
+		Expect(err).To(MatchError(ContainSubstring("has no cloud_server in region HaNoi")))
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		clk.Step(5 * time.Minute)
+		_, err = client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred(), "it is read again after the back-off of a login")
+		clk.Step(3*time.Hour + 30*time.Minute)
+		for range 2 {
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred(), "what is known stays")
+			Eventually(s.catalogs.Load).Should(BeEquivalentTo(3))
+		}
 	})
 
 	It("should log in once for many callers", func(ctx SpecContext) {

@@ -103,7 +103,7 @@ func (r *sessions) failed(err error) *APIError {
 	apiError := typed(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	apiError.RetryAfter = max(backoff(r.spread, r.failures), apiError.RetryAfter)
+	apiError.RetryAfter = min(max(backoff(r.spread, r.failures), apiError.RetryAfter), ttl.MaxLoginBackoff)
 	r.failures++
 	r.failure, r.notBefore = apiError, r.clock.Now().Add(apiError.RetryAfter)
 	return typed(apiError)

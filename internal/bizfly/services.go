@@ -37,7 +37,13 @@ func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) 
 	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
 		return nil, prefixed("service catalog", typed(err))
 	}
-	return newServiceCatalog(c.endpoint, c.config.Region, document.Services)
+	services, err := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
+	if err != nil {
+		return nil, err
+	}
+	// Without servers the region is a wrong one, or the answer is: it would be used for hours.
+	_, err = services.require(serviceServers)
+	return services, err
 }
 
 func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {

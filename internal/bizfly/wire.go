@@ -39,6 +39,8 @@ const (
 	maxErrorBody = 64 << 10
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 256 << 10
+	// maxConnecting bounds a connection's dial, and then its TLS handshake.
+	maxConnecting = 10 * time.Second
 
 	mediaType = "application/json; charset=utf-8"
 )
@@ -56,9 +58,9 @@ func newTransport(config Config) (*http.Transport, error) {
 	timeouts := config.Timeouts
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: timeouts.Dial, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: maxConnecting, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
-		TLSHandshakeTimeout:    timeouts.TLSHandshake,
+		TLSHandshakeTimeout:    maxConnecting,
 		ResponseHeaderTimeout:  max(timeouts.Delete, timeouts.Read, timeouts.Create, timeouts.Login),
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           parallel,

@@ -209,9 +209,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
 	})
-	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
-		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
-	})
+	nodeClass.Status.Firewalls = firewalls
 	nodeClass.Status.Zones = lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) {
 		return z.Name, z.Active && (len(nodeClass.Spec.Zones) == 0 || lo.Contains(nodeClass.Spec.Zones, z.Name))
 	})

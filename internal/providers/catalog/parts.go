@@ -13,6 +13,8 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 )
 
 // part is one read of the catalog. What it returns sets exactly that part of a snapshot.
@@ -49,11 +51,8 @@ func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), erro
 	if err != nil {
 		return nil, err
 	}
-	regions, err := p.api.ListRegions(ctx)
+	regions, err := lookup.NotEmpty(p.api.ListRegions)(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := notEmpty(regions); err != nil {
 		return nil, err
 	}
 	region, ok := lo.Find(regions, func(r gobizfly.Region) bool { return strings.EqualFold(r.RegionName, scope.Region) })
@@ -69,15 +68,16 @@ func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), erro
 	return func(s *Snapshot) { s.Region = region }, nil
 }
 
-// list returns the read of a part that is one list. An empty one is an error.
+// list returns the read of a part that is one list. An empty one is an error: accepting it would remove every instance type, so that core
+// replaced every node.
 func list[T any](read func(context.Context) ([]T, error), prepare func([]T) []T, set func(*Snapshot, []T)) func(context.Context) (func(*Snapshot), error) {
 	return func(ctx context.Context) (func(*Snapshot), error) {
-		answer, err := read(ctx)
+		answer, err := lookup.NotEmpty(read)(ctx)
 		if err != nil {
 			return nil, err
 		}
 		content := prepare(answer)
-		return func(s *Snapshot) { set(s, content) }, notEmpty(content)
+		return func(s *Snapshot) { set(s, content) }, nil
 	}
 }
 
@@ -144,15 +144,6 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
 	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
 	return func(s *Snapshot) { s.Cluster, s.ClusterUnknown = &cluster, false }, nil
-}
-
-// notEmpty rejects an empty answer. A cloud without a flavor or zone does not exist, but such answers do, and accepting one would
-// remove every instance type, so that core replaced every node.
-func notEmpty[T any](answer []T) error {
-	if len(answer) == 0 {
-		return errors.New("the answer is empty, which cannot be true")
-	}
-	return nil
 }
 
 func sorted[T any](in []T, compare func(a, b T) int) []T {

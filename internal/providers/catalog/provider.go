@@ -36,8 +36,8 @@ var ErrClusterUnknown = errors.New("the BKE cluster is not known yet: its id cou
 type Snapshot struct {
 	// Seq is raised whenever the content differs from the snapshot before; 1 is the first.
 	Seq uint64
-	// FetchedAt is when the last successful read of everything ended, even when it changed nothing; zero until then.
-	FetchedAt time.Time
+	// BKEReadAt is when KubernetesVersions and Cluster were last read, even when nothing changed; zero until then.
+	BKEReadAt time.Time
 	// Region is the region of the client's configuration with its zones.
 	Region gobizfly.Region
 	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
@@ -87,25 +87,24 @@ type DefaultProvider struct {
 	clock  clock.Clock
 	config Config
 	parts  []part
-	// started is since when the catalog's age counts until it was read.
-	started time.Time
 
 	snapshot atomic.Pointer[Snapshot]
 
 	// mu makes one Refresh at a time.
 	mu      sync.Mutex
-	content Snapshot         // Seq and FetchedAt are not used here
+	content Snapshot         // Seq and BKEReadAt are not used here
 	known   sets.Set[string] // the parts that were read
+	// readAt is when everything was last read without an error, and until then when the controller started.
+	readAt time.Time
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api bizfly.API, clk clock.Clock, config Config) *DefaultProvider {
-	p := &DefaultProvider{api: api, clock: clk, config: config, started: clk.Now(), known: sets.New[string]()}
+	p := &DefaultProvider{api: api, clock: clk, config: config, readAt: clk.Now(), known: sets.New[string]()}
 	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
-	observed.Store(p)
 	return p
 }
 
@@ -161,10 +160,10 @@ func (p *DefaultProvider) replacements(ctx context.Context, errs []error) []func
 // merge takes over what was read and publishes a snapshot once every part is known without which there are no instance types.
 func (p *DefaultProvider) merge(results []func(*Snapshot), errs []error, replacements []func(*Snapshot) bool) {
 	now := p.clock.Now()
-	complete, bkeUnread := true, false
+	complete, bkeComplete, bkeUnread := true, true, false
 	for i, part := range p.parts {
 		if errs[i] != nil {
-			complete = false
+			complete, bkeComplete = false, bkeComplete && !part.bke
 		} else {
 			results[i](&p.content)
 			p.known.Insert(part.name)
@@ -172,6 +171,10 @@ func (p *DefaultProvider) merge(results []func(*Snapshot), errs []error, replace
 		bkeUnread = bkeUnread || part.bke && !p.known.Has(part.name)
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
+	if complete {
+		p.readAt = now
+	}
+	age.Set(now.Sub(p.readAt).Seconds(), nil)
 	next, known := p.replaced(replacements)
 	if !known {
 		return
@@ -185,10 +188,10 @@ func (p *DefaultProvider) merge(results []func(*Snapshot), errs []error, replace
 		// The old slices are kept, so that a comparison of pointers shows that nothing has changed.
 		next = *previous
 	default:
-		next.Seq, next.FetchedAt = previous.Seq+1, previous.FetchedAt
+		next.Seq, next.BKEReadAt = previous.Seq+1, previous.BKEReadAt
 	}
-	if complete {
-		next.FetchedAt = now
+	if bkeComplete {
+		next.BKEReadAt = now
 	}
 	p.snapshot.Store(&next)
 	sequence.Set(float64(next.Seq), nil)
@@ -207,7 +210,7 @@ func (p *DefaultProvider) replaced(replacements []func(*Snapshot) bool) (Snapsho
 
 // sameContent compares everything but the stamps.
 func sameContent(a, b Snapshot) bool {
-	a.Seq, a.FetchedAt = 0, time.Time{}
-	b.Seq, b.FetchedAt = 0, time.Time{}
+	a.Seq, a.BKEReadAt = 0, time.Time{}
+	b.Seq, b.BKEReadAt = 0, time.Time{}
 	return reflect.DeepEqual(a, b)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -23,8 +24,9 @@ const bytesPerGiB = 1 << 30
 // template is an image or a snapshot of the project itself, in a form that does not depend on which of the two it is.
 type template struct {
 	*Image
-	status  string
-	usable  bool
+	status string
+	usable bool
+	// created is zero, and so before all others, where the cloud does not say.
 	created time.Time
 }
 
@@ -97,7 +99,7 @@ func templates[E any](r *resolution, all []*E, convert func(*E) template) []temp
 func customImageTemplate(i *gobizfly.CustomImage) template {
 	return template{
 		Image:  &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage, MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))},
-		status: i.Status, usable: i.Status == customImageActive, created: parseTime(i.CreatedAt),
+		status: i.Status, usable: i.Status == customImageActive, created: bizfly.Time(i.CreatedAt),
 	}
 }
 
@@ -105,19 +107,8 @@ func snapshotTemplate(s *gobizfly.Snapshot) template {
 	return template{
 		// A volume from a snapshot is at least as large as the volume of which the snapshot was taken.
 		Image:  &Image{ID: s.ID, Name: s.Name, Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: max(s.Size, 0)},
-		status: s.Status, usable: s.Status == snapshotAvailable, created: parseTime(s.CreateAt),
+		status: s.Status, usable: s.Status == snapshotAvailable, created: bizfly.Time(s.CreateAt),
 	}
 }
 
 func gib(bytes int) int { return max((bytes+bytesPerGiB-1)/bytesPerGiB, 0) }
-
-// parseTime reads the two forms in which the API writes times. It is the zero time where the cloud sent nothing that can be
-// read, which makes such an image the oldest.
-func parseTime(text string) time.Time {
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05.999999"} {
-		if created, err := time.Parse(form, text); err == nil {
-			return created
-		}
-	}
-	return time.Time{}
-}

@@ -106,7 +106,7 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 	snapshot, err := r.catalog.Snapshot()
 	if err == nil {
-		r.reads["catalog"] = snapshot.FetchedAt
+		r.reads["catalog"] = snapshot.BKEReadAt
 	}
 	return snapshot, err
 }
@@ -187,6 +187,9 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 		return custom, nil
 	}
 	// "Not found" is certain only when every source has answered.
+	if snapshot.ClusterUnknown && len(workers) == 0 {
+		return nil, catalog.ErrClusterUnknown
+	}
 	for _, err := range []error{osErr, customErr} {
 		if !lookup.IsNotFound(err) {
 			return nil, err

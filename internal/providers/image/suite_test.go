@@ -264,6 +264,24 @@ var _ = Describe("BKE aliases", func() {
 			_, err := read(none)
 			Expect(missOf(err).Value).To(Equal("bke@latest"))
 		})
+		It("should follow too while another part of the catalog cannot be read", func() {
+			fail("/regions")
+			sandbox.Edit(imageOf(newest, ""))
+			for range 2 {
+				Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+				keeps(provider.Resolve(ctx, nodeClass))
+			}
+			Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+			Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", "older-image"))
+		})
+		It("should not count reads of the catalog that the Kubernetes Engine did not answer", func() {
+			keeps(read(imageOf(newest, "")))
+			fail("/api/kubernetes-engine/_/*")
+			for range 5 {
+				Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+				keeps(provider.Resolve(ctx, nodeClass))
+			}
+		})
 		It("should follow a newer version at once", func() {
 			nodeClass.Status.Images[0].ID, nodeClass.Status.Images[0].Name, nodeClass.Status.KubernetesVersion = "older-image", "bke v1.35.2 ubuntu", older
 			Expect(read(unchanged)).To(HaveField("ID", own))
@@ -278,6 +296,20 @@ var _ = Describe("BKE aliases", func() {
 		content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
 		start(true)
 		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
+	})
+	It("should not call the id of a worker image missing before the Kubernetes Engine has answered", func() {
+		sandbox = cloud.Start(options)
+		fail("/api/kubernetes-engine/**")
+		client := connect.Client(ctx, sandbox)
+		snapshots := catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{BKEClusterID: sandbox.BKE().ClusterUID})
+		Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
+		provider = image.NewDefaultProvider(client, snapshots, listCache)
+		byID := v1alpha1.ImageSelectorTerm{ID: workerImage("v1.35.4")}
+		_, err := resolve(byID)
+		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
+		sandbox.ClearFaults()
+		Expect(snapshots.Refresh(ctx)).To(Succeed())
+		Expect(resolve(byID)).To(HaveField("KubernetesVersion", "v1.35.4"))
 	})
 	It("should not call an image missing before the catalog was read", func() {
 		start(true)

@@ -52,7 +52,7 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 		found = append(found, lo.FilterMap(ports.value.all, func(port *gobizfly.NetworkInterface, _ int) (Leftover, bool) {
 			server := p.provenIn(port.Name)
 			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
-				CreatedAt: parseTime(port.CreatedAt), public: port.Type == interfaceWAN}, usedBy(port) == "" && server != ""
+				CreatedAt: bizfly.Time(port.CreatedAt), public: port.Type == interfaceWAN}, usedBy(port) == "" && server != ""
 		})...)
 	}
 	found = lo.FilterMap(found, func(left Leftover, _ int) (Leftover, bool) {
@@ -69,7 +69,7 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 func (p *DefaultProvider) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 	base, isRoot := strings.CutSuffix(volume.Name, RootDiskSuffix)
 	base, _, isData := strings.Cut(base, dataDiskInfix)
-	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: p.launchedAs(base), CreatedAt: parseTime(volume.CreatedAt)}
+	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: p.launchedAs(base), CreatedAt: bizfly.Time(volume.CreatedAt)}
 	switch {
 	case left.Server == "" || (!isRoot && !isData) || len(volume.Attachments) > 0 || strings.HasSuffix(volume.Description, csiDescriptionSuffix):
 		return Leftover{}, false

@@ -26,9 +26,6 @@ import (
 // attachedTypeRoot is what the cloud calls the disk that a server boots from.
 const attachedTypeRoot = "rootdisk"
 
-// createdFormats are the forms in which the API has been seen to write times; those without a zone are UTC.
-var createdFormats = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"}
-
 // Snapshot is one list of the servers of this cluster, converted and indexed once for all of its readers: read only.
 type Snapshot struct {
 	servers             []*Instance
@@ -79,8 +76,8 @@ type Ports struct {
 	known    sets.Set[string]
 }
 
-// NewPorts indexes network interfaces.
-func NewPorts(all []*gobizfly.NetworkInterface) *Ports {
+// newPorts indexes network interfaces.
+func newPorts(all []*gobizfly.NetworkInterface) *Ports {
 	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}, known: sets.New[string]()}
 	delete(p.byServer, "")
 	for server, ports := range p.byServer {
@@ -150,7 +147,7 @@ func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
 
 func (i *inventory) listPorts(ctx context.Context) (*Ports, error) {
 	all, err := i.api.ListNetworkInterfaces(ctx)
-	return NewPorts(all), err
+	return newPorts(all), err
 }
 
 // recent is the time after which a list must have begun for readers that accept one of a few seconds ago.
@@ -208,10 +205,11 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		NodePool:     metadata(v1alpha1.MetadataNodePool),
 		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
-		CreatedAt:    parseTime(server.CreatedAt),
+		CreatedAt:    bizfly.Time(server.CreatedAt),
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
+			medium, _ := catalog.Medium(&gobizfly.VolumeType{Type: volume.Type})
 			return Volume{
-				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type),
+				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: medium,
 				Root: volume.AttachedType == attachedTypeRoot, attachedType: volume.AttachedType,
 			}
 		}),
@@ -221,22 +219,6 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		instance.NameProven = c.launchedAs(server.Name) != ""
 	}
 	return instance
-}
-
-// MediumOf returns the medium in the type of a disk or the name of a volume type; empty where it contains none that is known.
-func MediumOf(text string) v1alpha1.DiskMedium {
-	medium, _ := catalog.Medium(&gobizfly.VolumeType{Type: text})
-	return medium
-}
-
-// parseTime returns a time that the cloud has written; zero where it is none, or in an unknown form.
-func parseTime(text string) time.Time {
-	for _, format := range createdFormats {
-		if at, err := time.Parse(format, text); err == nil {
-			return at
-		}
-	}
-	return time.Time{}
 }
 
 // shared answers many readers with few lists: at most one is under way and one is waited for, however many ask. A reader

@@ -45,14 +45,6 @@ type Network struct {
 	InternetGateway bool
 }
 
-// Firewall is a resolved firewall.
-type Firewall struct {
-	// ID is the firewall's id.
-	ID string
-	// Name is the firewall's name.
-	Name string
-}
-
 // DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps an entry by default. A
 // *lookup.NotFoundError says that something does not exist, any other error that it could not be found out. So does one that what the
 // NodeClass has resolved to is missing or another, until several reads agree.
@@ -188,7 +180,7 @@ func zones(n *gobizfly.VPCNetwork) []string {
 }
 
 // Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the cloud's default.
-func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error) {
+func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]v1alpha1.FirewallStatus, error) {
 	pool := lo.FromPtr(nodeClass.Status.PoolServer)
 	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && len(pool.Firewalls) == 0 {
 		return nil, nil
@@ -203,18 +195,21 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
 	reads := lookup.Reads{}
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
 		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
 			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
 		if len(selectors) == 0 {
 			selected = ofPool(all, pool)
 		}
-		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) Firewall { return Firewall{ID: f.ID, Name: f.Name} })
-		slices.SortFunc(firewalls, func(a, b Firewall) int { return strings.Compare(a.ID, b.ID) })
+		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) v1alpha1.FirewallStatus {
+			return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
+		})
+		slices.SortFunc(firewalls, func(a, b v1alpha1.FirewallStatus) int { return strings.Compare(a.ID, b.ID) })
 		return firewalls, err
 	})
-	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
-	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, func(f Firewall) string { return f.ID }, err)
+	id := func(f v1alpha1.FirewallStatus) string { return f.ID }
+	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return id(f) })
+	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, id, err)
 }
 
 // ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is

@@ -94,7 +94,7 @@ func networkNames(terms ...v1alpha1.NetworkSelectorTerm) []string {
 	return lo.Map(found, func(n network.Network, _ int) string { return n.Name })
 }
 
-func firewalls(terms ...v1alpha1.FirewallSelectorTerm) ([]network.Firewall, error) {
+func firewalls(terms ...v1alpha1.FirewallSelectorTerm) ([]v1alpha1.FirewallStatus, error) {
 	return provider.Firewalls(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{FirewallSelectorTerms: terms}})
 }
 
@@ -268,8 +268,8 @@ var _ = Describe("Firewalls", func() {
 			v1alpha1.FirewallSelectorTerm{Name: "web"}, v1alpha1.FirewallSelectorTerm{Name: "kubernetes-nodes"}, v1alpha1.FirewallSelectorTerm{ID: firewall("web").ID})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(found).To(ConsistOf(
-			network.Firewall{ID: firewall("web").ID, Name: "web"}, network.Firewall{ID: firewall("kubernetes-nodes").ID, Name: "kubernetes-nodes"}))
-		Expect(slices.IsSortedFunc(found, func(a, b network.Firewall) int { return lo.Ternary(a.ID < b.ID, -1, 1) })).To(BeTrue())
+			v1alpha1.FirewallStatus{ID: firewall("web").ID, Name: "web"}, v1alpha1.FirewallStatus{ID: firewall("kubernetes-nodes").ID, Name: "kubernetes-nodes"}))
+		Expect(slices.IsSortedFunc(found, func(a, b v1alpha1.FirewallStatus) int { return lo.Ternary(a.ID < b.ID, -1, 1) })).To(BeTrue())
 	})
 	DescribeTable("should say what is missing, even when another term is found", func(term v1alpha1.FirewallSelectorTerm, message string) {
 		start(true)

@@ -260,7 +260,7 @@ func differences(ctx context.Context, networks *network.DefaultProvider, nodeCla
 	wanted, unread := networks.Firewalls(ctx, like)
 	if firewalls, err := networks.Firewalls(ctx, nodeClass); err == nil && unread == nil {
 		if missing, _ := lo.Difference(wanted, firewalls); len(missing) > 0 {
-			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f network.Firewall, _ int) string { return f.Name }), ", "))
+			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f v1alpha1.FirewallStatus, _ int) string { return f.Name }), ", "))
 		}
 	}
 	if public := nodeClass.EffectivePublicIPv4(); public != pool.PublicIPv4 {

@@ -51,9 +51,7 @@ func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.B
 	if err != nil {
 		return missingOr(err, reasonFirewallNotFound)
 	}
-	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
-		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
-	})
+	nodeClass.Status.Firewalls = firewalls
 	switch {
 	case len(firewalls) == 0 && nodeClass.EffectivePublicIPv4():
 		return fine(publicWithoutFirewall)
