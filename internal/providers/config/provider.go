@@ -153,7 +153,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
-		result.EndpointErr = err
+		result.ReadErr = err
 		return result
 	}
 	if object.Name != "" {
