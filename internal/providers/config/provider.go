@@ -61,6 +61,8 @@ type DefaultProvider struct {
 	active *bizfly.Config
 	// given is what the client was given last, nil before the first.
 	given *bizfly.Config
+	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
+	kept bool
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
 	// last is the last answer of Probe.
@@ -173,16 +175,14 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 
 // apply applies a configuration that differs from the active one.
 func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
-	if p.active != nil && reflect.DeepEqual(*p.active, effective) {
+	if p.active != nil && reflect.DeepEqual(*p.active, effective) && (!p.kept || p.claimsExist(ctx)) {
 		return
 	}
-	candidate := effective
-	if candidate.ProjectID == "" && pinned != nil {
-		// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
-		// spec.projectID named once would stay after it was removed there, and servers be launched in it.
-		if claims, err := p.claims(ctx); len(claims) > 0 || err != nil {
-			candidate.ProjectID = pinned.ProjectID
-		}
+	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
+	// spec.projectID named once would stay after it was removed there, and servers be launched in it.
+	candidate, kept := effective, effective.ProjectID == "" && pinned != nil && p.claimsExist(ctx)
+	if kept {
+		candidate.ProjectID = pinned.ProjectID
 	}
 	if pinned != nil {
 		// A login at another host would give it the credentials.
@@ -204,7 +204,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.active, p.given, result.Changed = &effective, &candidate, true
+	p.active, p.given, p.kept, result.Changed = &effective, &candidate, kept, true
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
@@ -274,6 +274,13 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	}
 	return err
+}
+
+// claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is asked often, and reads
+// only one.
+func (p *DefaultProvider) claimsExist(ctx context.Context) bool {
+	list := &karpv1.NodeClaimList{}
+	return p.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
 }
 
 // claims returns the NodeClaims of this provider.
