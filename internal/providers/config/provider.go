@@ -47,8 +47,6 @@ type Options struct {
 	Namespace, SecretName string
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Probe asks the cloud whom a configuration's credentials are for, without applying it. The default asks BizFly Cloud.
-	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
 
 // DefaultProvider looks at the configuration.
@@ -65,7 +63,7 @@ type DefaultProvider struct {
 	kept bool
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
-	// last is the last answer of Probe.
+	// last is the last answer of probe.
 	last *probeResult
 }
 
@@ -78,17 +76,8 @@ type probeResult struct {
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
-	if config.Probe == nil {
-		config.Probe = probe
-	}
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
 	return &DefaultProvider{Options: config}
-}
-
-// probe logs in with a client of its own.
-func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	_, scope, err := candidate(ctx, config)
-	return scope, err
 }
 
 // serversOf returns the ids of all servers where a configuration is about, by a client of its own. They are only compared with ids that are known.
@@ -209,7 +198,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
 func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, pinned *bizfly.Scope, result *Result) (scope bizfly.Scope, proceed bool) {
-	scope, err := p.probeCached(ctx, candidate)
+	scope, err := p.probe(ctx, candidate)
 	switch {
 	case err == nil:
 		result.Scope = &scope
@@ -228,12 +217,12 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 	return scope, false
 }
 
-// probeCached asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
+// probe asks the cloud whom a configuration is for, without applying it, and remembers the answer for a while: a configuration that was
 // rejected is checked every few seconds, and must not log in as often.
-func (p *DefaultProvider) probeCached(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, candidate) {
-		scope, err := p.Probe(ctx, candidate)
-		p.last = &probeResult{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
+func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
+	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, config) {
+		_, scope, err := candidate(ctx, config)
+		p.last = &probeResult{config: config, scope: scope, err: err, at: p.Clock.Now()}
 	}
 	return p.last.scope, p.last.err
 }
