@@ -12,8 +12,6 @@ const (
 	kindNodeClass      = "BizflyNodeClass"
 	kindProviderConfig = "ProviderConfig"
 	kindNode           = "Node"
-	// kindNamespace stands for the cluster, where no object of it is left to speak about.
-	kindNamespace = "Namespace kube-system"
 )
 
 // eventDoc is what a reader of an event needs to know about its reason.
@@ -102,13 +100,13 @@ var eventDocs = []eventDoc{
 		"The server is stopped, suspended, in ERROR or missing, and its kubelet is silent.",
 		"[Node repair](../concepts/disruption.md#node-repair) replaces the node where it is on; else start the server or delete the NodeClaim."},
 	{events.ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
-	{events.ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig,
+	{events.ReasonGarbageCollected, false, kindProviderConfig,
 		"A server of this cluster had no NodeClaim and is deleted with its root disk.",
 		"If it is frequent, find out why launches fail."},
-	{events.ReasonWouldGarbageCollect, true, kindNamespace + ", " + kindProviderConfig,
+	{events.ReasonWouldGarbageCollect, true, kindProviderConfig,
 		"A server has no NodeClaim and would be deleted, if this were no dry run.",
 		"Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
-	{events.ReasonGarbageCollectionSuspended, true, kindNamespace + ", " + kindProviderConfig,
+	{events.ReasonGarbageCollectionSuspended, true, kindProviderConfig,
 		"So many servers with a node have no NodeClaim that NodeClaims were lost. Nothing is deleted.",
 		"See [its alert](../operate/troubleshooting.md#karpenterbizflygarbagecollectionsuspended)."},
 	{events.ReasonServerLeft, true, kindNodeClaim,
@@ -121,7 +119,7 @@ var eventDocs = []eventDoc{
 	{events.ReasonServerHeld, true, kindNodeClaim,
 		"The server was launched for another NodeClaim, as after a restore from a backup. It is deleted with this NodeClaim.",
 		"Unless NodeClaims were restored, delete the NodeClaim."},
-	{events.ReasonServerKept, true, kindNamespace + ", " + kindProviderConfig,
+	{events.ReasonServerKept, true, kindProviderConfig,
 		"A server without NodeClaim has this cluster's metadata and a name of its own, like a copy of a node. It is kept.",
 		"Delete it, or remove its metadata `bizfly-karpenter-cluster-uid`."},
 	{events.ReasonServerDeletionFailed, true, kindNode,

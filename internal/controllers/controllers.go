@@ -17,12 +17,8 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -42,17 +38,8 @@ func stateOf(claim *karpv1.NodeClaim) state {
 	return state{claim.Status.ProviderID, IsTrue(claim, karpv1.ConditionTypeRegistered), !claim.DeletionTimestamp.IsZero()}
 }
 
-// NodeClaims builds a controller of this provider's NodeClaims. relevant returns, as a comparable value, what the controller
-// reads of a NodeClaim beside its state: about a dozen updates of each concern others, and would cost a reconcile each.
-func NodeClaims[T comparable](m manager.Manager, name string, concurrency int, relevant func(*karpv1.NodeClaim) T) *builder.Builder {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(name).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(Managed(relevant))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency})
-}
-
-// Managed passes the events of this provider's NodeClaims, but only those updates that change the state or what relevant
-// returns.
+// Managed passes the events of this provider's NodeClaims, but only those updates that change the state or what relevant returns as a
+// comparable value: about a dozen updates of each NodeClaim concern other controllers, and would cost a reconcile each.
 func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predicate {
 	managed := func(o client.Object) bool { return cloudprovider.IsManaged(o.(*karpv1.NodeClaim)) }
 	return predicate.Funcs{

@@ -12,7 +12,6 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -76,14 +75,6 @@ func normal(object runtime.Object, dedupe, reason, format string, args ...any) k
 func every(interval time.Duration, event karpevents.Event) karpevents.Event {
 	event.DedupeTimeout = interval
 	return event
-}
-
-// cluster is the object of events about servers for which the cluster has no object: the namespace whose UID identifies it.
-func cluster() runtime.Object {
-	return &corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
-	}
 }
 
 // some joins the first names of a list in alphabetical order, and counts the rest.

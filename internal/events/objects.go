@@ -5,7 +5,6 @@ package events
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -69,20 +68,22 @@ func ServerRunning(claim *karpv1.NodeClaim, after time.Duration) karpevents.Even
 		"Server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second))
 }
 
+// Servers for which the cluster has no object are reported on the ProviderConfig, which stands for the account that pays.
+
 // GarbageCollected reports that a server without a NodeClaim was deleted.
-func GarbageCollected(name, id string) karpevents.Event {
-	return normal(cluster(), id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id)
+func GarbageCollected(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
+	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id)
 }
 
 // WouldGarbageCollect reports that a server without a NodeClaim would be deleted, and why it is not.
-func WouldGarbageCollect(name, id, claim, because string) karpevents.Event {
-	return every(time.Hour, warning(cluster(), id, ReasonWouldGarbageCollect,
+func WouldGarbageCollect(config *v1alpha1.ProviderConfig, name, id, claim, because string) karpevents.Event {
+	return every(time.Hour, warning(config, id, ReasonWouldGarbageCollect,
 		"Server %s (%s) has no NodeClaim any more (it was %s) and would be deleted, but %s", name, id, claim, because))
 }
 
 // GarbageCollectionSuspended reports that so many servers have no NodeClaim that lost NodeClaims are more likely.
-func GarbageCollectionSuspended(servers int, orphans []string) karpevents.Event {
-	return every(seldom, warning(cluster(), "all", ReasonGarbageCollectionSuspended,
+func GarbageCollectionSuspended(config *v1alpha1.ProviderConfig, servers int, orphans []string) karpevents.Event {
+	return every(seldom, warning(config, "all", ReasonGarbageCollectionSuspended,
 		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the "+
 			"NodeClaims, or delete the servers manually: %s",
 		len(orphans), servers, some(orphans)))
@@ -104,8 +105,8 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 
 // ServerKept reports that a server has this cluster's metadata and no NodeClaim, and is kept because its name does not prove that
 // this cluster has launched it.
-func ServerKept(name, id string) karpevents.Event {
-	return every(untilActed, warning(cluster(), id, ReasonServerKept,
+func ServerKept(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
+	return every(untilActed, warning(config, id, ReasonServerKept,
 		"Server %s (%s) has the metadata of this cluster, no NodeClaim, and a name that this cluster did not give: it may be a user's copy of a node, and is kept. "+
 			"If it is not needed, delete it manually", name, id))
 }
@@ -184,11 +185,4 @@ func TuningUnusable(config *v1alpha1.ProviderConfig, reason string, err error) k
 // active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) karpevents.Event {
 	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, "ConfigMap %s: %s", configMap, problem))
-}
-
-// On returns the event for the ProviderConfig as well, where `kubectl describe` shows it beside the configuration.
-func On(config *v1alpha1.ProviderConfig, event karpevents.Event) karpevents.Event {
-	event.InvolvedObject = config
-	event.DedupeValues = append(slices.Clone(event.DedupeValues), string(config.UID))
-	return event
 }

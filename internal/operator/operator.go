@@ -138,6 +138,8 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 	if !pinned {
 		endpoint := lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)
 		switch {
+		case result.ReadErr != nil:
+			return result.ReadErr
 		case result.CredentialsErr != nil:
 			return fmt.Errorf("the login at %s was rejected: check %s, or the Secret that the ProviderConfig %s names: %w",
 				endpoint, credentialVariables(opts), v1alpha1.ProviderConfigName, result.CredentialsErr)

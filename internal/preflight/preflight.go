@@ -17,8 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Look returns the conditions of the ProviderConfig and of all BizflyNodeClasses as text, and an error if one of these is not ready at
-// its present generation, or cannot be read.
+// Look returns the conditions of the ProviderConfig and of all BizflyNodeClasses as text, and an error if there is no ProviderConfig, or one
+// of these is not ready at its present generation or cannot be read.
 func Look(ctx context.Context, reader client.Reader) (string, error) {
 	configs, nodeClasses := &v1alpha1.ProviderConfigList{}, &v1alpha1.BizflyNodeClassList{}
 	for _, list := range []client.ObjectList{configs, nodeClasses} {
@@ -52,6 +52,10 @@ func Look(ctx context.Context, reader client.Reader) (string, error) {
 	}
 	for i := range nodeClasses.Items {
 		look("BizflyNodeClass", &nodeClasses.Items[i])
+	}
+	if len(configs.Items) == 0 {
+		return text.String(), fmt.Errorf("there is no ProviderConfig %s, which the controller creates after its first login: its log names what fails",
+			v1alpha1.ProviderConfigName)
 	}
 	if len(unready) > 0 {
 		return text.String(), fmt.Errorf("not ready: %s; kubectl bizfly doctor names the remedy", strings.Join(unready, ", "))

@@ -53,8 +53,13 @@ var _ = Describe("Look", func() {
 		return preflight.Look(ctx, fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build())
 	}
 
-	It("should pass before anything is configured", func(ctx context.Context) {
-		Expect(look(ctx)).To(BeEmpty())
+	It("should pass before a NodeClass is configured", func(ctx context.Context) {
+		Expect(look(ctx, stored(config(), 1))).To(Equal("ProviderConfig default: ready\n"))
+	})
+
+	It("should fail where the controller has never logged in, and so has created no ProviderConfig", func(ctx context.Context) {
+		_, err := look(ctx, stored(nodeClass("a"), 1))
+		Expect(err).To(MatchError(ContainSubstring("no ProviderConfig default")))
 	})
 
 	It("should pass what the controller has found ready", func(ctx context.Context) {

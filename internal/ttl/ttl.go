@@ -35,8 +35,9 @@ const (
 	LaunchPoll = 10 * time.Second
 	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
 	SlowBuild = 5 * time.Minute
-	// Registration is Karpenter's own timeout for a node to register; it then deletes the NodeClaim without an event.
-	Registration = 15 * time.Minute
+	// Registration is after what a NodeClaim that is deleted before its node has registered counts as timed out. Karpenter deletes it after
+	// 15 minutes by its own clock, without an event; the time of the deletion is the API server's, whose clock may be behind.
+	Registration = 14 * time.Minute
 
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
 	// capacity, since servers have to be deleted or the quota raised.
@@ -55,7 +56,7 @@ const (
 	FirstPause = time.Minute
 	// MaxLaunchPause bounds a pause, so that a NodeClass that works again is used again soon.
 	MaxLaunchPause = 5 * time.Minute
-	// TrialRegistration is how long the trial after a pause may take to register: Registration, and a little more.
+	// TrialRegistration is how long the trial after a pause may take to register: Karpenter's 15 minutes, and a little more.
 	TrialRegistration = 16 * time.Minute
 	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
 	NodeClassConditions = 10 * time.Second

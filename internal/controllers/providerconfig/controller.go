@@ -21,12 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
@@ -102,6 +104,9 @@ func (c *Controller) Name() string { return "providerconfig" }
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	result := c.config.Sync(ctx)
+	if result.ReadErr != nil {
+		return reconciler.Result{}, result.ReadErr
+	}
 	var tuned *tuning.Result
 	if result.Object != nil {
 		tuned = c.tuning.Sync(ctx, result.Object)
@@ -221,9 +226,13 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
+		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false), RateLimiter: retries}).
 		Complete(singleton.AsReconciler(c))
 }
+
+// retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for which a status that
+// cannot be written would keep new credentials from being applied.
+var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
 // maxProblems bounds the message of the condition; each problem has an event as well.
 const maxProblems = 10

@@ -6,6 +6,7 @@ package providerconfig_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
@@ -88,6 +89,27 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
 	})
+	for _, restart := range []bool{false, true} {
+		It("should be that of the credentials again, when the last NodeClaim is gone after the ProviderConfig names no project any more"+
+			lo.Ternary(restart, ", also over a restart", ""), func() {
+			own := stored().Status.Scope.ProjectID
+			apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+			process.look()
+			claim()
+			apply(v1alpha1.ProviderConfigSpec{})
+			if restart {
+				process = start(true, environment())
+			}
+			for range 3 {
+				process.look()
+				Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
+			}
+			Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+			process.look()
+			Expect(stored().Status.Scope.ProjectID).To(Equal(own))
+			Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
+		})
+	}
 	It("should be defended, and written down again, when the ProviderConfig is replaced by one for another project", func() {
 		claim()
 		Expect(kubeClient.Delete(ctx, stored())).To(Succeed())

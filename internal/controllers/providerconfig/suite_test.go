@@ -5,6 +5,7 @@ package providerconfig_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -15,12 +16,14 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
@@ -32,6 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -65,8 +69,14 @@ var _ = unit.APIServer(&env, func() {
 // reader is an API server beside those of apiServers; the one of the suite publishes no address, or its own.
 type reader struct{ client.Reader }
 
+// errUnreadable is the error of reading the ProviderConfig; nil where it can be read.
+var errUnreadable error
+
 // Get implements client.Reader.
 func (r reader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, ok := object.(*v1alpha1.ProviderConfig); ok && errUnreadable != nil {
+		return errUnreadable
+	}
 	slice, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return r.Reader.Get(ctx, key, object, options...)
@@ -364,6 +374,17 @@ var _ = Describe("ProviderConfig", func() {
 		})
 	})
 
+	It("should not be created, nor looked for again at once, while it is not known whether there is one", func() {
+		errUnreadable = errors.New("the API server does not answer")
+		DeferCleanup(func() { errUnreadable = nil })
+		for range 30 {
+			_, err := process.controller.Reconcile(ctx)
+			Expect(err).To(MatchError(errUnreadable))
+			Expect(providerconfig.Retries.When(reconcile.Request{})).To(Equal(ttl.ProviderConfigInterval), "what the queue does with the error")
+		}
+		err := kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})
+		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+	})
 	It("should say so while the cloud does not answer, and keep the scope", func() {
 		process.look()
 		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})

@@ -6,12 +6,13 @@ package bootstrap
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/bizflycloud/gobizfly"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -55,13 +56,16 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 	return values, nil
 }
 
-// clusterKnown returns an error while the catalog does not know the cluster yet. It is read by the controller of the catalog, not by each
-// launch.
-func (p *DefaultProvider) clusterKnown() error {
-	if snapshot, err := p.catalog.Snapshot(); err == nil && snapshot.ClusterUnknown && snapshot.Cluster == nil {
-		return catalog.ErrClusterUnknown
+// bkeCluster returns the BKE cluster, which is read by the controller of the catalog, not by each launch.
+func (p *DefaultProvider) bkeCluster() (*gobizfly.FullCluster, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if snapshot.Cluster == nil {
+		return nil, catalog.ErrClusterUnknown
+	}
+	return snapshot.Cluster, nil
 }
 
 // insecureJoin names the risk of a join endpoint without TLS. It is not rejected: BKE's own pools join so.
@@ -85,13 +89,9 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 	if err != nil {
 		return nil, nil, err
 	}
-	snapshot, err := p.catalog.Snapshot()
-	if err = errors.Join(err, p.clusterKnown()); err != nil {
+	cluster, err := p.bkeCluster()
+	if err != nil {
 		return nil, nil, fmt.Errorf("rendering user data: %w", err)
-	}
-	if snapshot.Cluster == nil {
-		return nil, nil, notConfigured("spec.bootstrapMode BKE: this project and region have no cluster with the id of BKE_CLUSTER_ID; " +
-			"check them, or use mode Custom with user data of your own")
 	}
 	metadata := map[string]string{
 		"bizfly_cloud_service": "kubernetes_engine",
@@ -99,9 +99,9 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 		"bke_cluster_token":    values.Token,
 		"bke_join_endpoint":    values.JoinEndpoint,
 		"bke_node_everywhere":  "false",
-		"bke_node_localdns":    strconv.FormatBool(snapshot.Cluster.LocalDNS),
+		"bke_node_localdns":    strconv.FormatBool(cluster.LocalDNS),
 		// An image that was chosen by id or name does not name its version; the script then gets the cluster's.
-		"kubernetes_version": cmp.Or(input.KubernetesVersion, snapshot.Cluster.Version.K8SVersion),
+		"kubernetes_version": cmp.Or(input.KubernetesVersion, cluster.Version.K8SVersion),
 	}
 	if values.LogEndpoint != "" {
 		metadata["bke_log_endpoint"] = values.LogEndpoint

@@ -66,13 +66,9 @@ var _ = Describe("BKE mode", func() {
 	})
 	It("should wait for the catalog", func() {
 		known.Snapshot_ = nil
+		Expect(validate(bke())).To(MatchError(catalog.ErrNotReady))
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(err).To(MatchError(catalog.ErrNotReady))
-	})
-	It("should reject a cluster that BizFly Cloud does not have", func() {
-		known.Snapshot_.Cluster = nil
-		_, err := provider().Render(ctx, input(bke()))
-		Expect(invalidOf(err).Message).To(ContainSubstring("BKE_CLUSTER_ID"))
 	})
 
 	DescribeTable("should report which variable is missing and what to do", func(unset func(*join.Values), variable string) {

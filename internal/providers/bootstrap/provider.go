@@ -156,7 +156,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		if err != nil {
 			return nil, err
 		}
-		if err := p.clusterKnown(); err != nil {
+		if _, err := p.bkeCluster(); err != nil {
 			return nil, err
 		}
 		resolution.Notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})

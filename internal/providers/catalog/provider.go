@@ -30,7 +30,7 @@ var ErrNotReady = errors.New("the catalog of the cloud has not been read yet")
 
 // ErrClusterUnknown is why nothing that depends on the BKE cluster can be found out yet: Snapshot.ClusterUnknown.
 var ErrClusterUnknown = errors.New("the BKE cluster is not known yet: its id could not be learned (BKE_DISCOVER_FROM_POOL), or the Kubernetes Engine has " +
-	"not answered since the controller started")
+	"not returned it since the controller started")
 
 // Snapshot is one consistent answer. It is shared and immutable, with everything that it points to.
 type Snapshot struct {

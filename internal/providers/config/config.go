@@ -37,19 +37,23 @@ type Client interface {
 
 // Result is what one look at the configuration came to.
 type Result struct {
-	// Object is the ProviderConfig that was read; nil when there is none.
+	// Object is the ProviderConfig that was read; nil when there is none, or none was read.
 	Object *v1alpha1.ProviderConfig
 	// Scope is what the credentials are for; nil when the cloud could not be asked.
 	Scope *bizfly.Scope
 	// Changed is true when another configuration became active.
 	Changed bool
+	// ReadErr says why the ProviderConfig could not be read: whether there is one is not known then, and nothing else was checked.
+	ReadErr error
 	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why
 	// the scope is rejected.
 	CredentialsErr, EndpointErr, ScopeErr error
 }
 
 // Err returns all that is wrong.
-func (r *Result) Err() error { return errors.Join(r.CredentialsErr, r.EndpointErr, r.ScopeErr) }
+func (r *Result) Err() error {
+	return errors.Join(r.ReadErr, r.CredentialsErr, r.EndpointErr, r.ScopeErr)
+}
 
 // ForbiddenError says that the ProviderConfig names a Secret or ConfigMap that the controller may not read.
 type ForbiddenError struct {

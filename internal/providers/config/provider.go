@@ -47,8 +47,6 @@ type Options struct {
 	Namespace, SecretName string
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Probe asks the cloud whom a configuration's credentials are for, without applying it. The default asks BizFly Cloud.
-	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
 
 // DefaultProvider looks at the configuration.
@@ -61,9 +59,11 @@ type DefaultProvider struct {
 	active *bizfly.Config
 	// given is what the client was given last, nil before the first.
 	given *bizfly.Config
+	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
+	kept bool
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
-	// last is the last answer of Probe.
+	// last is the last answer of probe.
 	last *probeResult
 }
 
@@ -76,17 +76,8 @@ type probeResult struct {
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
-	if config.Probe == nil {
-		config.Probe = probe
-	}
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
 	return &DefaultProvider{Options: config}
-}
-
-// probe logs in with a client of its own.
-func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	_, scope, err := candidate(ctx, config)
-	return scope, err
 }
 
 // serversOf returns the ids of all servers where a configuration is about, by a client of its own. They are only compared with ids that are known.
@@ -153,7 +144,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
-		result.EndpointErr = err
+		result.ReadErr = err
 		return result
 	}
 	if object.Name != "" {
@@ -173,16 +164,14 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 
 // apply applies a configuration that differs from the active one.
 func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
-	if p.active != nil && reflect.DeepEqual(*p.active, effective) {
+	if p.active != nil && reflect.DeepEqual(*p.active, effective) && (!p.kept || p.claimsExist(ctx)) {
 		return
 	}
-	candidate := effective
-	if candidate.ProjectID == "" && pinned != nil {
-		// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
-		// spec.projectID named once would stay after it was removed there, and servers be launched in it.
-		if claims, err := p.claims(ctx); len(claims) > 0 || err != nil {
-			candidate.ProjectID = pinned.ProjectID
-		}
+	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
+	// spec.projectID named once would stay after it was removed there, and servers be launched in it.
+	candidate, kept := effective, effective.ProjectID == "" && pinned != nil && p.claimsExist(ctx)
+	if kept {
+		candidate.ProjectID = pinned.ProjectID
 	}
 	if pinned != nil {
 		// A login at another host would give it the credentials.
@@ -204,12 +193,12 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.active, p.given, result.Changed = &effective, &candidate, true
+	p.active, p.given, p.kept, result.Changed = &effective, &candidate, kept, true
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
 func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, pinned *bizfly.Scope, result *Result) (scope bizfly.Scope, proceed bool) {
-	scope, err := p.probeCached(ctx, candidate)
+	scope, err := p.probe(ctx, candidate)
 	switch {
 	case err == nil:
 		result.Scope = &scope
@@ -228,12 +217,12 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 	return scope, false
 }
 
-// probeCached asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
+// probe asks the cloud whom a configuration is for, without applying it, and remembers the answer for a while: a configuration that was
 // rejected is checked every few seconds, and must not log in as often.
-func (p *DefaultProvider) probeCached(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, candidate) {
-		scope, err := p.Probe(ctx, candidate)
-		p.last = &probeResult{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
+func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
+	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, config) {
+		_, scope, err := candidate(ctx, config)
+		p.last = &probeResult{config: config, scope: scope, err: err, at: p.Clock.Now()}
 	}
 	return p.last.scope, p.last.err
 }
@@ -274,6 +263,13 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	}
 	return err
+}
+
+// claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is asked often, and reads
+// only one.
+func (p *DefaultProvider) claimsExist(ctx context.Context) bool {
+	list := &karpv1.NodeClaimList{}
+	return p.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
 }
 
 // claims returns the NodeClaims of this provider.

@@ -45,7 +45,7 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:Enum={HN,HaNoi,HCM,HoChiMinh,VC-HaNoi}
 	// +optional
 	Region string `json:"region,omitempty"`
-	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist.
+	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist; its removal takes effect when none does.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:message="projectID must be made of letters, digits and -",rule="self.matches('^[A-Za-z0-9-]*$')"
 	// +optional

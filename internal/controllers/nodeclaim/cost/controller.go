@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -113,7 +114,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	}
 	c.report(sums)
 	unpriced.Set(float64(without), nil)
-	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		// An error would put off the cost of all other NodeClaims for up to 17 minutes.
+		log.FromContext(ctx).Error(err, "the cost leaves out NodeClaims whose instance types are not known")
+	}
+	return reconciler.Result{RequeueAfter: ttl.Cost}, nil
 }
 
 // report ends the series of groups that have no NodeClaim any more. Those of the others are never missing.

@@ -4,18 +4,30 @@
 package cost_test
 
 import (
+	"context"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
+
+// unready are flavors before the catalog was read.
+type unready struct{ flavor.Provider }
+
+func (unready) List(context.Context, *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
+	return nil, catalog.ErrNotReady
+}
 
 var _ = Describe("Cost per hour", func() {
 	var controller *cost.Controller
@@ -110,6 +122,13 @@ var _ = Describe("Cost per hour", func() {
 		reckoned()
 		_, found := reported("HN1")
 		Expect(found).To(BeFalse())
+	})
+	It("should be added up again as soon as ever where instance types are not known, and count their claims as not priced", func() {
+		launched(in("HN1"))
+		controller = cost.NewController(env.APIReader, unready{env.Flavors}, env.Settings)
+		reckoned()
+		metric, _ := expectations.FindMetricWithLabelValues("karpenter_bizfly_unpriced_nodeclaims", nil)
+		Expect(metric.GetGauge().GetValue()).To(BeEquivalentTo(1))
 	})
 	It("should count the claims that it cannot price", func() {
 		claim := launched(in("HN1"))

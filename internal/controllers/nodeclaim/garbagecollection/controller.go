@@ -19,6 +19,7 @@ import (
 	"github.com/awslabs/operatorpkg/singleton"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -127,19 +128,19 @@ func (c *Controller) pass(ctx context.Context) error {
 	c.recorder.Publish(found.held...)
 	for _, server := range found.unproven {
 		log.FromContext(ctx).Info("keeping a server with this cluster's metadata, no NodeClaim and a name of its own", "server", server.ID, "name", server.Name)
-		c.publish(ctx, events.ServerKept(server.Name, server.ID))
+		c.recorder.Publish(events.ServerKept(c.account(ctx), server.Name, server.ID))
 	}
 	switch {
 	case suspended:
 		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
 			len(found.orphans), "servers", found.total)
 		names := lo.Map(found.orphans, func(server *instance.Instance, _ int) string { return server.Name })
-		c.publish(ctx, events.GarbageCollectionSuspended(found.total, names))
+		c.recorder.Publish(events.GarbageCollectionSuspended(c.account(ctx), found.total, names))
 		c.deleteServers(ctx, found.servers, nil)
 	case dryRun != "":
 		for _, server := range found.orphans {
 			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name, "because", dryRun)
-			c.publish(ctx, events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim, dryRun))
+			c.recorder.Publish(events.WouldGarbageCollect(c.account(ctx), server.Name, server.ID, server.NodeClaim, dryRun))
 		}
 	default:
 		c.deleteServers(ctx, found.servers, found.orphans)
@@ -167,11 +168,11 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 		case errors.Is(err, instance.ErrNotOurs):
 			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", server.ID, "name", server.Name)
 		case errors.Is(err, instance.ErrNotFound):
-			c.publish(ctx, events.GarbageCollected(server.Name, server.ID))
+			c.recorder.Publish(events.GarbageCollected(c.account(ctx), server.Name, server.ID))
 			collectedTotal.Inc(nil)
 		default:
 			c.failed(ctx, err)
-			c.publish(ctx, events.ServerDeletionFailed(server.Name, server.ID, err))
+			c.recorder.Publish(events.ServerDeletionFailed(server.Name, server.ID, err))
 		}
 		delete(c.deleting, server.ID)
 	}
@@ -243,13 +244,11 @@ func (c *Controller) publishLeftover(left instance.Leftover, err error) {
 	c.recorder.Publish(lo.Ternary(left.Kind == instance.LeftoverDisk, events.LeftoverDisk, events.LeftoverAddress)(left.Server, left.ID, err))
 }
 
-// publish emits the event, and emits it on the ProviderConfig as well, which stands for the account that pays.
-func (c *Controller) publish(ctx context.Context, event karpevents.Event) {
-	c.recorder.Publish(event)
-	config := &v1alpha1.ProviderConfig{}
-	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, config); err == nil {
-		c.recorder.Publish(events.On(config, event))
-	}
+// account returns the ProviderConfig. Where it cannot be read, events name it all the same.
+func (c *Controller) account(ctx context.Context) *v1alpha1.ProviderConfig {
+	config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+	_ = c.kubeClient.Get(ctx, client.ObjectKeyFromObject(config), config)
+	return config
 }
 
 // Register adds the controller to the manager; only the leader runs it.

@@ -9,6 +9,8 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -72,12 +74,16 @@ func hasNode(claim *karpv1.NodeClaim) bool {
 // Register adds the controller to the manager. One at a time is enough, since only the first nodes of a flavor have
 // anything new to say, and does not conflict with itself.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), 1, func(claim *karpv1.NodeClaim) watched {
+	relevant := func(claim *karpv1.NodeClaim) watched {
 		return watched{
 			node: hasNode(claim), flavor: claim.Labels[corev1.LabelInstanceTypeStable], initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
 			hash: claim.Annotations[v1alpha1.AnnotationNodeClassHash],
 		}
-	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
+	}
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(controllers.Managed(relevant))).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
 // watched is what Reconcile reads of a NodeClaim. The kubelet reports all of its resources when the node is initialized.

@@ -108,17 +108,20 @@ var _ = Describe("Launch outcome", func() {
 		Expect(unavailable).To(BeFalse(), "the NodeClass may be the cause as well")
 		Expect(marked()).To(BeTrue())
 	})
-	It("should count a node that did not register within core's timeout like a failed launch, and report it", func() {
+	DescribeTable("should count a node that did not register within core's timeout like a failed launch, and report it", func(behind time.Duration) {
 		look()
 		claim.StatusConditions(status.WithClock(env.Clock)).SetUnknown(karpv1.ConditionTypeRegistered)
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
-		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15 * time.Minute)}
+		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15*time.Minute - behind)}
 		Expect(look()).To(BeZero())
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1))
 		Expect(marked()).To(BeTrue())
 		look()
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1), "each launch counts once")
-	})
+	},
+		Entry("where the API server has the same time", time.Duration(0)),
+		Entry("where the clock of the API server is behind", 10*time.Second),
+	)
 	It("should pause the NodeClass when nodes of three offerings do not register, although each takes longer than other failures count", func() {
 		for range 3 {
 			var err error
@@ -135,7 +138,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should count nothing when a user deletes a claim before its node has registered", func() {
 		look()
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
-		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(14 * time.Minute)}
+		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(13 * time.Minute)}
 		look()
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(BeZero())
 		Expect(marked()).To(BeFalse())
