@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the prose that users read with Vale: documentation, comments of chart values, and API descriptions. `make prose` runs it.
+# Checks the prose that users read with Vale: documentation, comments of chart values, alerts, dashboards, and API descriptions. `make prose` runs it.
 # hack/prose.sh FILE... checks only these.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,6 +12,11 @@ rm -rf "$comments" && mkdir -p "$comments"
 for values in charts/*/values.yaml; do
   chart=${values%/values.yaml}
   awk '{ if (sub(/^ *# ?/, "") && !/^[ @]/) { sub(/^-- /, ""); print } else print "" }' "$values" >"$comments/${chart##*/}-values.yaml.md"
+done
+
+# So do the words of alerts and dashboards.
+for words in charts/*/files/alerts.yaml charts/*/files/dashboards/*.json; do
+  sed -E "s/^ *\"?(title|summary|description)\"?: ['\"](.*)['\"],?\$/\2/; t values; s/.*//; :values s/\{\{[^}]*\}\}/1/g" "$words" >"$comments/$(basename "$words").md"
 done
 
 if (($#)); then

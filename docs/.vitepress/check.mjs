@@ -1,5 +1,6 @@
 // Checks what the site generator does not: pages that the sidebar does not list, images that no page shows, links to headings
-// and files that do not exist, and owners that have moved. It reads the sources, so it also holds on GitHub.
+// and files that do not exist, owners that have moved, and numbers of the start page that are outdated. It reads the sources, so
+// it also holds on GitHub.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { docs, links, pages, repository, slugify } from "./pages.mjs";
@@ -48,6 +49,16 @@ for (const [, path] of prose.get(join(docs, "contribute/documentation.md")).matc
 }
 for (const image of readdirSync(join(docs, "images"))) {
   if (!images.has(join(docs, "images", image))) problems.push(`docs/images/${image}: no page shows it`);
+}
+
+// The start page's numbers are those of the recording beside it and of the last measurement of costs, both of which are written anew.
+const recording = readFileSync(join(docs, "images/demo.svg"), "utf8").replace(/<style>[\s\S]*<\/style>|<[^>]*>/g, "\n");
+const costs = readFileSync(join(docs, "concepts/cost.md"), "utf8");
+for (const sentence of readFileSync(join(docs, "index.md"), "utf8").split(/[.:] |\n/)) {
+  const [name, source] = sentence.includes("recording") ? ["images/demo.svg", recording] : ["concepts/cost.md", costs];
+  for (const [number] of sentence.matchAll(/\d+(?:[.,]\d+)+/g)) {
+    if (!new RegExp(`(?<![\\d.,])${number.replaceAll(".", "\\.")}(?![.,]?\\d)`).test(source)) problems.push(`docs/index.md: ${number} is not in docs/${name}`);
+  }
 }
 
 // The page on troubleshooting names no reason that does not exist. What each reason means is on the page of events.

@@ -11,6 +11,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"github.com/spf13/pflag"
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -97,7 +100,13 @@ var bizflyTree string
 // parseBizfly parses a command as BizFly Cloud's own command line would. That answers what it rejects with exit status 0, so that
 // running it would not show a mistake.
 func parseBizfly(c command) error {
-	var name, arguments, flags string
+	_, _, err := parsedBizfly(c)
+	return err
+}
+
+// parsedBizfly is the name of such a command, and its flags and arguments.
+func parsedBizfly(c command) (name string, set *pflag.FlagSet, err error) {
+	var arguments, flags string
 	var global string
 	for line := range strings.Lines(bizflyTree) {
 		fields := append(strings.Split(strings.TrimRight(line, "\n"), "\t"), "", "")
@@ -110,9 +119,9 @@ func parseBizfly(c command) error {
 		}
 	}
 	if name == "" || arguments == "group" {
-		return errors.New("no such command")
+		return "", nil, errors.New("no such command")
 	}
-	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	set = pflag.NewFlagSet(name, pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	onlyTrue := ""
 	for _, flag := range strings.Fields(global + " " + flags) {
@@ -131,17 +140,17 @@ func parseBizfly(c command) error {
 		}
 	}
 	if err := set.Parse(c.words[1+len(strings.Fields(name)):]); err != nil {
-		return err
+		return "", nil, err
 	}
 	if on, err := set.GetBool(onlyTrue); err == nil && !on {
-		return fmt.Errorf("--%s=false is not sent", onlyTrue)
+		return "", nil, fmt.Errorf("--%s=false is not sent", onlyTrue)
 	}
 	if minimum, more := strings.CutSuffix(arguments, "+"); arguments != "any" {
 		if n, err := strconv.Atoi(minimum); err != nil || set.NArg() < n || set.NArg() > n && !more {
-			return fmt.Errorf("%d arguments, not %s", set.NArg(), arguments)
+			return "", nil, fmt.Errorf("%d arguments, not %s", set.NArg(), arguments)
 		}
 	}
-	return nil
+	return name, set, nil
 }
 
 // parseWith parses a command with the tool itself: with --help it knows its commands and flags, and does nothing.
@@ -302,6 +311,47 @@ func notes(path string) ([]command, error) {
 		}
 	}
 	return commands(path, script.String())
+}
+
+// documented are the commands that are not executed: those of the pages and of what the chart prints, and behind them those of hints and
+// samples.
+func documented() (pages, hinted []command) {
+	GinkgoHelper()
+	for _, path := range append(sources(), charts()...) {
+		p, err := readPage(path)
+		Expect(err).NotTo(HaveOccurred())
+		for _, b := range p.blocks {
+			if b.language == "sh" && !b.marked(run) && b.e2e == "" {
+				said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
+				Expect(err).NotTo(HaveOccurred())
+				pages = append(pages, said...)
+			}
+		}
+		for i, line := range p.lines {
+			said, err := sentences(fmt.Sprintf("%s:%d", path, i+1), line)
+			Expect(err).NotTo(HaveOccurred())
+			pages = append(pages, said...)
+		}
+	}
+	said, err := notes(filepath.Join(root, "charts/karpenter-provider-bizflycloud/templates/NOTES.txt"))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(said).NotTo(BeEmpty())
+	pages = append(pages, said...)
+	for _, dir := range []string{"cmd", "internal", "config/samples"} {
+		Expect(filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+			var said []command
+			switch {
+			case err != nil || entry.IsDir():
+			case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
+				said, err = hints(path)
+			case filepath.Ext(path) == ".yaml":
+				said, err = comments(path)
+			}
+			hinted = append(hinted, said...)
+			return err
+		})).To(Succeed())
+	}
+	return pages, hinted
 }
 
 // check parses a command with its tool.

@@ -20,6 +20,7 @@ import (
 	"github.com/onsi/gomega/types"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/yaml"
@@ -65,6 +66,12 @@ var onlyLooks = regexp.MustCompile(`^(kubectl get .*\n)+$`)
 
 // placeholder is what a reader replaces by a value of theirs.
 var placeholder = regexp.MustCompile(`<[a-z][a-z A-Z-]*>`)
+
+// assigned and ends are what HCL has instead of the colons and commas of YAML.
+var (
+	assigned = regexp.MustCompile(`(\w+)\s+= `)
+	ends     = regexp.MustCompile(`([^\s{\[,])\n`)
+)
 
 // assignment gives variables the values of the reader's.
 var assignment = regexp.MustCompile(`(?m)^ *export [A-Z_]+='<.*$`)
@@ -129,43 +136,9 @@ var _ = Describe("The blocks of the pages", func() {
 		Expect(counts[run]).To(BeNumerically(">", counts[elsewhere]+counts[realCloud]), "%v", counts)
 	})
 	It("should have commands that their tools know, where they are not executed, as have sentences, samples and hints", func() {
-		var found []command
-		for _, path := range append(sources(), charts()...) {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
-			for _, b := range p.blocks {
-				if b.language == "sh" && !b.marked(run) && b.e2e == "" {
-					said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
-					Expect(err).NotTo(HaveOccurred())
-					found = append(found, said...)
-				}
-			}
-			for i, line := range p.lines {
-				said, err := sentences(fmt.Sprintf("%s:%d", path, i+1), line)
-				Expect(err).NotTo(HaveOccurred())
-				found = append(found, said...)
-			}
-		}
-		said, err := notes(filepath.Join(root, "charts/karpenter-provider-bizflycloud/templates/NOTES.txt"))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(said).NotTo(BeEmpty())
-		found = append(found, said...)
-		blocks := len(found)
-		for _, dir := range []string{"cmd", "internal", "config/samples"} {
-			Expect(filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
-				var said []command
-				switch {
-				case err != nil || entry.IsDir():
-				case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
-					said, err = hints(path)
-				case filepath.Ext(path) == ".yaml":
-					said, err = comments(path)
-				}
-				found = append(found, said...)
-				return err
-			})).To(Succeed())
-		}
-		Expect(len(found) - blocks).To(BeNumerically(">", 20))
+		found, hinted := documented()
+		Expect(len(hinted)).To(BeNumerically(">", 20))
+		found = append(found, hinted...)
 		checked := map[string]error{}
 		var wrong []string
 		for _, c := range found {
@@ -269,6 +242,75 @@ var _ = Describe("The blocks of the pages", func() {
 			}
 		}
 		Expect(pools).To(BeNumerically(">", 10))
+	})
+	It("should be commands of other pages, which are executed, beside the charts", func() {
+		executed := map[string]bool{}
+		for _, path := range sources() {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				if b.language == "sh" && (b.marked(run) || b.e2e != "") {
+					said, err := commands(path, b.text)
+					Expect(err).NotTo(HaveOccurred())
+					for _, c := range said {
+						executed[strings.Join(c.words, " ")] = true
+					}
+				}
+			}
+		}
+		for _, path := range charts() {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				if b.language != "sh" {
+					continue
+				}
+				said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
+				Expect(err).NotTo(HaveOccurred())
+				for _, c := range said {
+					Expect(executed).To(HaveKey(strings.Join(c.words, " ")), "%s: no page has it", c)
+				}
+			}
+		}
+	})
+	It("should install the charts with values that they accept, where another tool reads them", func(ctx SpecContext) {
+		p, err := readPage(filepath.Join(root, "docs/how-to/gitops.md"))
+		Expect(err).NotTo(HaveOccurred())
+		installed := 0
+		for _, b := range p.blocks {
+			text, path := []byte(b.text), []string{}
+			switch {
+			case strings.Contains(b.text, "kind: Application\n"):
+				path = []string{"spec", "source", "helm", "valuesObject"}
+			case strings.Contains(b.text, "kind: HelmRelease\n"):
+				path = []string{"spec", "values"}
+			case b.language == "hcl":
+				_, inner, _ := strings.Cut(b.text, "yamlencode(")
+				inner, _, found := strings.Cut(inner, ")]")
+				Expect(found).To(BeTrue())
+				text = []byte(ends.ReplaceAllString(assigned.ReplaceAllString(inner, "$1: "), "$1,\n"))
+			default:
+				continue
+			}
+			var object map[string]any
+			Expect(yaml.Unmarshal(text, &object)).To(Succeed(), "%s:%d: %s", p.path, b.line, text)
+			values, found, err := unstructured.NestedMap(object, path...)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found || len(path) == 0).To(BeTrue(), "%s:%d has no values", p.path, b.line)
+			if len(path) == 0 {
+				values = object
+			}
+			Expect(values).To(HaveKey("cloud"))
+			content, err := yaml.Marshal(values)
+			Expect(err).NotTo(HaveOccurred())
+			file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
+			Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
+			said, err := exec.CommandContext(ctx, filepath.Join(root, ".cache/tools/helm"), "template", "karpenter",
+				filepath.Join(root, "charts/karpenter-provider-bizflycloud"), "--values", file).CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), "%s:%d: %s", p.path, b.line, said)
+			installed++
+		}
+		Expect(installed).To(Equal(3), "Argo CD, Flux and Terraform")
 	})
 	It("should name targets that make has", func() {
 		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))

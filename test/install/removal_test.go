@@ -138,13 +138,33 @@ var _ = Describe("Removal", Ordered, func() {
 		run("charts/karpenter-provider-bizflycloud/README.md", "remove with helm")
 		removeDefinitions()
 	})
-	It("should leave nothing in the documented order with kubectl", func() {
+	It("should leave nothing in the documented order with kubectl, nor replace a node when it is upgraded so", func() {
 		administer()
-		variable := "OVERLAY=" + overlay()
-		_, err := env.Script(ctx, `kubectl apply -k config/crd; kubectl apply -k "$OVERLAY"`, variable)
-		Expect(err).NotTo(HaveOccurred())
+		dir := overlay()
+		variable := "OVERLAY=" + dir
+		run("docs/how-to/upgrade-and-remove.md", "apply with kubectl", variable)
 		started()
 		launchOne()
+		before := truth(Default).Servers
+
+		By("changing the tag of the image")
+		file := filepath.Join(dir, "kustomization.yaml")
+		text, err := os.ReadFile(file)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(text)).To(ContainSubstring("newTag: dev\n"))
+		Expect(os.WriteFile(file, []byte(strings.Replace(string(text), "newTag: dev\n", "newTag: dev-2\n", 1)), 0o600)).To(Succeed())
+		run("docs/how-to/upgrade-and-remove.md", "apply with kubectl", variable)
+		Eventually(func(g Gomega) {
+			deployment := &appsv1.Deployment{}
+			g.Expect(env.Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "karpenter-provider-bizflycloud"}, deployment)).To(Succeed())
+			g.Expect(deployment.Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":dev-2"))
+			g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
+			g.Expect([]int32{deployment.Status.UpdatedReplicas, deployment.Status.Replicas}).To(HaveEach(int32(2)))
+		}).Should(Succeed())
+		started()
+		settled(1)
+		Expect(truth(Default).Servers).To(HaveExactElements(HaveField("ID", before[0].ID)))
+
 		run("docs/how-to/upgrade-and-remove.md", "remove with kubectl", variable)
 		expectNothing()
 	})

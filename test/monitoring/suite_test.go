@@ -101,12 +101,15 @@ var _ = Describe("The dashboards", func() {
 		within := BeNumerically("~", 0, 0.01)
 		Expect(value("Launched", scrapes.End)-float64(last.Launched)).To(within, "Launched")
 		Expect(value("Failed", scrapes.End)-float64(last.Rejected)).To(within, "Failed")
-		Expect(value("Orders by outcome", scrapes.End, "outcome", "launched")-float64(last.Launched)).To(within, "Orders by outcome")
-		Expect(value("Orders by outcome", scrapes.End, "outcome", "rejected")-float64(last.Rejected)).To(within, "Orders by outcome")
-		Expect(value("Orders by flavor", scrapes.End)-float64(last.Launched)).To(within, "Orders by flavor")
+		Expect(value("Failures by reason", scrapes.End)-float64(last.Rejected)).To(within, "Failures by reason")
+		Expect(value("Launches by outcome", scrapes.End, "outcome", "launched")-float64(last.Launched)).To(within, "Launches by outcome")
+		Expect(value("Launches by outcome", scrapes.End, "outcome", "rejected")-float64(last.Rejected)).To(within, "Launches by outcome")
+		Expect(value("Launches by flavor", scrapes.End)-float64(last.Launched)).To(within, "Launches by flavor")
 		Expect(value("Deletions by outcome", scrapes.End, "=server {{outcome}}", "")-float64(last.Deleted)).To(within, "Deletions by outcome")
-		Expect(value("NodeClaims made and ended", scrapes.End, "=made", "")).To(BeNumerically(">=", last.Launched), "NodeClaims made")
-		for _, panel := range []string{"Orphans", "Garbage collected", "Collection suspended", "Servers not running", "Nodes without a price", "Outage", "Refused logins"} {
+		Expect(value("NodeClaims created and deleted", scrapes.End, "=created", "")).To(BeNumerically(">=", last.Launched), "NodeClaims created")
+		for _, panel := range []string{
+			"Without a NodeClaim", "Garbage collected", "Collection suspended", "Servers not running", "Nodes without a price", "Outage", "Rejected logins",
+		} {
 			Expect(value(panel, scrapes.End)).To(BeZero(), panel)
 		}
 
@@ -144,6 +147,7 @@ var _ = Describe("The dashboards", func() {
 			for _, panel := range []string{"Cost per hour", "Cost by NodePool", "Cost by zone and billing plan"} {
 				Expect(value(panel, truth.At)).To(BeNumerically("~", cost, 0.01), "%s at %s", panel, truth.At)
 			}
+			Expect(value("Cost per month", truth.At)).To(BeNumerically("~", 720*cost, 1), "Cost per month at %s", truth.At)
 		}
 		Expect(looks).To(BeNumerically(">", 0), "the fleet never rested")
 		Expect(costs).To(BeNumerically(">", 0), "the fleet never rested for as long as costs take")
