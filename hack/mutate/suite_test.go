@@ -150,7 +150,8 @@ var _ = Describe("A run", Ordered, func() {
 		Expect(out.String()).To(MatchRegexp(`hack/mutate/testdata/sample +\d+ +\d+ +\d`))
 	})
 	It("should say which of those that are listed was killed", func() {
-		Expect(run(strings.Replace(alive, ">= for < in", "> for >= in", 1)+"  - {mutant: \"fruit: without \\\"apple\\\"\", reason: four}\n")).To(Succeed(), out.String())
+		killed := "  - {mutant: \"fruit: without \\\"apple\\\"\", reason: four}\n"
+		Expect(run(strings.Replace(alive, ">= for < in", "> for >= in", 1)+killed)).To(Succeed(), out.String())
 		Expect(strings.Count(out.String(), "and killed now")).To(Equal(1))
 		Expect(out.String()).To(ContainSubstring("and killed now: fruit: without \"apple\"\n"))
 	})

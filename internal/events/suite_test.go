@@ -64,7 +64,8 @@ var _ = Describe("Events", func() {
 	})
 	It("should name the first servers in alphabetical order and count the others", func() {
 		names := lo.Times(12, func(i int) string { return fmt.Sprintf("node-%02d", 11-i) })
-		Expect(events.GarbageCollectionSuspended(&v1alpha1.ProviderConfig{}, 12, names).Message).To(HaveSuffix(": node-00, node-01, node-02, node-03, node-04 and 7 more"))
+		event := events.GarbageCollectionSuspended(&v1alpha1.ProviderConfig{}, 12, names)
+		Expect(event.Message).To(HaveSuffix(": node-00, node-01, node-02, node-03, node-04 and 7 more"))
 	})
 	It("should be created here and nowhere else", func() {
 		Expect(filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

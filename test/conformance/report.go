@@ -108,7 +108,7 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	b.WriteString("| suite | specs of | passed | took together |\n|---|---|---|---|\n")
 	parts := lo.PartitionBy(results, func(res result) string { return res.suite + " " + res.containers[0] })
 	for _, part := range parts {
-		fmt.Fprintf(&b, "| %s | %s | %d of %d | %s |\n", part[0].suite, part[0].containers[0],
+		fmt.Fprintf(&b, "| `%s` | `%s` | %d of %d | %s |\n", part[0].suite, part[0].containers[0],
 			lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part),
 			lo.SumBy(part, func(res result) time.Duration { return res.took }).Round(time.Second))
 	}
@@ -117,7 +117,7 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
 	}
 	for _, res := range others {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", res.suite, strings.ReplaceAll(strings.Join(append(slices.Clone(res.containers), res.leaf), " / "), "|", "\\|"),
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", res.suite, strings.ReplaceAll(strings.Join(append(slices.Clone(res.containers), res.leaf), " / "), "|", "\\|"),
 			strings.ReplaceAll(res.outcome+": "+firstLine(res.reason()), "|", "\\|"))
 	}
 	if err := os.WriteFile(page, []byte(before+tableBegin+"\n"+b.String()+"\n"+tableEnd+after), 0o644); err != nil { //nolint:gosec // a page to read

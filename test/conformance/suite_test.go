@@ -96,8 +96,8 @@ var _ = Describe("The page", func() {
 		Expect(string(content)).To(And(
 			HavePrefix("# Title\n\n"+tableBegin), HaveSuffix(tableEnd+"\nThe end.\n"), Not(ContainSubstring("old")),
 			ContainSubstring("**1 passed, 0 failed, 1 skipped** in 43m0s on 6 control planes"),
-			ContainSubstring("| disruption | Drift | 1 of 1 | 1m23s |"), ContainSubstring("| regression | Chaos | 1 of 2 | 0s |"),
-			ContainSubstring("| regression | Chaos / x | skipped: "+spot+" |"), ContainSubstring("| regression | Chaos / y | passed: the second time, alone |"),
+			ContainSubstring("| `disruption` | `Drift` | 1 of 1 | 1m23s |"), ContainSubstring("| `regression` | `Chaos` | 1 of 2 | 0s |"),
+			ContainSubstring("| `regression` | `Chaos / x` | skipped: "+spot+" |"), ContainSubstring("| `regression` | `Chaos / y` | passed: the second time, alone |"),
 			Not(ContainSubstring("Budgets")),
 		))
 	})

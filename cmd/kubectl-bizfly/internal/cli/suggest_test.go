@@ -100,7 +100,7 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(450), "--suggest", "--time-limit", "2m")
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(450), "--suggest", "--time-limit", patient)
 		Expect(s.Pods).To(Equal(450))
 		Expect(s.Sample).To(Equal(400))
 		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 3))))
