@@ -386,8 +386,12 @@ var _ = Describe("doctor", func() {
 
 	It("should end in time before an installation, and say what has not answered", func() {
 		f := newFixture()
-		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-		DeferCleanup(silent.Close)
+		over := make(chan struct{})
+		silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+		DeferCleanup(func() {
+			close(over)
+			silent.Close()
+		})
 		setEnv("BIZFLY_CLOUD_API_URL", silent.URL+"/api")
 		bound := doctor.PreflightTime
 		DeferCleanup(func() { doctor.PreflightTime = bound })
