@@ -207,7 +207,7 @@ bench-bill: ## Measure what workloads cost with each consolidationPolicy, with f
 .PHONY: bench
 bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck
 	@mkdir -p $(CACHE)/bin
-	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
+	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && $(TRIMPATH) go test -c -o $(CACHE)/bin/bench.test ./test/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
@@ -290,12 +290,16 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, pric
 mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, launches, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
 	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
 
-# make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000
+# make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000, PROPERTIES=edits for one of them.
+PROPERTIES ?= consolidation plan edits
+run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" \
+	go test -v -count=1 -timeout=2h $(3) -ginkgo.v $(if $(CI),-ginkgo.no-color))
+
 .PHONY: properties
 properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
-	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
-	@cd $(PLUGIN) && PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./internal/plan -ginkgo.v $(if $(CI),-ginkgo.no-color)
-	@$(TRIMPATH) EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" go test -v -count=1 -timeout=2h ./test/edits -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	$(call run-property,consolidation,.,./test/properties)
+	$(call run-property,plan,$(PLUGIN),./internal/plan)
+	$(call run-property,edits,.,./test/edits)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
