@@ -115,6 +115,8 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
+	@# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
+	@$(if $(TEST_SLOW),go list -e -race -deps -test -export $(TEST_SLOW) >/dev/null)
 	@status=0; \
 	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
 	$(run-suites) --json-report=specs.json --skip-package=$(subst $(space),$(comma),$(strip testdata $(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
