@@ -115,6 +115,8 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
+	@# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
+	@$(if $(TEST_SLOW),go list -e -race -deps -test -export $(TEST_SLOW) >/dev/null)
 	@status=0; \
 	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
 	$(run-suites) --json-report=specs.json --skip-package=$(subst $(space),$(comma),$(strip testdata $(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
@@ -207,7 +209,7 @@ bench-bill: ## Measure what workloads cost with each consolidationPolicy, with f
 .PHONY: bench
 bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck
 	@mkdir -p $(CACHE)/bin
-	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
+	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && $(TRIMPATH) go test -c -o $(CACHE)/bin/bench.test ./test/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
@@ -290,12 +292,16 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, pric
 mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, launches, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
 	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
 
-# make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000
+# make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000, PROPERTIES=edits for one of them.
+PROPERTIES ?= consolidation plan edits
+run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" \
+	go test -v -count=1 -timeout=2h $(3) -ginkgo.v $(if $(CI),-ginkgo.no-color))
+
 .PHONY: properties
 properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
-	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
-	@cd $(PLUGIN) && PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./internal/plan -ginkgo.v $(if $(CI),-ginkgo.no-color)
-	@$(TRIMPATH) EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" go test -v -count=1 -timeout=2h ./test/edits -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	$(call run-property,consolidation,.,./test/properties)
+	$(call run-property,plan,$(PLUGIN),./internal/plan)
+	$(call run-property,edits,.,./test/edits)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint

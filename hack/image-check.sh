@@ -71,6 +71,6 @@ KUBECONFIG=/kubeconfig exec setpriv --no-new-privs chroot --userspec=65532:65532
 WRAPPER
 chmod 755 "$scratch/controller"
 IMAGE_CHECK=true CONTROLLER="$scratch/controller" IMAGE_VERSION="$VERSION" IMAGE_COMMIT="$COMMIT" \
-  go test -trimpath -count=1 -timeout=5m ./test/image -ginkgo.v -ginkgo.no-color -ginkgo.poll-progress-after=1m ||
+  CGO_ENABLED=0 go test -trimpath -count=1 -timeout=5m ./test/image -ginkgo.v -ginkgo.no-color -ginkgo.poll-progress-after=1m ||
   fail "the controller in the image does not work (above)"
 say "passed: $(<.cache/image/digest), built twice with the same digest, pushed, started as 65532"

@@ -20,7 +20,7 @@ const tableFile = "hack/everything/checks.yaml"
 const (
 	// Always: in each run, in the order of the table.
 	Always = "always"
-	// Rotates: as long as there is time left; see Next.
+	// Rotates: as long as there is time left; see Order.
 	Rotates = "rotates"
 )
 

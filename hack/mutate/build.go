@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
 // Target is a package with files to mutate.
@@ -116,6 +118,9 @@ func (t *Target) list(ctx context.Context) (pkg listing, exports map[string]stri
 
 // instrument returns the files with mutants, without those mutants that do not compile.
 func (t *Target) instrument(pkg listing, exports map[string]string) (map[string]string, []Mutant, error) {
+	if gone, _ := lo.Difference(t.Files, pkg.GoFiles); len(gone) > 0 {
+		return nil, nil, fmt.Errorf("package %s has no files %q", t.Package, gone)
+	}
 	original := map[string]string{}
 	for _, name := range pkg.GoFiles {
 		text, err := os.ReadFile(filepath.Join(pkg.Dir, name)) //nolint:gosec // a file of the package

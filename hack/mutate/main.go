@@ -34,6 +34,7 @@ type config struct {
 	parallel, sample  int
 	seed              uint64
 	atLeast           float64
+	check             bool
 }
 
 func main() {
@@ -45,6 +46,7 @@ func main() {
 	flag.IntVar(&c.sample, "sample", 0, "try this many mutants of each package, chosen by the seed; 0 means all")
 	flag.Uint64Var(&c.seed, "seed", 1, "chooses the sample")
 	flag.Float64Var(&c.atLeast, "at-least", 85, "the percentage of the mutants of each package that must be killed")
+	flag.BoolVar(&c.check, "check", false, "only check that the code still has each listed mutant, which takes seconds")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest logs its steps
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,12 +67,13 @@ func (c config) start(ctx context.Context, out io.Writer) error {
 	if err := yaml.UnmarshalStrict(text, &targets); err != nil {
 		return fmt.Errorf("reading %s: %w", c.file, err)
 	}
+	targets = lo.Filter(targets, func(t Target, _ int) bool { return strings.Contains(t.Package, c.only) })
+	if c.check {
+		return c.checkAll(ctx, targets, out)
+	}
 	var table strings.Builder
 	good := true
 	for _, target := range targets {
-		if !strings.Contains(target.Package, c.only) {
-			continue
-		}
 		row, ok, err := c.target(ctx, target, out)
 		if err != nil {
 			return err
@@ -81,6 +84,26 @@ func (c config) start(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "\n%-48s %7s %7s %7s %9s\n%s", "package", "mutants", "killed", "percent", "time", table.String())
 	if !good {
 		return fmt.Errorf("write a spec that fails with each mutant above, or list it with its reason in %s", c.file)
+	}
+	return nil
+}
+
+// checkAll runs no spec: it looks for the listed mutants in the code.
+func (c config) checkAll(ctx context.Context, targets []Target, out io.Writer) error {
+	good := true
+	for _, target := range targets {
+		pkg, exports, err := target.list(ctx)
+		if err != nil {
+			return err
+		}
+		_, mutants, err := target.instrument(pkg, exports)
+		if err != nil {
+			return err
+		}
+		good = c.existing(target, mutants, out) && good
+	}
+	if !good {
+		return fmt.Errorf("correct the names in %s, or remove them", c.file)
 	}
 	return nil
 }
@@ -167,14 +190,11 @@ func (c config) tryAll(ctx context.Context, r *runner, mutants []Mutant, chosen 
 // judge prints the survivors that are not listed, what is listed and does not exist, and what is listed and was killed: that may have been
 // luck, so that it fails nothing.
 func (c config) judge(target Target, mutants []Mutant, chosen []int, outcomes map[string]string, out io.Writer) (ok bool, dead int) {
-	listed, exists := map[string]bool{}, map[string]bool{}
+	listed := map[string]bool{}
 	for _, survivor := range target.Survivors {
 		listed[survivor.Mutant] = true
 	}
-	for _, mutant := range mutants {
-		exists[mutant.Name] = true
-	}
-	ok = true
+	ok = c.existing(target, mutants, out)
 	for _, id := range chosen {
 		mutant := mutants[id-1]
 		outcome := outcomes[mutant.Name]
@@ -189,11 +209,21 @@ func (c config) judge(target Target, mutants []Mutant, chosen []int, outcomes ma
 			fmt.Fprintf(out, "  %s: %s\n    %s\n", mutant.Position, outcome, mutant.Name)
 		}
 	}
+	return ok, dead
+}
+
+// existing reports whether the code has each listed mutant, and prints those that it has not.
+func (c config) existing(target Target, mutants []Mutant, out io.Writer) (ok bool) {
+	exists := map[string]bool{}
+	for _, mutant := range mutants {
+		exists[mutant.Name] = true
+	}
+	ok = true
 	for _, survivor := range target.Survivors {
 		if !exists[survivor.Mutant] || strings.TrimSpace(survivor.Reason) == "" {
 			ok = false
 			fmt.Fprintf(out, "  listed in %s, but there is no such mutant or no reason: %s\n", c.file, survivor.Mutant)
 		}
 	}
-	return ok, dead
+	return ok
 }

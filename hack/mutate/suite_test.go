@@ -80,6 +80,10 @@ var _ = Describe("The mutants of a file", func() {
 	It("should have names of their own", func() {
 		Expect(named([]Mutant{{Name: "a"}, {Name: "b"}, {Name: "a"}}, map[int]bool{2: true})).To(Equal([]Mutant{{Name: "a"}, {Name: ""}, {Name: "a #2"}}))
 	})
+	It("should not be missing because their file has another name now", func() {
+		_, _, err := (&Target{Package: "p", Files: []string{"p.go", "q.go"}}).instrument(listing{GoFiles: []string{"p.go"}}, nil)
+		Expect(err).To(MatchError(`package p has no files ["q.go"]`))
+	})
 	It("should not be in what does not compile with them", func() {
 		folder := GinkgoT().TempDir()
 		source := "package p\n\ntype t bool\n\nfunc f(a t) t {\n\treturn a\n}\n\nfunc g(a bool) bool {\n\treturn a\n}\n"
@@ -158,6 +162,15 @@ var _ = Describe("A run", Ordered, func() {
 	It("should not accept a listed one that does not exist", func() {
 		Expect(run(alive)).To(HaveOccurred())
 		Expect(out.String()).To(ContainSubstring("there is no such mutant or no reason: New: >= for < in apples >= 10"))
+	})
+	It("should say without running any spec which listed ones do not exist", func() {
+		c.check = true
+		DeferCleanup(func() { c.check = false })
+		Expect(run(alive)).To(MatchError(ContainSubstring("correct the names in")))
+		Expect(out.String()).To(HaveSuffix("there is no such mutant or no reason: New: >= for < in apples >= 10\n"))
+		Expect(strings.Count(out.String(), "\n")).To(Equal(1))
+		Expect(run(strings.Replace(alive, ">= for < in", "> for >= in", 1))).To(Succeed())
+		Expect(out.String()).To(BeEmpty())
 	})
 	It("should not accept fewer killed ones than asked for, except of a sample", func() {
 		c.atLeast = 99

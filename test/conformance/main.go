@@ -77,6 +77,7 @@ func start() (int, error) {
 	r := &runner{}
 	var timeout time.Duration
 	var only, focus, doc, scheduler string
+	var sample int
 	flag.StringVar(&r.suites, "suites", ".cache/conformance", "where the compiled suites are, such as regression.test")
 	flag.StringVar(&r.reports, "reports", ".cache/reports/conformance", "where reports, outputs and the logs of failed specs go")
 	flag.StringVar(&r.files, "files", "test/conformance", "where the NodeClass, the NodePools and the thresholds are")
@@ -86,6 +87,7 @@ func start() (int, error) {
 	flag.DurationVar(&timeout, "timeout", 100*time.Minute, "how long everything may take")
 	flag.StringVar(&only, "only", strings.Join(suiteNames, ","), "run only these suites")
 	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
+	flag.IntVar(&sample, "sample", 0, "run so many of these specs, drawn at random; 0 is all")
 	flag.StringVar(&doc, "doc", "", "the page whose table is written anew, from a run of every spec")
 	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
 	flag.StringVar(&r.reboot, "reboot-condition", "KernelDeadlock=True", "a condition that the provider repairs by a reboot")
@@ -95,7 +97,7 @@ func start() (int, error) {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %s", timeout))
 	defer cancel()
-	return r.run(ctx, strings.Split(only, ","), focus, scheduler, doc)
+	return r.run(ctx, strings.Split(only, ","), focus, scheduler, doc, sample)
 }
 
 // readThresholds returns the thresholds of core's performance suite as it reads them: JSON.
@@ -107,7 +109,7 @@ func readThresholds(file string) ([]byte, error) {
 	return yaml.YAMLToJSON(content)
 }
 
-func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc string) (int, error) {
+func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc string, sample int) (int, error) {
 	for _, path := range []*string{&r.suites, &r.reports, &r.files} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
@@ -142,6 +144,9 @@ func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc s
 	specs = slices.DeleteFunc(specs, func(s spec) bool { return !slices.Contains(only, s.suite) || !wanted.MatchString(s.text()) })
 	if len(specs) == 0 {
 		return 1, fmt.Errorf("--focus %q matches no spec of core's suites %q", focus, only)
+	}
+	if sample > 0 {
+		specs = drawn(specs, sample)
 	}
 	for _, s := range specs {
 		if s.skip != "" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,6 +104,13 @@ func listSpecs(ctx context.Context, dir, reports string) ([]spec, error) {
 		}
 	}
 	return specs, nil
+}
+
+// drawn are some of the specs that are not skipped, at random.
+func drawn(specs []spec, number int) []spec {
+	specs = slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.skip != "" })
+	rand.Shuffle(len(specs), func(i, j int) { specs[i], specs[j] = specs[j], specs[i] })
+	return specs[:min(number, len(specs))]
 }
 
 func readReport(file string) (types.Report, error) {

@@ -143,6 +143,23 @@ func (n node) specs(path ...string) []string {
 	return lo.FlatMap(n.Nodes, func(inner node, _ int) []string { return inner.specs(path...) })
 }
 
+var _ = Describe("A sample of the specs", func() {
+	It("should have each spec that is not skipped in some draw, and none twice", func() {
+		specs := []spec{{leaf: "a"}, {leaf: "b"}, {leaf: "skipped", skip: "needs arm64"}, {leaf: "c"}}
+		seen := map[string]bool{}
+		for range 200 {
+			sample := drawn(specs, 2)
+			Expect(sample).To(HaveLen(2))
+			Expect(sample[0].leaf).ToNot(Equal(sample[1].leaf))
+			seen[sample[0].leaf] = true
+		}
+		Expect(seen).To(HaveLen(3))
+		Expect(seen).ToNot(HaveKey("skipped"))
+		Expect(specs).To(HaveLen(4))
+		Expect(drawn(specs, 9)).To(HaveLen(3))
+	})
+})
+
 var _ = Describe("The list of skipped specs", func() {
 	It("should have every spec of dra, all of which need core's KWOK provider or its driver", func(ctx context.Context) {
 		var specs []string

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/awslabs/operatorpkg/object"
 	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -65,14 +64,6 @@ type Suggestion struct {
 	Catalog   *Catalog           `json:"catalog,omitempty"`
 	Assumed   []string           `json:"assumed,omitempty"`
 	Notes     []string           `json:"notes,omitempty"`
-}
-
-// NodePoolManifest is a NodePool without what an API server adds.
-type NodePoolManifest struct {
-	APIVersion string              `json:"apiVersion"`
-	Kind       string              `json:"kind"`
-	Metadata   map[string]string   `json:"metadata"`
-	Spec       karpv1.NodePoolSpec `json:"spec"`
 }
 
 const (
@@ -377,15 +368,6 @@ func (s *search) add(c Candidate) {
 // ranked are all shapes that were planned, the cheapest first.
 func (s *search) ranked() []Candidate {
 	return slices.SortedFunc(slices.Values(lo.Values(s.known)), compare)
-}
-
-func manifestsOf(pools []*karpv1.NodePool) []NodePoolManifest {
-	kind := object.GVK(&karpv1.NodePool{})
-	return lo.Map(pools, func(pool *karpv1.NodePool, _ int) NodePoolManifest {
-		return NodePoolManifest{
-			APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Metadata: map[string]string{"name": pool.Name}, Spec: pool.Spec,
-		}
-	})
 }
 
 // sample is objects with some of their pods, evenly from all workloads.
