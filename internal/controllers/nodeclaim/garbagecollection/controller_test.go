@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
@@ -154,6 +155,21 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
+	})
+	It("should keep servers to which the cloud has given another name, and report once a day those without a NodeClaim", func() {
+		env.Reset(ctx, cloud.Options{ChangeNames: true})
+		controller = collector(env.APIReader)
+		claim, late := launched(), orphan()
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(server(claim), late))
+		kept := lo.Filter(env.Recorder.Events(), func(event karpevents.Event, _ int) bool { return event.Reason == events.ReasonServerKept })
+		Expect(kept).To(HaveEach(And(HaveField("DedupeTimeout", 24*time.Hour), HaveField("DedupeValues", ContainElement(late)))))
+		Expect(kept).ToNot(BeEmpty())
+
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		Eventually(func() error { return env.CloudProvider.Delete(ctx, claim) }).Should(MatchError(ContainSubstring("not found")))
+		Expect(left()).To(ConsistOf(late), "its NodeClaim names it")
 	})
 	It("should emit its events on the ProviderConfig", func() {
 		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
