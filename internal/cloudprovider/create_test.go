@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -541,17 +542,20 @@ var _ = Describe("Create", func() {
 		})
 	})
 
-	It("should launch, list and delete a server to whose name the cloud appends a code", func() {
-		env.Reset(ctx, cloud.Options{AppendNameCode: true})
+	DescribeTable("should launch, list and delete a server", func(options cloud.Options, name string) {
+		env.Reset(ctx, options)
 		nodeClass()
 		claim := launched(nodeClaim(nil))
-		Expect(serverOf(claim).Name).To(HavePrefix(intentOf(claim).Name + "-"))
+		Expect(serverOf(claim).Name).To(MatchRegexp("^" + strings.ReplaceAll(name, "NAME", intentOf(claim).Name) + "$"))
 		Expect(createRequests()).To(Equal(1))
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
 		deleted(claim)
 		Expect(env.Sandbox.State().Servers).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
-	})
+	},
+		Entry("to whose name the cloud appends a code", cloud.Options{AppendNameCode: true}, "NAME-[0-9A-Za-z]{8}"),
+		Entry("to which the cloud gives another name", cloud.Options{ChangeNames: true}, "vm-[0-9a-f]{8}"),
+	)
 	It("should launch one server for each of many NodeClaims at once", func() {
 		nodeClass()
 		pool := unit.NodePool()

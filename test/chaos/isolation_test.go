@@ -17,9 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -84,145 +82,6 @@ func (w *workload) requirements() []karpv1.NodeSelectorRequirementWithMinValues 
 	}
 	return requirements
 }
-
-// subject is one part of the cloud or of the cluster that never works.
-type subject struct {
-	name string
-	// matches selects the requests that it affects, and fault is how they are answered.
-	matches func(*http.Request, []byte) bool
-	fault   cloud.Fault
-	// hangs lets these requests have no answer instead.
-	hangs bool
-	// kube is a kind of call to the API server that always fails; nil for none.
-	kube *brokenCall
-	// change changes the NodeClass "other" before it is created.
-	change func(*v1alpha1.BizflyNodeClass)
-	// stops are the workloads that need it, stopsStart those that a controller needs it for that has just started.
-	stops, stopsStart []string
-	// breaksLaunches reports that launches fail, and not only the start of a controller.
-	breaksLaunches bool
-	// pool is a workload whose NodePool wants a flavor that does not exist.
-	pool string
-	// orphan reports that the server without a NodeClaim cannot be deleted.
-	orphan bool
-	// leaves reports that nodes cannot leave BKE.
-	leaves bool
-}
-
-type brokenCall struct {
-	call string
-	err  error
-}
-
-// answer adds what happens to a request.
-func (s subject) answer(f *outcome, request *http.Request, body []byte) {
-	switch {
-	case s.matches == nil || !s.matches(request, body):
-	case s.hangs:
-		f.latency = time.Hour
-	default:
-		f.faults = append(f.faults, s.fault)
-	}
-}
-
-// creates selects the create requests with each of these texts in their body.
-func creates(texts ...string) func(*http.Request, []byte) bool {
-	return func(request *http.Request, body []byte) bool {
-		return isCreate(request) && lo.EveryBy(texts, func(text string) bool { return strings.Contains(string(body), text) })
-	}
-}
-
-// route selects the requests of one method whose path has this in it.
-func route(method, path string) func(*http.Request, []byte) bool {
-	return func(request *http.Request, _ []byte) bool {
-		return request.Method == method && strings.Contains(request.URL.Path, path)
-	}
-}
-
-// custom lets the NodeClass "other" join by its own user data.
-func custom(userData string) func(*v1alpha1.BizflyNodeClass) {
-	return func(class *v1alpha1.BizflyNodeClass) {
-		class.Spec.BootstrapMode, class.Spec.UserData = v1alpha1.BootstrapModeCustom, &userData
-		class.Spec.JoinToken = &v1alpha1.JoinToken{}
-	}
-}
-
-// oneSubject chooses what is broken.
-func oneSubject(r *rand.Rand) subject {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "bootstrap-token", fmt.Errorf("exceeded quota"))
-	quota := cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-		Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota"}
-	other := []string{"class"}
-	return pick(r,
-		subject{name: "an offering", matches: creates(`"nix.2c_2g"`, `"HN1"`), fault: oddAnswer(r), stops: []string{"offering"}},
-		subject{name: "a flavor", matches: creates(`"nix.4c_8g"`), fault: oddLaunch(r), stops: []string{"flavor"}},
-		subject{name: "a zone", matches: creates(`"HN1"`), fault: oddLaunch(r), stops: []string{"zone", "offering"}},
-		subject{name: "a volume type", matches: creates(`-HDD1"`), fault: oddAnswer(r), stops: other},
-		subject{name: "a quota of disks", matches: creates(`-HDD1"`), fault: quota, stops: other},
-		subject{name: "a network", matches: creates(otherNetwork), fault: cloud.Fault{Effect: cloud.EffectNoAddress}, stops: other},
-		subject{name: "an image", matches: creates(otherImage), fault: oddLaunch(r), stops: other},
-		subject{name: "a template", change: custom("#!/bin/sh\n{{ .NodeName.Missing }}\n"), stops: other},
-		subject{name: "join tokens", change: custom("#!/bin/sh\njoin {{ .JoinToken }}\n"), kube: &brokenCall{"create *v1.Secret", forbidden}, stops: other},
-		subject{name: "a NodePool", pool: "flavor", stops: []string{"flavor"}},
-		brokenRoute(r),
-		brokenEngine(r),
-		subject{name: "an orphan", orphan: true, fault: cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden}},
-		lyingList(r),
-	)
-}
-
-// brokenRoute breaks a route that neither a launch nor a deletion needs.
-func brokenRoute(r *rand.Rand) subject {
-	path := pick(r, "/network-interfaces", "/wanips", "/images", "/user/images", "/snapshots", "/vpc-networks", "/firewalls", "/keypairs", "/regions",
-		"/server-types", "/k8s_versions")
-	return brokenPath("the route "+path, http.MethodGet, path, r)
-}
-
-// brokenEngine breaks the Kubernetes Engine as a whole, or the call by which a deleted node leaves its cluster.
-func brokenEngine(r *rand.Rand) subject {
-	if r.IntN(2) == 0 {
-		leaving := brokenPath("leaving BKE", http.MethodPost, "/cluster_leave", r)
-		leaving.leaves = true
-		return leaving
-	}
-	whole := brokenPath("BKE", "", "kubernetes-engine", r)
-	whole.leaves = true
-	// Nodes join by what the cluster is like, which a controller that starts does not know yet. Those of their own user data do not.
-	whole.change, whole.stopsStart = custom("#!/bin/sh\n"), []string{"anything", "flavor", "zone", "offering"}
-	whole.matches = func(request *http.Request, _ []byte) bool {
-		return strings.Contains(request.URL.Path, "kubernetes-engine")
-	}
-	return whole
-}
-
-func brokenPath(name, method, path string, r *rand.Rand) subject {
-	s := subject{name: name, matches: route(method, path)}
-	switch r.IntN(4) {
-	case 0:
-		s.hangs = true
-	case 1:
-		s.fault = cloud.Fault{Effect: cloud.EffectThrottle, RetryAfter: pick(r, time.Second, 5*time.Minute)}
-	default:
-		s.fault = cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, http.StatusForbidden, http.StatusInternalServerError, http.StatusServiceUnavailable)}
-	}
-	return s
-}
-
-// lyingList is a list of which only an empty answer comes.
-func lyingList(r *rand.Rand) subject {
-	path := pick(r, "/images", "/vpc-networks", "/firewalls", "/keypairs", "/network-interfaces", "/wanips", "/k8s_versions")
-	return subject{name: "the list " + path, matches: route(http.MethodGet, path), fault: cloud.Fault{Effect: cloud.EffectBody, Body: pick(r, "[]", "null", "{}")}}
-}
-
-// otherVersion is that of the worker image of the NodeClass "other".
-const otherVersion = "v1.34.6"
-
-var (
-	otherNetwork = lo.Must(lo.Find(cloud.DefaultCatalog().VPCs[cloud.RegionHN], func(v cloud.VPC) bool { return v.IsDefault })).ID
-	otherImage   = lo.Must(lo.Find(cloud.DefaultCatalog().Versions, func(v cloud.KubernetesVersion) bool {
-		return v.KubernetesVersion == otherVersion
-	})).WorkerImageID
-)
 
 // isolate runs a cluster in which the subjects never work: all workloads come at once, and when those that do not need a subject
 // have their nodes, everything is deleted.
@@ -314,9 +173,25 @@ func (sim *simulation) round(n int) {
 	if n%12 == 0 {
 		sim.start(p, "collector", func() error { _, err := p.collector.Reconcile(p.ctx); return err })
 	}
+	if n%4 == 0 {
+		sim.resolveAgain(p)
+	}
 	sim.witness(p)
 	time.Sleep(5 * time.Second)
 	sim.observe()
+}
+
+// resolveAgain lets NodeClasses be looked up anew where a condition is to tell of what is broken.
+func (sim *simulation) resolveAgain(p *process) {
+	if lo.NoneBy(sim.broken, func(s subject) bool { return s.condition != "" }) {
+		return
+	}
+	for _, name := range []string{nodeClassName, otherClassName} {
+		class := &v1alpha1.BizflyNodeClass{}
+		lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: name}, class))
+		sim.start(p, "status of "+name, func() error { _, err := p.status.Reconcile(p.ctx, class); return err })
+		sim.wait(p, "status of "+name, 500*time.Millisecond)
+	}
 }
 
 // witness notes whether conditions show a user now that launches with the NodeClass "other" fail.
@@ -325,12 +200,17 @@ func (sim *simulation) witness(p *process) {
 	lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: otherClassName}, class))
 	lo.Must(usage.NewController(sim.kube, &sim.told, clock.RealClock{}, p.cloudProvider).Reconcile(sim.ctx, class.DeepCopy()))
 	lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: otherClassName}, class))
-	shown := class.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse()
+	shown := class.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse() || !class.StatusConditions().Root().IsTrue()
 	for _, claim := range sim.liveClaims() {
 		launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
 		shown = shown || claim.Spec.NodeClassRef.Name == otherClassName && launched != nil && launched.Reason == cloudprovider.ReasonAwaitingServerID
 	}
 	sim.shown = sim.shown || shown
+	for _, c := range class.Status.Conditions {
+		if !c.IsTrue() || c.Reason != c.Type {
+			sim.doubted.Insert(c.Type)
+		}
+	}
 }
 
 // untold returns what does not tell yet of what is broken.
@@ -343,6 +223,17 @@ func (sim *simulation) untold(broken []subject) (missing []string) {
 	warned := sim.warned()
 	if fails && lo.NoneBy(warned, func(reason string) bool { return reason != events.ReasonNodePoolUnlimited }) {
 		missing = append(missing, "no event tells of the failed launches")
+	}
+	for _, s := range broken {
+		if s.condition != "" && !sim.doubted.Has(s.condition) {
+			missing = append(missing, fmt.Sprintf("the condition %s does not tell of %s", s.condition, s.name))
+		}
+		if s.part != "" && gauge(partFailed, s.part) != 1 {
+			missing = append(missing, fmt.Sprintf("no metric tells of %s", s.name))
+		}
+		if s.collects && total(passFailures) <= sim.passFailures {
+			missing = append(missing, fmt.Sprintf("no metric counts that garbage collection lacks %s", s.name))
+		}
 	}
 	orphan := lo.SomeBy(broken, func(s subject) bool { return s.orphan })
 	if orphan && total(passFailures) <= sim.passFailures {
@@ -364,11 +255,24 @@ func (sim *simulation) warned() []string {
 	return lo.Keys(sim.told.warnings)
 }
 
-// The metrics of what fails: launches, and deletions of the garbage collector.
+// The metrics of what fails: launches, passes of the garbage collector, and reads of the catalog.
 const (
 	launchFailures = "karpenter_bizfly_launch_failures_total"
 	passFailures   = "karpenter_bizfly_garbage_collection_failures_total"
+	partFailed     = "karpenter_bizfly_catalog_last_read_failed"
 )
+
+// gauge is the value of the series of a gauge with this value of its only label.
+func gauge(name, label string) (value float64) {
+	for _, family := range lo.Must(crmetrics.Registry.Gather()) {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				value = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return value
+}
 
 // total is the sum of a counter's series.
 func total(counter string) (sum float64) {
@@ -401,7 +305,7 @@ func (sim *simulation) serveAll(all []*workload, broken []subject) {
 }
 
 // planFor gives each pod of the workload that has none a NodeClaim, as core's provisioner does: only while every NodeClaim has a
-// provider ID and while an offering is available. It returns how many pods have their node.
+// provider ID, while its NodeClass is ready and while an offering is available. It returns how many pods have their node.
 func (sim *simulation) planFor(w *workload, claims []karpv1.NodeClaim) (served int) {
 	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: w.name, UID: types.UID("9001-" + w.name)}}
 	pool.Spec.Template.Spec.NodeClassRef = nodeClassRef()
@@ -410,7 +314,9 @@ func (sim *simulation) planFor(w *workload, claims []karpv1.NodeClaim) (served i
 	synced := lo.EveryBy(claims, func(c karpv1.NodeClaim) bool { return c.Status.ProviderID != "" })
 	instanceTypes, err := sim.leader().cloudProvider.GetInstanceTypes(sim.ctx, pool)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(w.requirements()...)
-	possible := err == nil && lo.SomeBy(instanceTypes, func(it *corecloudprovider.InstanceType) bool {
+	class := &v1alpha1.BizflyNodeClass{}
+	lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: w.class}, class))
+	possible := err == nil && class.StatusConditions().Root().IsTrue() && lo.SomeBy(instanceTypes, func(it *corecloudprovider.InstanceType) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
 	})
 	for i, n := range w.claims {
@@ -480,7 +386,7 @@ func isolated(seed int64) []string {
 	}
 	restarts := r.IntN(3) == 0
 	for i := range broken {
-		broken[i].breaksLaunches = len(broken[i].stops) > 0
+		broken[i].breaksLaunches = len(broken[i].stops) > 0 && broken[i].condition == ""
 		if restarts {
 			broken[i].stops = append(broken[i].stops, broken[i].stopsStart...)
 		}

@@ -179,14 +179,14 @@ func lives() []life {
 }
 
 // live lives a life, and returns it with its calls and with what it has violated.
-func live(l life, struck map[int]blow) *simulation {
+func live(l life, struck map[int]blow, changes ...func(*cloud.Options)) *simulation {
 	sim := newSimulation(1)
 	synctest.Test(root, func(t *testing.T) {
 		defer settle()
 		sim.configure = l.class
-		sim.begin(t.Context(), func(o *cloud.Options) {
+		sim.begin(t.Context(), append(changes, func(o *cloud.Options) {
 			o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL, o.Latency = false, false, false, 12*time.Hour, 10*time.Second
-		})
+		})...)
 		sim.boot, sim.oldClaims = 20*time.Second, sets.New[types.UID]()
 		sim.blows = lo.CoalesceMapOrEmpty(struck, map[int]blow{})
 		for i, a := range l.acts {
@@ -278,6 +278,11 @@ type point struct {
 func pairs(calls int) int { return calls * (calls - 1) / 2 * len(blows) * len(blows) }
 
 var _ = Describe("The life in which", func() {
+	It("BizFly Cloud gives the server another name should end like any other", func() {
+		sim := live(lives()[0], nil, func(o *cloud.Options) { o.ChangeNames = true })
+		Expect(sim.violations).To(BeEmpty(), report(sim))
+		Expect(sim.lines).To(ContainElement(MatchRegexp("node vm-[0-9a-f]{8} joins")))
+	})
 	points, twice := int(suite.Number("POINTS", 8)), int(suite.Number("PAIRS", 4))
 	for _, l := range lives() {
 		It(l.name+" should end like the undisturbed one, whatever happens to one of its calls, or to two", func() {

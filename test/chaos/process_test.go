@@ -26,6 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -86,6 +87,7 @@ type process struct {
 	server        *server.Controller
 	collector     *garbagecollection.Controller
 	coreCollector *coregc.Controller
+	status        *status.Controller
 
 	mu   sync.Mutex
 	dead bool
@@ -214,6 +216,7 @@ func (sim *simulation) newProcess() *process {
 	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
+	p.status = status.NewController(p.kube, &sim.told, clock.RealClock{}, built.Catalog, built.Images, built.Networks, built.Bootstrap, built.Flavors)
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider
 	sim.processes = append(sim.processes, p)

@@ -84,6 +84,8 @@ type simulation struct {
 	told recorder
 	// shown reports that a condition has shown that launches with the NodeClass "other" fail.
 	shown bool
+	// doubted are the conditions of the NodeClass "other" that have been something else than true on what was just found.
+	doubted sets.Set[string]
 	// launchFailures and passFailures are what the metrics of this name were when something broke.
 	launchFailures, passFailures float64
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
@@ -120,6 +122,7 @@ func newSimulation(seed int64) *simulation {
 		seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 0x6b6172)), ops: map[string]chan struct{}{},
 		snapshots: map[string]*karpv1.NodeClaim{}, joined: map[string]bool{}, unready: map[string]time.Time{},
 		checker: invariants.NewChecker(), names: map[string]string{}, asked: map[string]int{}, creates: map[string]int{},
+		doubted: sets.New[string](),
 	}
 	for range maxProcesses {
 		sim.cores = append(sim.cores, newCore())

@@ -97,6 +97,7 @@ func parse(args []string) (config, error) {
 	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
 	flags.DurationVar(&c.cloud.BootSpread, "boot-spread", 0, "How much longer than --boot a server may take at most, evenly distributed.")
 	flags.BoolVar(&c.cloud.AppendNameCode, "append-name-code", false, "Append a code to the name of each server that is created.")
+	flags.BoolVar(&c.cloud.ChangeNames, "change-names", false, "Give each server that is created a name of the cloud's own.")
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
 	flags.BoolVar(&c.cloud.AsyncRejections, "async-rejections", false, "Reject for lack of capacity in the task instead of in the response.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word rejections for lack of capacity in Vietnamese.")

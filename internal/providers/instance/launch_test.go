@@ -211,6 +211,18 @@ var _ = Describe("Launch", func() {
 			w.deletedWithLeftovers(w.restart(), instance.DeleteRequest{ID: again.ID})
 			Expect(w.leftovers()).To(BeEmpty())
 		})
+		It("should find it although the cloud has given it another name, and delete it with what was recorded of it", func() {
+			w := newWorld(cloud.Options{ChangeNames: true})
+			server, intent := w.launch(withDataDisks)
+			Expect(server.Name).NotTo(ContainSubstring(intent.Name))
+			Expect(server.NameProven).To(BeFalse())
+			resumed, err := w.restart().Resume(ctx, claimUID, intent)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resumed.ID).To(Equal(server.ID))
+			recorded := lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
+			w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, RecordedVolumes: recorded})
+			Expect(w.leftovers()).To(BeEmpty())
+		})
 		It("should not wait for the server to run", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour})
 			server, _ := w.launch()

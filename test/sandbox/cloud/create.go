@@ -96,7 +96,10 @@ func (c *Cloud) createServers(q *call) reply {
 		if o.quantity > 1 {
 			name = fmt.Sprintf("%s-%d", o.Name, i+1)
 		}
-		if c.opts.AppendNameCode {
+		switch {
+		case c.opts.ChangeNames:
+			name = "vm-" + c.newHex(4)
+		case c.opts.AppendNameCode:
 			name += "-T" + c.newHex(4)[1:]
 		}
 		t := c.build(o, name, admitted.doom, q.fx)

@@ -31,6 +31,8 @@ type Options struct {
 	HideBuilding bool
 	// AppendNameCode appends a code to the name of each server that is created, as a recorded reply has it: "multi-server-TNnUw4Im".
 	AppendNameCode bool
+	// ChangeNames gives each server that is created a name of the cloud's own instead of the requested one.
+	ChangeNames bool
 	// ConflictOnBuild rejects to delete a server in BUILD with 409.
 	ConflictOnBuild bool
 	// AsyncRejections makes insufficient capacity a failed task with a server in ERROR instead of a rejection of the call.

@@ -165,6 +165,7 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 			continue
 		case errors.Is(err, errDraining):
 			log.FromContext(ctx).Info("a server without a NodeClaim is deleted when the pods of its node are gone", "server", server.ID, "name", server.Name)
+			continue
 		case errors.Is(err, instance.ErrNotOurs):
 			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", server.ID, "name", server.Name)
 		case errors.Is(err, instance.ErrNotFound):
@@ -187,7 +188,8 @@ func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance
 	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
 		return fmt.Errorf("listing the nodes of server %s: %w", server.ID, err)
 	}
-	if _, requested := c.deleting[server.ID]; !requested {
+	// Also where its deletion was requested before: requests get lost, and the server goes on running.
+	if !server.Deleting() {
 		for i := range nodes.Items {
 			if err := c.drain(ctx, &nodes.Items[i], server.NodeClass); err != nil {
 				return err

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
@@ -154,6 +155,21 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
+	})
+	It("should keep servers to which the cloud has given another name, and report once a day those without a NodeClaim", func() {
+		env.Reset(ctx, cloud.Options{ChangeNames: true})
+		controller = collector(env.APIReader)
+		claim, late := launched(), orphan()
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(server(claim), late))
+		kept := lo.Filter(env.Recorder.Events(), func(event karpevents.Event, _ int) bool { return event.Reason == events.ReasonServerKept })
+		Expect(kept).To(HaveEach(And(HaveField("DedupeTimeout", 24*time.Hour), HaveField("DedupeValues", ContainElement(late)))))
+		Expect(kept).ToNot(BeEmpty())
+
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		Eventually(func() error { return env.CloudProvider.Delete(ctx, claim) }).Should(MatchError(ContainSubstring("not found")))
+		Expect(left()).To(ConsistOf(late), "its NodeClaim names it")
 	})
 	It("should emit its events on the ProviderConfig", func() {
 		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
@@ -473,6 +489,43 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Client.Delete(ctx, running, client.GracePeriodSeconds(0))).To(Succeed())
 			passes()
 			Expect(left()).To(BeEmpty())
+		})
+		It("should let core drain it although its deletion was requested, where the server goes on running", func() {
+			id := orphan()
+			env.Restart(ctx, func(d *wiring.Dependencies) { d.ServerClock = env.Clock })
+			controller = collector(env.APIReader)
+			aged()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+				Message: "is locked", Count: 1})
+			pass()
+			object := node(id)
+			running := pod(coretest.PodOptions{})
+			env.Clock.Step(ttl.DeletionRetry)
+			passes()
+			Expect(left()).To(ConsistOf(id))
+			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+			Expect(object.Finalizers).To(ContainElement(karpv1.TerminationFinalizer))
+
+			Expect(env.Client.Delete(ctx, running, client.GracePeriodSeconds(0))).To(Succeed())
+			passes()
+			Expect(left()).To(BeEmpty())
+			env.Clock.Step(time.Minute)
+			pass()
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+		})
+		It("should report a server that was gone before its node was drained", func() {
+			env.Reset(ctx, cloud.Options{Latency: time.Hour})
+			controller = collector(env.APIReader)
+			id := orphan()
+			aged()
+			pass()
+			node(id)
+			running := pod(coretest.PodOptions{})
+			Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
+			pass()
+			Expect(env.Client.Delete(ctx, running, client.GracePeriodSeconds(0))).To(Succeed())
+			pass()
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
 		})
 		It("should not wait for pods of DaemonSets and for pods that have ended", func() {
 			node(orphan(), karpv1.UnregisteredNoExecuteTaint)
