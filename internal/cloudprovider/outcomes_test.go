@@ -225,6 +225,65 @@ var _ = Describe("Launches that fail", func() {
 		Expect(intentOf(claim).Attempt).To(Equal(2))
 	})
 
+	Context("of one flavor in each of its zones", func() {
+		zones := []string{"HN1", "HN2", "HN3", "HN4"}
+		var class *v1alpha1.BizflyNodeClass
+		BeforeEach(func() {
+			env.Reset(ctx, cloud.Options{Catalog: cloud.DefaultCatalog(zones[2:]...)})
+			class = nodeClass()
+			Expect(class.Status.Zones).To(ConsistOf(zones))
+		})
+		in := func(zone, flavor string) *karpv1.NodeClaim {
+			GinkgoHelper()
+			return nodeClaim(unit.NodePool(), unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor),
+				unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone))
+		}
+		paused := func() error {
+			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			return cause
+		}
+		It("should not pause the NodeClass, however many NodeClaims are rejected, also after a restart, until another flavor shares it", func() {
+			rejects(http.StatusBadRequest, "Gói này không khả dụng")
+			sent, before := 0, available(unit.NodePool())
+			for round := range 3 {
+				for range 2 {
+					for _, zone := range zones {
+						ended(in(zone, "nix.2c_4g"))
+						Expect(paused()).ToNot(HaveOccurred())
+					}
+					Expect(createRequests()).To(BeNumerically(">=", sent+len(zones)), "each zone was tried")
+					sent = createRequests()
+					env.Clock.Step(25 * time.Minute)
+					Eventually(func() int { return available(unit.NodePool()) }).Should(Equal(before))
+				}
+				if round == 0 {
+					env.Restart(ctx)
+				}
+			}
+			for _, zone := range zones[:2] {
+				ended(in(zone, "nix.2c_4g"))
+			}
+			Expect(paused()).ToNot(HaveOccurred())
+			ended(in("HN3", "nix.4c_8g"))
+			Expect(paused()).To(MatchError(ContainSubstring("Gói này không khả dụng")))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+		})
+		It("should not pause the NodeClass when its nodes do not register, which marks each offering for an hour", func() {
+			unregistered := func(zone, flavor string) {
+				GinkgoHelper()
+				claim := launched(in(zone, flavor))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+				env.CloudProvider.LaunchEnded(claim)
+			}
+			for _, zone := range zones {
+				unregistered(zone, "nix.2c_4g")
+				Expect(paused()).ToNot(HaveOccurred())
+			}
+			unregistered("HN1", "nix.4c_8g")
+			Expect(paused()).To(MatchError(cloudprovider.ErrNotRegistered))
+		})
+	})
+
 	Context("with three different offerings of one NodeClass", func() {
 		var class *v1alpha1.BizflyNodeClass
 		var pool *karpv1.NodePool
