@@ -46,6 +46,8 @@ var _ = Describe("Launches that fail", func() {
 	broken := func(containing string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
 	}
+	// volumeTypesKnown is the state after the first launch: a rejection without words is then not about the volume type.
+	volumeTypesKnown := func() { env.Instances.Forms().Restore(map[string]string{"volumeType": "Name"}) }
 	cheapest := func(pool *karpv1.NodePool) string {
 		GinkgoHelper()
 		types := instanceTypes(pool)
@@ -129,6 +131,7 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should try an old flavor by its other name where nothing else fits, and then the other zone", func() {
 			nodeClass()
+			volumeTypesKnown()
 			rejects(http.StatusBadRequest, "E_4711")
 			ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")))
 			Expect(createRequests()).To(Equal(3))
@@ -136,11 +139,24 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should mark a flavor in the zone alone that has rejected it", func() {
 			nodeClass()
+			volumeTypesKnown()
 			before := available(unit.NodePool())
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 				Message: "E_4711", Count: 1})
 			launched(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g")))
 			Expect(available(unit.NodePool())).To(Equal(before - 1))
+		})
+		It("should try the same offering with another form of the volume type, where none is known, and mark nothing", func() {
+			env.Reset(ctx, cloud.Options{Modes: []string{"silent-volume-types", "volume-type-by-medium"}})
+			nodeClass()
+			pool := unit.NodePool()
+			before, flavor := available(pool), cheapest(pool)
+			Expect(launched(nodeClaim(pool)).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, flavor))
+			Expect(createRequests()).To(Equal(3))
+			launched(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+			Expect(available(pool)).To(Equal(before))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(BeZero())
 		})
 		It("should mark and count an offering whose create requests are left without an answer", func() {
 			class := nodeClass()
@@ -383,6 +399,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(available(pool)).To(BeZero())
 		})
 		It("should not count what one NodeClaim alone has met", func() {
+			volumeTypesKnown()
 			before := available(pool)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 				Message: "E_4711", Count: 3})
