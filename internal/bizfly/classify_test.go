@@ -325,4 +325,16 @@ var _ = Describe("What an error allows", func() {
 		Entry("in Vietnamese", "Loại ổ đĩa không hợp lệ", true),
 		Entry("not at all", "Invalid flavor", false),
 	)
+	DescribeTable("should be another name of the flavor where the message names the offering", func(message string, named bool) {
+		Expect(bizfly.NamesOffering(&bizfly.APIError{Message: message})).To(Equal(named))
+	},
+		Entry("the flavor", "Flavor 2c_4g could not be found.", true),
+		Entry("the flavor in Vietnamese", "Không tìm thấy cấu hình 2c_4g", true),
+		Entry("the flavor in other words", "Gói nix.2c_4g đã ngừng cung cấp", true),
+		Entry("the plan as a field", "billing_plan không hợp lệ: x", true),
+		Entry("the category as a field", "type không hợp lệ: x", true),
+		Entry("a size", "Root disk size exceeds the maximum allowed", true),
+		Entry("nothing", "Dữ liệu không hợp lệ", false),
+		Entry("nothing that is known", "E_4711", false),
+	)
 })

@@ -170,6 +170,10 @@ func MayBeForm(err error) bool {
 // NamesVolumeType reports whether the text of a rejection names the type of a disk.
 func NamesVolumeType(err error) bool { return aVolumeType.MatchString(withoutMarks(of(err).Message)) }
 
+// NamesOffering reports whether the text of a rejection names the flavor, or what else no form of a volume type explains: a zone, a plan, a
+// size.
+func NamesOffering(err error) bool { return anOffering.MatchString(withoutMarks(of(err).Message)) }
+
 // ClassOf returns the class of an error; ClassUnknown for one that is not of the cloud.
 func ClassOf(err error) Class { return of(err).class() }
 
@@ -178,6 +182,9 @@ func ScopeOf(err error) ErrorScope { return of(err).Scope }
 
 // aVolumeType is how the cloud names the type of a disk in its messages.
 var aVolumeType = says(`volume[ _]?type|(root|data)disk\.type|loại (ổ|đĩa)`)[0]
+
+// anOffering is how the cloud names a flavor in its messages, and what is fixed with it.
+var anOffering = says(`flavor|cấu hình|\bgói\b|plan\b|\bzone\b|\btype\b|\bcategory\b|\bsize\b|dung lượng`)[0]
 
 // of returns the typed error in an error, an empty one where it is not of the cloud.
 func of(err error) *APIError {

@@ -41,9 +41,11 @@ import (
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
 //	  ... the name of an old flavor       nothing; it tries old flavors last    ttl.OfferingFailures (2h), or until the family is launched
 //	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
-//	                                      are in one of its several zones       registers
+//	                                      are of one flavor, or in one of its   registers
+//	                                      several zones
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
-//	  ... with three different offerings  beside it, the NodeClass              ttl.FirstPause (1m), then one trial at a time
+//	  ... with three different offerings  beside it, the NodeClass, unless all  ttl.FirstPause (1m), then one trial at a time
+//	                                      are of one flavor
 //
 // A request that the cloud's rate limit, the connection or the API server held back marks nothing: it is sent again. A failure counts once
 // for each NodeClaim, so that one NodeClaim alone never makes a NodeClass unavailable by trying several offerings. One with an earlier spec or

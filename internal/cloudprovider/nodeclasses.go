@@ -22,7 +22,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxFailures is with how many different offerings NodeClaims of one NodeClass may fail before the NodeClass itself is suspected.
+// maxFailures is with how many different offerings, of more than one flavor, NodeClaims of one NodeClass may fail before the NodeClass itself
+// is suspected.
 const maxFailures = 3
 
 // nodeClasses marks NodeClasses unavailable whose launches fail. Nodes that do not register cost money until that is known, so a
@@ -80,26 +81,30 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 		counts := now.Add(lo.Ternary(notRegistered, ttl.NotRegistered, ttl.NodeClassFailures))
 		l.failures[claim] = failedLaunch{offering, counts, notRegistered}
 	}
-	offerings := func(of func(failedLaunch) bool) int {
-		return len(lo.UniqMap(lo.Filter(lo.Values(l.failures), func(failed failedLaunch, _ int) bool { return of(failed) }),
-			func(failed failedLaunch, _ int) capacity.Offering { return failed.offering }))
-	}
-	unregistered := offerings(func(failed failedLaunch) bool { return failed.notRegistered })
+	all := lo.Values(l.failures)
+	unregistered := lo.Filter(all, func(failed failedLaunch, _ int) bool { return failed.notRegistered })
 	switch {
-	case notRegistered && (l.pauses == 0 && unregistered >= maxFailures || l.pauses > 0 && l.trial == claim):
+	case notRegistered && (l.pauses == 0 && accuse(unregistered) || l.pauses > 0 && l.trial == claim):
 		period = min(ttl.FirstPause<<min(l.pauses, 8), ttl.MaxLaunchPause)
 		l.pauses, l.trial = l.pauses+1, ""
 		n.marks.MarkAvailable(scope) // the trial's mark is longer
-	case offerings(func(failedLaunch) bool { return true }) < maxFailures, oneOfSeveralZones(nodeClass, l.failures):
+	case !accuse(all), oneOfSeveralZones(nodeClass, all):
 		n.known.SetDefault(scope.NodeClass, l)
 		return
 	}
 	n.pause(ctx, nodeClass, l, f, period, true)
 }
 
+// accuse reports whether the failures have in common only their NodeClass. One flavor alone, in however many zones, is itself at fault.
+func accuse(failures []failedLaunch) bool {
+	offerings := lo.UniqMap(failures, func(failed failedLaunch, _ int) capacity.Offering { return failed.offering })
+	flavors := lo.UniqMap(offerings, func(offering capacity.Offering, _ int) string { return offering.Flavor })
+	return len(offerings) >= maxFailures && len(flavors) > 1
+}
+
 // oneOfSeveralZones reports whether all failures were in one zone, which is then at fault, of a NodeClass that has others.
-func oneOfSeveralZones(nodeClass *v1alpha1.BizflyNodeClass, failures map[types.UID]failedLaunch) bool {
-	zones := lo.UniqMap(lo.Values(failures), func(failed failedLaunch, _ int) string { return failed.offering.Zone })
+func oneOfSeveralZones(nodeClass *v1alpha1.BizflyNodeClass, failures []failedLaunch) bool {
+	zones := lo.UniqMap(failures, func(failed failedLaunch, _ int) string { return failed.offering.Zone })
 	return len(zones) == 1 && len(nodeClass.Status.Zones) > 1
 }
 

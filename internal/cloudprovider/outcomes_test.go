@@ -46,6 +46,8 @@ var _ = Describe("Launches that fail", func() {
 	broken := func(containing string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
 	}
+	// volumeTypesKnown is the state after the first launch: a rejection without words is then not about the volume type.
+	volumeTypesKnown := func() { env.Instances.Forms().Restore(map[string]string{"volumeType": "Name"}) }
 	cheapest := func(pool *karpv1.NodePool) string {
 		GinkgoHelper()
 		types := instanceTypes(pool)
@@ -129,6 +131,7 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should try an old flavor by its other name where nothing else fits, and then the other zone", func() {
 			nodeClass()
+			volumeTypesKnown()
 			rejects(http.StatusBadRequest, "E_4711")
 			ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g")))
 			Expect(createRequests()).To(Equal(3))
@@ -136,11 +139,24 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should mark a flavor in the zone alone that has rejected it", func() {
 			nodeClass()
+			volumeTypesKnown()
 			before := available(unit.NodePool())
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 				Message: "E_4711", Count: 1})
 			launched(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g")))
 			Expect(available(unit.NodePool())).To(Equal(before - 1))
+		})
+		It("should try the same offering with another form of the volume type, where none is known, and mark nothing", func() {
+			env.Reset(ctx, cloud.Options{Modes: []string{"silent-volume-types", "volume-type-by-medium"}})
+			nodeClass()
+			pool := unit.NodePool()
+			before, flavor := available(pool), cheapest(pool)
+			Expect(launched(nodeClaim(pool)).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, flavor))
+			Expect(createRequests()).To(Equal(3))
+			launched(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(4))
+			Expect(available(pool)).To(Equal(before))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(BeZero())
 		})
 		It("should mark and count an offering whose create requests are left without an answer", func() {
 			class := nodeClass()
@@ -223,6 +239,65 @@ var _ = Describe("Launches that fail", func() {
 		Expect(available(pool)).To(Equal(before))
 		launched(claim)
 		Expect(intentOf(claim).Attempt).To(Equal(2))
+	})
+
+	Context("of one flavor in each of its zones", func() {
+		zones := []string{"HN1", "HN2", "HN3", "HN4"}
+		var class *v1alpha1.BizflyNodeClass
+		BeforeEach(func() {
+			env.Reset(ctx, cloud.Options{Catalog: cloud.DefaultCatalog(zones[2:]...)})
+			class = nodeClass()
+			Expect(class.Status.Zones).To(ConsistOf(zones))
+		})
+		in := func(zone, flavor string) *karpv1.NodeClaim {
+			GinkgoHelper()
+			return nodeClaim(unit.NodePool(), unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor),
+				unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone))
+		}
+		paused := func() error {
+			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			return cause
+		}
+		It("should not pause the NodeClass, however many NodeClaims are rejected, also after a restart, until another flavor shares it", func() {
+			rejects(http.StatusBadRequest, "Gói này không khả dụng")
+			sent, before := 0, available(unit.NodePool())
+			for round := range 3 {
+				for range 2 {
+					for _, zone := range zones {
+						ended(in(zone, "nix.2c_4g"))
+						Expect(paused()).ToNot(HaveOccurred())
+					}
+					Expect(createRequests()).To(BeNumerically(">=", sent+len(zones)), "each zone was tried")
+					sent = createRequests()
+					env.Clock.Step(25 * time.Minute)
+					Eventually(func() int { return available(unit.NodePool()) }).Should(Equal(before))
+				}
+				if round == 0 {
+					env.Restart(ctx)
+				}
+			}
+			for _, zone := range zones[:2] {
+				ended(in(zone, "nix.2c_4g"))
+			}
+			Expect(paused()).ToNot(HaveOccurred())
+			ended(in("HN3", "nix.4c_8g"))
+			Expect(paused()).To(MatchError(ContainSubstring("Gói này không khả dụng")))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+		})
+		It("should not pause the NodeClass when its nodes do not register, which marks each offering for an hour", func() {
+			unregistered := func(zone, flavor string) {
+				GinkgoHelper()
+				claim := launched(in(zone, flavor))
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+				env.CloudProvider.LaunchEnded(claim)
+			}
+			for _, zone := range zones {
+				unregistered(zone, "nix.2c_4g")
+				Expect(paused()).ToNot(HaveOccurred())
+			}
+			unregistered("HN1", "nix.4c_8g")
+			Expect(paused()).To(MatchError(cloudprovider.ErrNotRegistered))
+		})
 	})
 
 	Context("with three different offerings of one NodeClass", func() {
@@ -324,6 +399,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(available(pool)).To(BeZero())
 		})
 		It("should not count what one NodeClaim alone has met", func() {
+			volumeTypesKnown()
 			before := available(pool)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 				Message: "E_4711", Count: 3})

@@ -34,8 +34,8 @@ type candidate struct {
 	key          capacity.Offering
 	// preference is what the placement strategy compares: less is better.
 	preference float64
-	// old is true for a flavor without a generation, of which it is not known whether it can still be launched.
-	old bool
+	// complete is true for a flavor that the cloud describes completely. Of others it is not known whether they can still be launched.
+	complete bool
 	// doubted is true for an old flavor after names of such flavors were rejected for the NodeClass.
 	doubted bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
@@ -44,8 +44,8 @@ type candidate struct {
 }
 
 // candidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
-// computes it, since a more expensive choice would be consolidated at once; among equal prices the placement strategy of the
-// NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
+// computes it, since a more expensive choice would be consolidated at once; among equal prices flavors that the cloud describes completely,
+// and among those the placement strategy of the NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
 func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate, error) {
 	claim := l.claim
 	plan, nodeClassKey := bizfly.PlanWord(l.nodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(l.nodeClass)
@@ -88,7 +88,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	strategy := l.nodeClass.Spec.PlacementStrategy
 	for i := range all {
 		candidate := &all[i]
-		candidate.old, candidate.doubted = isOld(candidate.instanceType), c.Instances.Doubted(candidate.key.Flavor, l.nodeClass)
+		candidate.complete, candidate.doubted = c.Flavors.Complete(candidate.key.Flavor), c.Instances.Doubted(candidate.key.Flavor, l.nodeClass)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{
@@ -104,28 +104,23 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	sortCandidates(all)
 }
 
-// sortCandidates sorts by price, then by what the strategy prefers, then flavors of a generation first, then by what is known of the
-// offerings, and at last by names, so that the same knowledge gives the same choice. Doubted flavors come behind all others: pods do not
-// wait until each of them has been rejected by each name in each zone. Core finds out whether one can be launched when it replaces the
-// more expensive node.
+// sortCandidates sorts by price, then flavors that the cloud describes completely first, since others may be closed, then by what the
+// strategy prefers, then by what is known of the offerings, and at last by names, so that the same knowledge gives the same choice.
+// Doubted flavors come behind all others: pods do not wait until each of them has been rejected by each name in each zone. Core finds out
+// whether one can be launched when it replaces the more expensive node.
 func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
 			cmp.Compare(lo.Ternary(a.doubted, 1, 0), lo.Ternary(b.doubted, 1, 0)),
 			cmp.Compare(a.offering.Price, b.offering.Price),
+			cmp.Compare(lo.Ternary(a.complete, 0, 1), lo.Ternary(b.complete, 0, 1)),
 			cmp.Compare(a.preference, b.preference),
-			cmp.Compare(lo.Ternary(a.old, 1, 0), lo.Ternary(b.old, 1, 0)),
 			cmp.Compare(a.failures, b.failures),
 			cmp.Compare(a.seconds, b.seconds),
 			cmp.Compare(a.key.Flavor, b.key.Flavor),
 			cmp.Compare(a.key.Zone, b.key.Zone),
 		)
 	})
-}
-
-// isOld reports whether the flavor is of no generation. Each label is required to exist or not to, so that it is always among the requirements.
-func isOld(it *cloudprovider.InstanceType) bool {
-	return it.Requirements.Get(v1alpha1.LabelInstanceGeneration).Operator() == corev1.NodeSelectorOpDoesNotExist
 }
 
 // idle is how much of a server was not requested: the share of its CPU plus the share of its memory, each from 0 to 1.

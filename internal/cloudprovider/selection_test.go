@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,6 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -56,12 +58,38 @@ var _ = Describe("Create", func() {
 			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
 			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
 		)
-		It("should prefer a flavor of a generation at the same price, since it is not known whether others can still be launched", func() {
-			nodeClass()
-			size := unit.Requirement(v1alpha1.LabelInstanceSize, corev1.NodeSelectorOpIn, "2c_4g")
-			category := unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium")
-			Expect(launched(nodeClaim(nil, size, category)).Labels).To(HaveKey(v1alpha1.LabelInstanceGeneration))
-		})
+		DescribeTable("should prefer at the same price a flavor that the cloud describes completely, since others may be closed",
+			func(incomplete func(*cloud.Flavor)) {
+				catalog := cloud.DefaultCatalog()
+				flavors := catalog.Flavors[cloud.RegionHN]
+				other, _ := lo.Find(flavors, func(f cloud.Flavor) bool { return f.Name == "p2.2c_4g" })
+				other.ID, other.Name = "other", "a2.2c_4g" // the first by its name
+				incomplete(&other)
+				catalog.Flavors[cloud.RegionHN] = append(flavors, other)
+				env.Reset(ctx, cloud.Options{Catalog: catalog})
+				for _, chosen := range strategies {
+					name := strings.ToLower(string(chosen))
+					nodeClass(strategy(chosen), func(c *v1alpha1.BizflyNodeClass) { c.Name = name })
+					pool := unit.NodePool()
+					pool.Spec.Template.Spec.NodeClassRef.Name = name
+					prices := priced(pool)
+					Expect(prices["a2.2c_4g/HN1"]).To(Equal(prices["p2.2c_4g/HN1"]))
+					either := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "a2.2c_4g", "p2.2c_4g")
+					for range 2 {
+						claim := nodeClaim(pool, either)
+						claim.Spec.NodeClassRef.Name = name
+						Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "p2.2c_4g"), name)
+					}
+				}
+			},
+			Entry("than one without a generation", func(f *cloud.Flavor) { f.Omit = []string{"generation", "generation_id"} }),
+			Entry("than one without zones", func(f *cloud.Flavor) {
+				without := *f.Generation
+				without.AvailabilityZones = nil
+				f.Generation = &without
+			}),
+			Entry("than one without plans", func(f *cloud.Flavor) { f.Omit = []string{"billing_plans"} }),
+		)
 		It("should label the NodeClaim so completely that no NodePool requirement sees drift", func() {
 			nodeClass()
 			created := launched(nodeClaim(nil))

@@ -87,3 +87,19 @@ var _ = Describe("The questions to the real cloud", func() {
 		}
 	})
 })
+
+var _ = Describe("The shapes of the cloud without a mode", func() {
+	cited := regexp.MustCompile(`^"(.+)" in $`)
+	It("should each name a spec that exists", func() {
+		shapes := rows("docs/contribute/sandbox.md", "Shapes without a mode")
+		Expect(shapes).NotTo(BeEmpty())
+		for _, shape := range shapes {
+			Expect(shape).To(HaveLen(3), shape[0])
+			text, file, _ := strings.Cut(shape[2], "`")
+			Expect(text).To(MatchRegexp(cited.String()), shape[0])
+			specs, err := os.ReadFile(filepath.Join(root, strings.TrimSuffix(file, "`")))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(specs)).To(ContainSubstring(cited.FindStringSubmatch(text)[1]), shape[0])
+		}
+	})
+})

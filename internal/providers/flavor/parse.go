@@ -54,7 +54,7 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 			next.skipped[flavor.Name] = reason
 			continue
 		}
-		parsed.hidden = override.Hidden
+		parsed.hidden, parsed.complete = override.Hidden, complete(flavor)
 		next.byName[parsed.name] = parsed
 		next.flavors = append(next.flavors, parsed)
 	}
@@ -88,6 +88,14 @@ type facts struct {
 	plans      []string // nil: with every plan
 	// hidden flavors are not offered; one that a NodeClaim runs on is there, unavailable.
 	hidden bool
+	// complete is true for a flavor that the cloud describes completely.
+	complete bool
+}
+
+// complete reports whether the cloud itself, rather than the flavor's name or an override, says of which generation the flavor is, where
+// it exists and with which plans. Of others it is not known whether they can still be launched: old flavors lack some of it.
+func complete(in *gobizfly.ServerFlavorResponse) bool {
+	return in.Generation.Code != "" && len(in.Generation.AvailabilityZones) > 0 && len(in.BillingPlans) > 0
 }
 
 // Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" has its category at the end,

@@ -50,6 +50,9 @@ type Provider interface {
 	Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error)
 	// Category returns the category in which servers of the flavor are created, and false for an unknown flavor.
 	Category(flavor string) (string, bool)
+	// Complete reports whether the cloud describes the flavor completely, by generation, zones and plans. What it does not may be a flavor
+	// that is listed and can no longer be launched. It is false for an unknown flavor, and for all before the catalog is ready.
+	Complete(flavor string) bool
 }
 
 // maxEntries bounds how many NodeClasses are remembered; a cluster that has more builds some of them more often.
@@ -136,12 +139,20 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 
 // Category implements Provider.
 func (p *DefaultProvider) Category(flavor string) (string, bool) {
+	f := p.named(flavor)
+	return lo.FromPtr(f).category, f != nil
+}
+
+// Complete implements Provider.
+func (p *DefaultProvider) Complete(flavor string) bool { return lo.FromPtr(p.named(flavor)).complete }
+
+// named returns what is known of the flavor, nil for an unknown one.
+func (p *DefaultProvider) named(flavor string) *facts {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return "", false
+		return nil
 	}
-	f, ok := p.indexOf(snapshot).byName[flavor]
-	return lo.FromPtr(f).category, ok
+	return p.indexOf(snapshot).byName[flavor]
 }
 
 // Find returns the instance type and the offering that a server is; nil where they are not among the instance types.

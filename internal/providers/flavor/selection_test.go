@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -61,6 +62,22 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		source.snapshot = nil
 		_, err := r.Matching(v1alpha1.FlavorSelectorTerm{})
 		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
+	It("should be known to be described completely only by generation, zones and plans of the cloud itself", func() {
+		describe := func(f *gobizfly.ServerFlavorResponse) {
+			f.Generation.Code, f.Generation.AvailabilityZones, f.BillingPlans = "p2", []string{"HN1"}, []string{"on_demand"}
+		}
+		r = newRoom(newHandmade(newFlavor("p2.2c_4g", describe),
+			newFlavor("p2.4c_8g", describe, func(f *gobizfly.ServerFlavorResponse) { f.Generation.Code = "" }),
+			newFlavor("p2.8c_16g", describe, func(f *gobizfly.ServerFlavorResponse) { f.Generation.AvailabilityZones = nil }),
+			newFlavor("p2.8c_32g", describe, func(f *gobizfly.ServerFlavorResponse) { f.BillingPlans = nil })), env.Client)
+		r.tune(func(o *options.Options) {
+			o.FlavorOverrides = map[string]options.FlavorOverride{"p2.4c_8g": {Generation: "2"}}
+		})
+		Expect(r.Complete("p2.2c_4g")).To(BeTrue())
+		for _, name := range []string{"p2.4c_8g", "p2.8c_16g", "p2.8c_32g", "p2.16c_32g"} {
+			Expect(r.Complete(name)).To(BeFalse(), name)
+		}
 	})
 	It("should be those of any term", func(ctx context.Context) {
 		Expect(selecting(ctx, v1alpha1.FlavorSelectorTerm{Category: "basic"}, v1alpha1.FlavorSelectorTerm{Name: "nix.*"})).To(ConsistOf("b2.2c_4g", "nix.2c_4g"))

@@ -4,6 +4,7 @@
 package instance
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -50,21 +51,26 @@ func formsOf(field string) []string {
 // form that was accepted is final.
 type Forms struct {
 	mu sync.Mutex
-	// volumeType is the form of volume types to send while none is accepted.
-	volumeType int
 	// accepted are the forms that the cloud takes, by field.
 	accepted map[string]string
-	// doubts are those of NodeClasses, by capacity.NodeClassKey.
-	doubts map[string]doubt
+	// met are rejections by NodeClass (capacity.NodeClassKey). Others need not meet the same, since the NodeClass may be what is wrong.
+	met map[string]rejections
 }
 
-// doubt is what a NodeClass has met: names of old flavors were rejected for it. Others need not meet the same, since the NodeClass may be
-// what is wrong.
-type doubt struct {
-	// until is how long flavors are doubted whose family has not been launched by either name.
+// rejections are what a NodeClass has met while forms were not known. They are replaced, never changed.
+type rejections struct {
+	all []rejection
+	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been launched by either name.
+	doubtful bool
+	// until is how long this is remembered.
 	until time.Time
-	// tried is the form to send by field; the first one where it is absent.
-	tried map[string]int
+}
+
+// rejection is that of one create request.
+type rejection struct {
+	sent spelling
+	// field is what it names: fieldVolumeType, fieldFlavor or, where it names neither, nothing.
+	field string
 }
 
 // spelling is the form of each field in one create request.
@@ -74,23 +80,66 @@ type spelling struct {
 	flavorField, flavor string
 }
 
+// excludes reports whether the spelling would be rejected as well.
+func (r rejection) excludes(s spelling) bool {
+	switch r.field {
+	case fieldVolumeType:
+		return s.volumeType == r.sent.volumeType
+	case fieldFlavor:
+		return r.suspects(s)
+	}
+	return s == r.sent
+}
+
+// suspects reports whether the rejection may be about the name of the flavor.
+func (r rejection) suspects(s spelling) bool {
+	return r.field != fieldVolumeType && s.flavorField == r.sent.flavorField && s.flavor == r.sent.flavor
+}
+
 // of returns the spelling of a create request of the flavor for the NodeClass.
 func (f *Forms) of(flavor, nodeClass string) spelling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := spelling{volumeType: f.form(fieldVolumeType, f.volumeType)}
-	if _, family := shortName(flavor); family != "" {
-		s.flavorField = fieldFlavor + family
-		s.flavor = f.form(s.flavorField, f.doubts[nodeClass].tried[s.flavorField])
-	}
-	return s
+	return f.spelling(flavor, f.met[nodeClass].all)
 }
 
-func (f *Forms) form(field string, tried int) string {
-	if accepted, ok := f.accepted[field]; ok {
-		return accepted
+// spelling returns the spelling to send after the rejections, the first one where they leave none; the caller holds the lock.
+func (f *Forms) spelling(flavor string, met []rejection) spelling {
+	all := f.spellings(flavor)
+	return lo.FirstOr(without(all, met), all[0])
+}
+
+// spellings are all that the cloud may take for the flavor, most likely first; the caller holds the lock.
+func (f *Forms) spellings(flavor string) (all []spelling) {
+	field, names := "", []string{""}
+	if _, family := shortName(flavor); family != "" {
+		field = fieldFlavor + family
+		names = f.possible(field)
 	}
-	return formsOf(field)[tried]
+	for _, name := range names {
+		for _, volumeType := range f.possible(fieldVolumeType) {
+			all = append(all, spelling{volumeType: volumeType, flavorField: field, flavor: name})
+		}
+	}
+	return all
+}
+
+func (f *Forms) possible(field string) []string {
+	if accepted, ok := f.accepted[field]; ok {
+		return []string{accepted}
+	}
+	return formsOf(field)
+}
+
+// without returns the spellings that the rejections leave, most likely first: with a name of the flavor that none of them may be about, so
+// that one field that is rejected without words takes as few requests as one that is named.
+func without(all []spelling, met []rejection) []spelling {
+	left := lo.Reject(all, func(s spelling, _ int) bool { return lo.SomeBy(met, func(r rejection) bool { return r.excludes(s) }) })
+	suspected := func(s spelling) int {
+		return lo.Ternary(lo.SomeBy(met, func(r rejection) bool { return r.suspects(s) }), 1, 0)
+	}
+	slices.SortStableFunc(left, func(a, b spelling) int { return cmp.Compare(suspected(a), suspected(b)) })
+	return left
 }
 
 // forms are the forms by field.
@@ -98,29 +147,43 @@ func (s spelling) forms() map[string]string {
 	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// reject changes the spelling that was rejected for the NodeClass, and reports whether there is another one that is worth a create request.
-// A rejection that names no field may be about the flavor, which is then doubted.
+// reject remembers that the spelling was rejected for the NodeClass, and reports whether there is another one that is worth a create request.
+// A rejection that names no field may be about the flavor, which is then doubted, or about the volume type.
 func (f *Forms) reject(sent spelling, flavor, nodeClass string, err error, now time.Time) bool {
 	if !bizfly.MayBeForm(err) {
 		return false
 	}
-	if f.of(flavor, nodeClass) != sent {
-		return true // another launch has changed it meanwhile
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if bizfly.NamesVolumeType(err) {
-		return f.next(fieldVolumeType, &f.volumeType)
+	met, all := f.met[nodeClass], f.spellings(flavor)
+	if f.spelling(flavor, met.all) != sent {
+		return true // another launch has changed it meanwhile
 	}
-	if sent.flavorField == "" || f.accepted[sent.flavorField] != "" {
-		return false
+	rejected := rejection{sent: sent, field: fieldNamed(err)}
+	if len(without(all, []rejection{rejected})) == 0 {
+		return false // there is one form of what it may be about
 	}
-	f.doubts = lo.PickBy(f.doubts, func(_ string, d doubt) bool { return now.Before(d.until) })
-	tried := maps.Clone(f.doubts[nodeClass].tried)
-	form := tried[sent.flavorField]
-	again := f.next(sent.flavorField, &form)
-	f.doubts[nodeClass] = doubt{until: now.Add(ttl.OfferingFailures), tried: lo.Assign(tried, map[string]int{sent.flavorField: form})}
+	met.all = append(slices.Clone(met.all), rejected)
+	met.doubtful = met.doubtful || rejected.field != fieldVolumeType && len(f.possible(sent.flavorField)) > 1
+	met.until = now.Add(ttl.OfferingFailures)
+	again := len(without(all, met.all)) > 0
+	if !again {
+		met.all = nil // the form is not to blame, and the next launch begins anew
+	}
+	f.met = lo.Assign(lo.PickBy(f.met, func(_ string, other rejections) bool { return now.Before(other.until) }),
+		map[string]rejections{nodeClass: met})
 	return again
+}
+
+// fieldNamed returns the field that a rejection names, empty where it names none.
+func fieldNamed(err error) string {
+	switch {
+	case bizfly.NamesVolumeType(err):
+		return fieldVolumeType
+	case bizfly.NamesOffering(err):
+		return fieldFlavor
+	}
+	return ""
 }
 
 // doubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected for the
@@ -132,16 +195,8 @@ func (f *Forms) doubted(flavor, nodeClass string, now time.Time) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.accepted[fieldFlavor+family] == "" && now.Before(f.doubts[nodeClass].until)
-}
-
-// next moves a field to its next form. After the last one it is the first again, and next returns false: the form is not to blame.
-func (f *Forms) next(field string, tried *int) bool {
-	if _, final := f.accepted[field]; final {
-		return false
-	}
-	*tried = (*tried + 1) % len(formsOf(field))
-	return *tried != 0
+	met := f.met[nodeClass]
+	return f.accepted[fieldFlavor+family] == "" && met.doubtful && now.Before(met.until)
 }
 
 // Accepted returns the forms that the cloud takes, by field.

@@ -4,6 +4,7 @@
 package instance_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -66,6 +67,19 @@ var _ = Describe("The form of a create request", func() {
 			map[string]string{"volumeType": "Name", "flavor.nix": "Short"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "2c_4g"),
 		Entry("the same without a word", []string{"short-flavor-names", "silent-flavors"}, "nix.2c_4g", 1,
 			map[string]string{"volumeType": "Name", "flavor.nix": "Short"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "2c_4g"),
+		Entry("volume types by type, without a word", []string{"volume-type-by-type", "silent-volume-types"}, "p2.2c_4g", 1,
+			map[string]string{"volumeType": "Type"}, map[string]any{"volume_type": "PREMIUM SSD"}, "p2.2c_4g"),
+		Entry("volume types by medium, without a word", []string{"volume-type-by-medium", "silent-volume-types"}, "p2.2c_4g", 2,
+			map[string]string{"volumeType": "Medium"}, map[string]any{"type": "SSD"}, "p2.2c_4g"),
+		Entry("the same for an old flavor, whose other name is tried first", []string{"volume-type-by-medium", "silent-volume-types"}, "nix.2c_4g", 3,
+			map[string]string{"volumeType": "Medium", "flavor.nix": "Full"}, map[string]any{"type": "SSD"}, "nix.2c_4g"),
+		Entry("the same by its short name", []string{"short-flavor-names", "volume-type-by-medium", "silent-volume-types"}, "nix.2c_4g", 3,
+			map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}, map[string]any{"type": "SSD"}, "2c_4g"),
+		Entry("one field by its last form, where neither is named", []string{"volume-type-by-medium", "silent-volume-types", "silent-flavors"}, "nix.2c_4g", 3,
+			map[string]string{"volumeType": "Medium", "flavor.nix": "Full"}, map[string]any{"type": "SSD"}, "nix.2c_4g"),
+		Entry("both fields by their last form, where neither is named: as many as there are combinations",
+			[]string{"short-flavor-names", "volume-type-by-medium", "silent-volume-types", "silent-flavors"}, "nix.2c_4g", 5,
+			map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}, map[string]any{"type": "SSD"}, "2c_4g"),
 		Entry("all of it", []string{"short-flavor-names", "silent-flavors", "volume-type-by-medium"}, "nix.2c_4g", 3,
 			map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}, map[string]any{"type": "SSD"}, "2c_4g"),
 	)
@@ -78,8 +92,8 @@ var _ = Describe("The form of a create request", func() {
 		Expect(w.created()).To(HaveLen(5), "one rejection for each family")
 		Expect(w.provider.Forms().Accepted()).To(And(HaveKeyWithValue("flavor.nix", "Short"), HaveKeyWithValue("flavor.enterprise", "Short")))
 	})
-	It("should change with the next launch where only the task fails", func() {
-		w := newWorld(cloud.Options{Modes: []string{"volume-type-by-medium", "late-rejections"}})
+	DescribeTable("should change with the next launch where only the task fails", func(modes ...string) {
+		w := newWorld(cloud.Options{Modes: append(modes, "volume-type-by-medium", "late-rejections")})
 		for range 2 {
 			request, _ := w.request(attempt(1, "p2.2c_4g"))
 			_, _, err := send(ctx, w.provider, request, nil)
@@ -87,7 +101,10 @@ var _ = Describe("The form of a create request", func() {
 		}
 		w.launch(attempt(2, "p2.2c_4g"))
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Medium"}))
-	})
+	},
+		Entry("and names the volume type"),
+		Entry("and names nothing", "silent-volume-types"),
+	)
 	It("should change with the next launch where the task of an old flavor fails with words that nothing recognises", func() {
 		w := newWorld(cloud.Options{Modes: []string{"old-flavors-closed", "late-rejections"}})
 		request, _ := w.request(attempt(1, "nix.2c_4g"))
@@ -129,20 +146,42 @@ var _ = Describe("The form of a create request", func() {
 		Expect(err).ToNot(MatchError(instance.ErrFormRejected))
 		Expect(w.created()).To(HaveLen(1))
 	})
-	It("should be tried once in each form where none is accepted, a flavor in one request for each, and begin anew", func() {
+	DescribeTable("should be tried once in each form where none is accepted, and begin anew", func(flavor, message string, forms ...string) {
 		w := newWorld(cloud.Options{})
-		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})
-		request, _ := w.request(attempt(1, "nix.2c_4g"))
-		_, _, err := send(ctx, w.provider, request, nil)
-		Expect(err).To(MatchError(instance.ErrFormRejected))
-		request.Attempt++
-		_, _, err = send(ctx, w.provider, request, nil)
-		Expect(bizfly.IsInvalid(err)).To(BeTrue())
-		Expect(err).ToNot(MatchError(instance.ErrFormRejected))
-		Expect(lo.Map(w.created(), func(body map[string]any, _ int) any { return body["flavor"] })).To(Equal([]any{"nix.2c_4g", "2c_4g"}))
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: message})
+		request, _ := w.request(attempt(1, flavor))
+		for n := range forms {
+			request.Attempt = n + 1
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(bizfly.IsInvalid(err)).To(BeTrue())
+			Expect(errors.Is(err, instance.ErrFormRejected)).To(Equal(n+1 < len(forms)))
+		}
+		Expect(lo.Map(w.created(), func(body map[string]any, _ int) string {
+			disk := body["rootdisk"].(map[string]any)
+			return fmt.Sprint(body["flavor"], " ", lo.CoalesceOrEmpty(disk["volume_type"], disk["type"]))
+		})).To(Equal(forms))
 		Expect(w.provider.Forms().Accepted()).To(BeEmpty())
 		w.box.ClearFaults()
-		w.launch(attempt(2, "nix.2c_4g"))
+		w.launch(attempt(2, flavor))
+		Expect(w.created()).To(HaveLen(len(forms) + 1))
+	},
+		Entry("where nothing is named", "nix.2c_4g", "no", "nix.2c_4g PREMIUM-SSD1", "2c_4g PREMIUM-SSD1", "nix.2c_4g PREMIUM SSD", "nix.2c_4g SSD",
+			"2c_4g PREMIUM SSD", "2c_4g SSD"),
+		Entry("where nothing is named, of a flavor that has one name", "p2.2c_4g", "no", "p2.2c_4g PREMIUM-SSD1", "p2.2c_4g PREMIUM SSD", "p2.2c_4g SSD"),
+		Entry("of the flavor, where that is named", "nix.2c_4g", "Gói không hợp lệ", "nix.2c_4g PREMIUM-SSD1", "2c_4g PREMIUM-SSD1"),
+		Entry("of the flavor, which has one", "p2.2c_4g", "Gói không hợp lệ", "p2.2c_4g PREMIUM-SSD1"),
+		Entry("of the volume type, where that is named", "nix.2c_4g", "Volume type is invalid", "nix.2c_4g PREMIUM-SSD1", "nix.2c_4g PREMIUM SSD", "nix.2c_4g SSD"),
+	)
+	It("should be tried no more once it was accepted, whatever is rejected without a word", func() {
+		w := newWorld(cloud.Options{})
+		w.launch(attempt(1, "nix.2c_4g"))
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})
+		for n, flavor := range []string{"nix.2c_4g", "p2.2c_4g"} {
+			request, _ := w.request(attempt(2+n, flavor))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(bizfly.IsInvalid(err)).To(BeTrue())
+			Expect(err).ToNot(MatchError(instance.ErrFormRejected))
+		}
 		Expect(w.created()).To(HaveLen(3))
 	})
 	It("should make flavors with two names doubtful for two hours when one is rejected, except those of a family that was launched", func() {

@@ -154,6 +154,9 @@ func bad(format string, args ...any) *reply {
 	return &rejection
 }
 
+// silent is a rejection that does not name what is wrong.
+func silent() *reply { return bad("Dữ liệu không hợp lệ") }
+
 func (c *Cloud) checkNames(_ *call, o *validRequest) *reply {
 	switch {
 	case o.Name == "" || len(o.Name) > 255:
@@ -231,7 +234,7 @@ func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
 	flavor, found := c.orderedFlavor(q.region, o.Flavor, o.Type)
 	switch {
 	case !found && c.opts.Shape.SilentFlavors:
-		return bad("Dữ liệu không hợp lệ")
+		return silent()
 	case !found && c.opts.Vietnamese:
 		return bad("Không tìm thấy cấu hình %s", o.Flavor)
 	case !found:

@@ -85,6 +85,14 @@ func (c *Cloud) volumeType(region, category, zone string, disk *diskRequest) (Vo
 
 // volumeTypeOf finds the type of a disk of a create request, which must name it in the one form that this cloud takes.
 func (c *Cloud) volumeTypeOf(region, category, zone string, disk *diskRequest) (VolumeType, *reply) {
+	t, rejection := c.orderedVolumeType(region, category, zone, disk)
+	if rejection != nil && c.opts.Shape.SilentVolumeTypes {
+		rejection = silent()
+	}
+	return t, rejection
+}
+
+func (c *Cloud) orderedVolumeType(region, category, zone string, disk *diskRequest) (VolumeType, *reply) {
 	form := c.opts.Shape.VolumeTypes
 	switch {
 	case form == VolumeTypesInAnyForm, disk.VolumeType == "" && disk.Type == "":

@@ -30,8 +30,8 @@ type Shape struct {
 	VolumeTypes, Flavors string
 	// VolumeTypesSwapped lists volume types as {name SSD, type PREMIUM-SSD1} instead of {name PREMIUM-SSD1, type "PREMIUM SSD"}.
 	VolumeTypesSwapped bool
-	// SilentFlavors rejects flavors without naming the field.
-	SilentFlavors bool
+	// SilentFlavors and SilentVolumeTypes reject flavors, and volume types of a create request, without naming the field.
+	SilentFlavors, SilentVolumeTypes bool
 	// LateRejections accepts create requests that are wrong and lets their tasks fail.
 	LateRejections bool
 	// OldFlavorsClosed rejects create requests of flavors without a generation, which stay listed.
@@ -81,9 +81,11 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.Shape.VolumeTypesSwapped, o.Shape.VolumeTypes = true, VolumeTypesByMedium }},
 	{Name: "short-flavor-names", What: "create requests name old flavors without their category (`2c_4g` instead of `nix.2c_4g`)",
 		apply: func(o *Options) { o.Shape.Flavors = FlavorsByShortName }},
-	{Name: "silent-flavors", Excludes: "flavor words", What: "a flavor that is not known is rejected without naming the field",
+	{Name: "silent-flavors", Excludes: "words", What: "a flavor that is not known is rejected without naming the field",
 		apply: func(o *Options) { o.Shape.SilentFlavors = true }},
-	{Name: "vietnamese", Excludes: "flavor words", What: "rejections of flavors, capacity and quota are in Vietnamese (also `--vietnamese`)",
+	{Name: "silent-volume-types", Excludes: "words", What: "a volume type that is not known is rejected without naming the field",
+		apply: func(o *Options) { o.Shape.SilentVolumeTypes = true }},
+	{Name: "vietnamese", Excludes: "words", What: "rejections of flavors, capacity and quota are in Vietnamese (also `--vietnamese`)",
 		apply: func(o *Options) { o.Vietnamese = true }},
 	{Name: "late-rejections", What: "create requests that are wrong are accepted, and their tasks fail",
 		apply: func(o *Options) { o.Shape.LateRejections = true }},

@@ -87,6 +87,20 @@ var _ = Describe("Modes", func() {
 		Entry("which leaves new ones", []string{"old-flavors-closed"}, "p2.2c_4g", http.StatusOK, ""),
 	)
 
+	It("should reject the type of a disk without naming it", func() {
+		b := mode("silent-volume-types")
+		for _, field := range []string{"rootdisk", "datadisks"} {
+			disk := map[string]any{"size": 40, "volume_type": "PREMIUM SSD"}
+			change := map[string]any{"rootdisk": disk}
+			if field == "datadisks" {
+				change = map[string]any{field: []any{disk}, "rootdisk": map[string]any{"size": 40}}
+			}
+			got := b.call(http.MethodPost, servers, b.raw(change))
+			Expect(got.status).To(Equal(http.StatusBadRequest))
+			Expect(string(got.body)).To(And(ContainSubstring("Dữ liệu không hợp lệ"), Not(MatchRegexp("(?i)volume|ổ đĩa"))))
+		}
+		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{})).status).To(Equal(http.StatusOK))
+	})
 	It("should reject late in the task", func() {
 		b := mode("late-rejections")
 		request := b.request("late")
