@@ -174,6 +174,7 @@ e2e-order: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites 
 .PHONY: e2e-nodes
 e2e-nodes: ## Run the controller from its image on real nodes: servers are machines that boot, run our user data and join with a real kubelet (root on Linux; building takes 5 minutes once)
 	@MAKE="$(MAKE)" NODES_FLAGS="$(NODES_FLAGS)" hack/nodes.sh
+	@$(if $(NODES_FLAGS),,MAKE="$(MAKE)" hack/nodes-interrupted.sh)
 
 # What hack/nodes.sh needs, once it knows that it can run.
 .PHONY: nodes-built

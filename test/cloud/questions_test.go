@@ -111,7 +111,7 @@ func (r *run) workerImagesAgain(ctx context.Context) {
 
 // planned asks whether the node offers what is planned of its flavor before any node of it was seen.
 func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
-	reserved := r.Bootstrap.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
+	reserved := r.Bootstrap.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB<<30)
 	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-100*options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
 	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {

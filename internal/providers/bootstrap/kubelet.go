@@ -133,9 +133,9 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 	return max(0, int64(reserved)-defaultSystemMemoryMiB)
 }
 
-// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and GiB of root disk. Together they
-// may exceed the server: the flavor provider cuts them to its capacity.
-func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations {
+// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and bytes of file system, of which
+// the kubelet takes percentages. Together they may exceed the server: the flavor provider cuts them to its capacity.
+func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int, fileSystem int64) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)
 	return Reservations{
 		Configured:     nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
@@ -144,7 +144,7 @@ func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu,
 		SystemReserved: quantities(settings.SystemReserved),
 		EvictionThreshold: corev1.ResourceList{
 			corev1.ResourceMemory:           highest(settings, evictionMemory, int64(memoryMiB)<<20),
-			corev1.ResourceEphemeralStorage: highest(settings, evictionNodeFS, int64(rootDiskGiB)<<30),
+			corev1.ResourceEphemeralStorage: highest(settings, evictionNodeFS, fileSystem),
 		},
 	}
 }

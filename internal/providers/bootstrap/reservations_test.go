@@ -30,14 +30,14 @@ func withKubelet(kubelet *v1alpha1.KubeletConfiguration) *v1alpha1.BizflyNodeCla
 
 var _ = Describe("Reservations", func() {
 	It("should be what BKE answers for the one size that is public", func() {
-		reserved := provider().Reservations(bke(), 2, 1977, 40)
+		reserved := provider().Reservations(bke(), 2, 1977, 40<<30)
 		Expect(reserved.MaxPods).To(BeEquivalentTo(110))
 		Expect(amounts(reserved.SystemReserved)).To(Equal(map[string]string{"cpu": "20m", "memory": "100Mi"}))
 		Expect(amounts(reserved.KubeReserved)).To(Equal(map[string]string{"cpu": "50m", "memory": "394Mi"}))
 		Expect(amounts(reserved.EvictionThreshold)).To(Equal(map[string]string{"memory": "100Mi", "ephemeral-storage": "4Gi"}))
 	})
 	DescribeTable("should grow with the server", func(cpu, memoryMiB int, kubeCPU, kubeMemory string) {
-		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40).KubeReserved)).To(Equal(map[string]string{"cpu": kubeCPU, "memory": kubeMemory}))
+		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40<<30).KubeReserved)).To(Equal(map[string]string{"cpu": kubeCPU, "memory": kubeMemory}))
 	},
 		Entry("1 vCPU, 1 GiB", 1, 1024, "40m", "156Mi"),
 		Entry("4 vCPU, 8 GiB", 4, 8192, "60m", "1743Mi"),
@@ -47,15 +47,15 @@ var _ = Describe("Reservations", func() {
 	)
 	It("should be what the NodeClass sets for the worker image in BKE mode", func() {
 		nodeClass := bke()
-		Expect(provider().Reservations(nodeClass, 2, 4096, 40).Configured).To(BeFalse())
+		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse())
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}
-		reserved := provider().Reservations(nodeClass, 2, 4096, 40)
+		reserved := provider().Reservations(nodeClass, 2, 4096, 40<<30)
 		Expect(reserved.Configured).To(BeTrue())
 		Expect(reserved.MaxPods).To(BeEquivalentTo(10))
 		Expect(amounts(reserved.KubeReserved)).To(HaveKeyWithValue("cpu", "1"))
 	})
 	DescribeTable("should follow the NodeClass in Custom mode", func(kubelet *v1alpha1.KubeletConfiguration, part func(bootstrap.Reservations) any, want any) {
-		Expect(part(provider().Reservations(withKubelet(kubelet), 4, 8192, 100))).To(Equal(want))
+		Expect(part(provider().Reservations(withKubelet(kubelet), 4, 8192, 100<<30))).To(Equal(want))
 	},
 		Entry("maxPods", &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(250))},
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(250)),

@@ -49,7 +49,7 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	price, priced := table.Price(item)
 	b := built{
 		facts: f, rootDiskGiB: c.disks[0].GiB, source: table.Source(item),
-		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.disks[0].GiB),
+		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB)),
 		InstanceType: &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))},
 	}
 	var offerings cloudprovider.Offerings
@@ -153,11 +153,11 @@ func (p *DefaultProvider) estimated(b *built) corev1.ResourceList {
 	return capacities
 }
 
-// fileSystem is what the kubelet reports of a root disk in bytes, whole MiB: images keep about 1 GiB for their boot
-// partitions, and ext4 up to 3 % for its own tables. Like memory, it is estimated too low rather than too high.
+// fileSystem is what the kubelet reports of a root disk in bytes, whole MiB: images keep about 1 GiB for their boot partitions, and ext4
+// keeps 1.6 to 2.5 % for its own tables. Like memory, it is estimated too low rather than too high.
 func fileSystem(diskGiB int) int64 {
-	const bootGiB, percent = 1, 95
-	return int64(max(diskGiB-bootGiB, 0)) * (gib / mib) * percent / 100 * mib
+	const bootGiB, perMille = 1, 975
+	return int64(max(diskGiB-bootGiB, 0)) * (gib / mib) * perMille / 1000 * mib
 }
 
 // overhead takes the kubelet's reservations, cut where together they would exceed the capacity: the kubelet of a node

@@ -139,7 +139,7 @@ var _ = Describe("A guest", func() {
 		status := node("sized").Status
 		Expect(status.Capacity.Cpu().Value()).To(Equal(int64(2)))
 		Expect(status.Capacity.Memory().Value()).To(BeNumerically("~", 2048*0.96*(1<<20), 4096))
-		Expect(status.Capacity.StorageEphemeral().Value()).To(BeNumerically("~", 20*0.97*(1<<30), 1))
+		Expect(status.Capacity.StorageEphemeral().Value()).To(BeNumerically("~", 19*0.98*(1<<30), 1))
 		Expect(status.Capacity.Pods().Value()).To(Equal(int64(110)))
 		Expect(status.Allocatable.Cpu().MilliValue()).To(Equal(int64(2000 - 50 - 20)))
 		kept := status.Capacity.Memory().Value() - status.Allocatable.Memory().Value()

@@ -31,8 +31,8 @@ const (
 
 	mebibyte = 1 << 20
 	gibibyte = 1 << 30
-	// filesystemShare is what a file system leaves of a disk.
-	filesystemShare = 0.97
+	// bootGiB is what an image keeps of the disk for booting, and filesystemShare what the file system leaves of the rest.
+	bootGiB, filesystemShare = 1, 0.98
 	// The kubelet's own hard eviction thresholds, which allocatable leaves out as well.
 	evictionMemory = "100Mi"
 	evictionDisk   = "10%"
@@ -79,7 +79,7 @@ func (g *Guests) visibleMemory(s cloud.Server) int64 {
 func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList) {
 	flavor := s.Truth.Flavor
 	memory := g.visibleMemory(s)
-	disk := int64(float64(s.Truth.RootDiskGiB) * gibibyte * filesystemShare)
+	disk := int64(float64(s.Truth.RootDiskGiB-bootGiB) * gibibyte * filesystemShare)
 	capacity = corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(flavor.VCPUs), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),

@@ -390,7 +390,8 @@ func (m *Machines) Close() error {
 	return errors.Join(append(all, m.server.Close())...)
 }
 
-// makeDisk makes a disk that takes no more room than what is written to it.
+// makeDisk makes a disk that takes no more room than what is written to it. Of a cloud image for servers the first GiB is for booting, and
+// the journal has the size of the few GiB that the image's file system had before it grew to the rest.
 func makeDisk(name string, gib int) error {
 	if _, err := os.Stat(name); err == nil {
 		return nil
@@ -401,7 +402,7 @@ func makeDisk(name string, gib int) error {
 	if err := os.Truncate(name, int64(gib)<<30); err != nil {
 		return err
 	}
-	return run("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", name)
+	return run("mkfs.ext4", "-q", "-m", "0", "-J", "size=64", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", name, fmt.Sprintf("%dG", gib-1))
 }
 
 func ip(arguments string) error { return run("ip", strings.Fields(arguments)...) }
