@@ -98,7 +98,8 @@ func (f flags) demo(ctx context.Context) (err error) {
 		}
 	}()
 	t.print("cluster", "ready; the sandbox of BizFly Cloud listens on %s", env.Sandbox().URL())
-	stopScraping, err := scrape(ctx, f.scrapes, env.Controller().MetricsURL(), env.Sandbox())
+	stopScraping, err := scrape(ctx, f.scrapes, env.Controller().MetricsURL(),
+		(&witness{sandbox: env.Sandbox(), client: env.Client(), history: newHistory()}).truth)
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
@@ -28,19 +26,22 @@ const scrapeInterval = 3 * time.Second
 const scrapeLimit = 32 << 20
 
 // scraper keeps the metrics of the controller, as a Prometheus would, in one file per time:
-// <milliseconds since 1970>.prom, and beside it, <milliseconds since 1970>.json, what the sandbox had at that time.
+// <milliseconds since 1970>.prom, and beside it, <milliseconds since 1970>.json, the ground truth of that time.
 // test/monitoring asks dashboards and alerts of it.
 type scraper struct {
-	dir     string
-	url     string
-	sandbox truths
-	kept    int
-	err     error
-	ended   chan struct{}
+	dir   string
+	url   string
+	truth truth
+	kept  int
+	err   error
+	ended chan struct{}
 }
 
+// truth returns what the panels of the dashboards must show.
+type truth func(context.Context) (map[string]numbers, error)
+
 // scrape keeps scrapes in dir until the returned function is called, which reports what went wrong. An empty dir keeps none.
-func scrape(ctx context.Context, dir, url string, sandbox truths) (stop func() error, err error) {
+func scrape(ctx context.Context, dir, url string, truth truth) (stop func() error, err error) {
 	if dir == "" {
 		return func() error { return nil }, nil
 	}
@@ -58,7 +59,7 @@ func scrape(ctx context.Context, dir, url string, sandbox truths) (stop func() e
 	}
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
-	s := &scraper{dir: dir, url: url, sandbox: sandbox, ended: make(chan struct{})}
+	s := &scraper{dir: dir, url: url, truth: truth, ended: make(chan struct{})}
 	go s.run(ctx)
 	return func() error {
 		cancel()
@@ -113,10 +114,6 @@ func (s *scraper) once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking for metrics: %w", err)
 	}
-	before, err := s.truth(ctx)
-	if err != nil {
-		return err
-	}
 	at := time.Now()
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -127,61 +124,14 @@ func (s *scraper) once(ctx context.Context) error {
 	if err != nil || response.StatusCode != http.StatusOK {
 		return fmt.Errorf("reading metrics (status %d): %w", response.StatusCode, err)
 	}
-	after, err := s.truth(ctx)
+	panels, err := s.truth(ctx)
 	if err != nil {
 		return err
 	}
-	after.Changing = !maps.Equal(before.Servers, after.Servers)
-	encoded, err := json.Marshal(after)
+	encoded, err := json.Marshal(panels)
 	if err != nil {
 		return fmt.Errorf("encoding the ground truth: %w", err)
 	}
 	file := filepath.Join(s.dir, strconv.FormatInt(at.UnixMilli(), 10))
 	return errors.Join(os.WriteFile(file+".prom", text, 0o600), os.WriteFile(file+".json", encoded, 0o600))
-}
-
-// truths is what a sandbox tells of itself.
-type truths interface {
-	State(ctx context.Context) (cloud.State, error)
-	Requests(ctx context.Context) ([]cloud.Request, error)
-}
-
-// groundTruth is what the sandbox knows at the time of a scrape. test/monitoring reads it.
-type groundTruth struct {
-	// Servers counts servers by flavor.
-	Servers map[string]int `json:"servers"`
-	// Changing reports that the servers were others before the scrape than after it.
-	Changing bool `json:"changing"`
-	// Launched and Rejected count create requests so far, Deleted accepted deletions of servers.
-	Launched int `json:"launched"`
-	Rejected int `json:"rejected"`
-	Deleted  int `json:"deleted"`
-}
-
-func (s *scraper) truth(ctx context.Context) (*groundTruth, error) {
-	state, err := s.sandbox.State(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the ground truth: %w", err)
-	}
-	requests, err := s.sandbox.Requests(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the log of requests: %w", err)
-	}
-	truth := &groundTruth{Servers: map[string]int{}}
-	for _, server := range state.Servers {
-		truth.Servers[server.Flavor.Name]++
-	}
-	for _, request := range requests {
-		accepted := request.Status < http.StatusBadRequest
-		_, one, _ := strings.Cut(request.Path, "/servers")
-		switch {
-		case request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/servers") && accepted:
-			truth.Launched++
-		case request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/servers"):
-			truth.Rejected++
-		case request.Method == http.MethodDelete && strings.Count(one, "/") == 1 && accepted:
-			truth.Deleted++
-		}
-	}
-	return truth, nil
 }

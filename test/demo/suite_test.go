@@ -20,6 +20,7 @@ import (
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -89,29 +90,60 @@ var _ = Describe("The folder of a sandbox that is kept", func() {
 	})
 })
 
-// known is a sandbox that has launched, rejected and deleted a server.
-type known struct{}
-
-func (known) State(context.Context) (cloud.State, error) {
-	return cloud.State{Servers: []cloud.Server{{Flavor: cloud.ServerFlavor{Name: "nix.2c_4g"}}}}, nil
-}
-
-func (known) Requests(context.Context) ([]cloud.Request, error) {
-	const servers = "/iaas-cloud/api/servers"
-	return []cloud.Request{
-		{Method: http.MethodPost, Path: servers, Status: 200}, {Method: http.MethodPost, Path: servers, Status: 409},
-		{Method: http.MethodPost, Path: servers + "/a/action", Status: 200}, {Method: http.MethodDelete, Path: servers + "/a", Status: 200},
-		{Method: http.MethodDelete, Path: servers + "/a", Status: 404}, {Method: http.MethodGet, Path: servers, Status: 200},
-	}, nil
-}
+var _ = Describe("The ground truth", func() {
+	It("should be what the sandbox and the API server know, by panel and series", func() {
+		const servers = "/iaas-cloud/api/servers"
+		f := facts{
+			history: newHistory(),
+			state:   cloud.State{Servers: []cloud.Server{{ID: "a", ZoneName: "HN1", Flavor: cloud.ServerFlavor{Name: "nix.2c_4g"}}}},
+			bill:    cloud.Bill{VNDPerHour: 1500, Lines: []cloud.BillLine{{ID: "a", Open: true, VNDPerHour: 1300}, {ID: "d", Open: true, VNDPerHour: 200}}},
+			requests: []cloud.Request{
+				{Method: http.MethodPost, Route: servers, Status: 200}, {Method: http.MethodPost, Route: servers, Status: 409, Fault: string(cloud.EffectNoCapacity)},
+				{Method: http.MethodPost, Route: servers + "/{id}/action", Status: 200}, {Method: http.MethodDelete, Route: servers + "/{id}", Status: 200},
+				{Method: http.MethodDelete, Route: servers + "/{id}", Status: 404}, {Method: http.MethodPost, Route: "/api/token", Status: 401},
+			},
+		}
+		f.remember()
+		panels := f.panels()
+		Expect(panels).To(And(
+			HaveKeyWithValue("Launched", one(1)), HaveKeyWithValue("Failed", one(1)), HaveKeyWithValue("Cost per hour", one(1500)),
+			HaveKeyWithValue("Launches by flavor", numbers{"nix.2c_4g HN1": 1}), HaveKeyWithValue("Rejected logins", one(1)),
+			HaveKeyWithValue("Deletions by outcome", HaveKeyWithValue("server accepted", 1.0)), HaveKeyWithValue("Without a NodeClaim", one(1)),
+			HaveKeyWithValue("Requests by outcome", numbers{"success": 3, "Capacity": 1, "NotFound": 1, "Unauthorized": 1}),
+			HaveKeyWithValue("Requests by route", HaveKeyWithValue("POST /servers/{id}/action", 1.0)),
+		))
+		Expect(panels).NotTo(HaveKey("Available offerings"), "without a NodeClass, nothing is on offer")
+	})
+	It("should have prices of vCPUs, with a share of the root disk, and what a rejection makes unavailable", func() {
+		class := v1alpha1.BizflyNodeClass{}
+		for _, condition := range class.StatusConditions().List() {
+			class.StatusConditions().SetTrue(condition.Type)
+		}
+		f := facts{
+			classes: []v1alpha1.BizflyNodeClass{class},
+			bill:    cloud.Bill{Lines: []cloud.BillLine{{VNDPerHour: 200}}},
+			offerings: []cloud.Offering{
+				{Flavor: "small", Zone: "HN1", VCPUs: 1, VNDPerHour: 500, InStock: true}, {Flavor: "large", Zone: "HN1", VCPUs: 4, VNDPerHour: 2000, InStock: true},
+				{Flavor: "large", Zone: "HN2", VCPUs: 4, VNDPerHour: 2000, InStock: true, Rejected: 1},
+			},
+		}
+		f.bill.Lines[0].State = cloud.BilledDisk
+		panels := f.panels()
+		Expect(panels["Cheapest vCPU hour by zone"]).To(Equal(numbers{"HN1": 550, "HN2": 550}))
+		Expect(panels["The ten cheapest available"]).To(Equal(one(700 + 2200)))
+		Expect(panels["Available offerings by zone"]).To(Equal(numbers{"HN1": 2}))
+		Expect(panels["Flavors"]).To(Equal(one(2)))
+	})
+})
 
 var _ = Describe("The scrapes", func() {
+	known := func(context.Context) (map[string]numbers, error) { return map[string]numbers{"Nodes": one(1)}, nil }
 	It("should be one file per look, and those of an earlier demo should go", func(ctx SpecContext) {
 		metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) }))
 		DeferCleanup(metrics.Close)
 		dir := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(dir, "1.prom"), nil, 0o600)).To(Succeed())
-		stop, err := scrape(ctx, dir, metrics.URL, known{})
+		stop, err := scrape(ctx, dir, metrics.URL, known)
 		Expect(err).ToNot(HaveOccurred())
 		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
 		Eventually(files).Should(HaveLen(2))
@@ -119,10 +151,10 @@ var _ = Describe("The scrapes", func() {
 		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
 		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))
 		Expect(os.ReadFile(strings.TrimSuffix(files()[0], "prom") + "json")).
-			To(MatchJSON(`{"servers": {"nix.2c_4g": 1}, "changing": false, "launched": 1, "rejected": 1, "deleted": 1}`))
+			To(MatchJSON(`{"Nodes": {"": 1}}`))
 	})
 	It("should be missed where there are too few of them", func(ctx SpecContext) {
-		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1", known{})
+		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1", known)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(stop()).To(MatchError(ContainSubstring("too few for a rate")))
 	})

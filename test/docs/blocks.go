@@ -57,12 +57,15 @@ type page struct {
 	lines   []string
 	blocks  []block
 	fixture string
+	// indented are the numbers of lines that are code by their indentation alone.
+	indented []int
 }
 
 var (
 	fence       = regexp.MustCompile("^( *)(`{3,})(.*)$")
 	fixtureLine = regexp.MustCompile(`(?m)^cluster: ([\w-]+)$`)
 	e2eLine     = regexp.MustCompile(`^ *<!-- e2e: (.*) -->$`)
+	inList      = regexp.MustCompile(`^\s*([-*]|\d+\.) `)
 	sectionLine = regexp.MustCompile(`^ *<!-- run: (.*) -->$`)
 )
 
@@ -87,7 +90,8 @@ func readPage(path string) (*page, error) {
 	scanner := bufio.NewScanner(bytes.NewReader(content))
 	scanner.Buffer(nil, 1<<20)
 	var open *block
-	var closing, e2e string
+	var closing, e2e, before string
+	list := false
 	for scanner.Scan() {
 		line := scanner.Text()
 		p.lines = append(p.lines, line)
@@ -106,7 +110,12 @@ func readPage(path string) (*page, error) {
 			e2e = e2eLine.FindStringSubmatch(line)[1]
 		case sectionLine.MatchString(line):
 			p.blocks = append(p.blocks, block{line: len(p.lines), section: sectionLine.FindStringSubmatch(line)[1]})
+		case strings.HasPrefix(line, "    ") && strings.TrimSpace(before) == "" && !list:
+			p.indented = append(p.indented, len(p.lines))
+		case strings.TrimLeft(line, " ") != "" && !strings.HasPrefix(line, " "), inList.MatchString(line):
+			list = inList.MatchString(line)
 		}
+		before = line
 	}
 	if open != nil {
 		return nil, fmt.Errorf("%s:%d: the block does not end", path, open.line)

@@ -39,7 +39,7 @@ func (c command) String() string { return c.at + ": " + strings.Join(c.words, " 
 var tools = map[string]func(command) error{
 	"bizfly": parseBizfly, "kubectl": parseKubectl, "helm": parseHelm,
 	"make": nil, // of which another spec checks the targets
-	"go":   nil, "git": nil, "docker": nil, "cosign": nil, "gh": nil, "sha256sum": nil, "hack/verify.sh": nil,
+	"go":   parseGo, "git": nil, "docker": nil, "cosign": nil, "gh": nil, "sha256sum": nil, "hack/verify.sh": nil,
 	"sudo": nil, // on a node, whose commands this machine does not have
 	"cd":   nil, ".": nil, "grep": nil, "sed": nil, "xargs": nil, "id": nil, "read": nil,
 }
@@ -199,6 +199,31 @@ func parseKubectl(c command) error {
 		assets = filepath.Join(root, ".cache/controlplane/bin")
 	}
 	return parseWith(filepath.Join(assets, "kubectl"))(c)
+}
+
+// parseGo checks that what is run is a command, and that its sources name each flag.
+func parseGo(c command) error {
+	if len(c.words) < 3 || c.words[1] != "run" || !strings.HasPrefix(c.words[2], "./") {
+		return nil
+	}
+	sources, _ := filepath.Glob(filepath.Join(root, strings.TrimSuffix(c.words[2], "..."), "*.go")) // only a pattern that is wrong is an error
+	var text strings.Builder
+	for _, path := range sources {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading the command: %w", err)
+		}
+		text.Write(content)
+	}
+	if !strings.Contains(text.String(), "\npackage main\n") {
+		return errors.New("the folder has no command")
+	}
+	for _, word := range c.words[3:] {
+		if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !strings.Contains(text.String(), strconv.Quote(flag[2:])) {
+			return fmt.Errorf("the command has no flag %s", flag)
+		}
+	}
+	return nil
 }
 
 // inline matches a command in a sentence. A word such as <name> stands for one of the reader's.

@@ -33,10 +33,11 @@ func TestDocs(t *testing.T) {
 	suite.Run(t, "Docs")
 }
 
-// sources are the pages and the files beside them that a reader copies commands from.
+// sources are the pages and the files beside them that a reader copies commands from: those of docs/, of the repository's top, and of
+// what users run alone.
 func sources() []string {
-	paths := []string{filepath.Join(root, "README.md"), filepath.Join(root, "README.vi.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	paths = lo.Filter(paths, func(path string, _ int) bool { _, err := os.Stat(path); return err == nil })
+	paths := lo.Must(filepath.Glob(filepath.Join(root, "*.md")))
+	paths = append(paths, filepath.Join(root, "test/sandbox/README.md"))
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && entry.Name() == ".vitepress" {
 			return filepath.SkipDir
@@ -135,6 +136,13 @@ var _ = Describe("The blocks of the pages", func() {
 		GinkgoWriter.Printf("blocks of commands: %v\n", counts)
 		Expect(counts[run]).To(BeNumerically(">", counts[elsewhere]+counts[realCloud]), "%v", counts)
 	})
+	It("should be fenced, or none of this would see them", func() {
+		for _, path := range append(sources(), charts()...) {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(p.indented).To(BeEmpty(), path)
+		}
+	})
 	It("should have commands that their tools know, where they are not executed, as have sentences, samples and hints", func() {
 		found, hinted := documented()
 		Expect(len(hinted)).To(BeNumerically(">", 20))
@@ -174,6 +182,9 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("", "helm upgrade karpenter charts/karpenter-provider-bizflycloud --reuse-values", Succeed()),
 		Entry("", "helm upgrade --reuse-values --set a=b", MatchError(ContainSubstring("the release is karpenter"))),
 		Entry("", "helm install karpenter charts/karpenter-provider-bizflycloud-crd", MatchError(ContainSubstring("the release is karpenter"))),
+		Entry("", "go run ./test/sandbox --listen 127.0.0.1:8080", Succeed()),
+		Entry("", "go run ./test/sandbox/cloud", MatchError(ContainSubstring("no command"))),
+		Entry("", "go run ./test/sandbox --address 127.0.0.1:8080", MatchError(ContainSubstring("no flag --address"))),
 		Entry("", "curl https://manage.bizflycloud.vn", MatchError(ContainSubstring("not executed"))),
 	)
 	DescribeTable("should not have what cannot work", func(wrong string) {

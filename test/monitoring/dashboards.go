@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 // Query is one expression of a dashboard.
@@ -20,6 +22,13 @@ type Query struct {
 	Expr string
 	// Legend is how the panel names a series: text with {{labels}}.
 	Legend string
+}
+
+var label = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+
+// Name is what the legend calls a series with these labels.
+func (q Query) Name(series labels.Labels) string {
+	return label.ReplaceAllStringFunc(strings.TrimPrefix(q.Legend, "__auto"), func(text string) string { return series.Get(label.FindStringSubmatch(text)[1]) })
 }
 
 type dashboard struct {

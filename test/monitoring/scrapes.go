@@ -40,24 +40,14 @@ var target = map[string]string{
 	"job": "karpenter-provider-bizflycloud", "namespace": "karpenter", "pod": "karpenter-0", "instance": "127.0.0.1:8080",
 }
 
-// Truth is what the sandbox knew at the time of a scrape of Cluster, as test/demo writes it.
-type Truth struct {
-	At       time.Time      `json:"-"`
-	Servers  map[string]int `json:"servers"`
-	Changing bool           `json:"changing"`
-	Launched int            `json:"launched"`
-	Rejected int            `json:"rejected"`
-	Deleted  int            `json:"deleted"`
-}
-
 // Scrapes is what a Prometheus would hold after a run.
 type Scrapes struct {
-	// Start and End are the first and the last scrape.
+	// Start and End are the first and the last scrape of Cluster.
 	Start, End time.Time
 	// Names are the names of all series.
 	Names map[string]bool
-	// Truths are the ground truth of each scrape, oldest first.
-	Truths []Truth
+	// Truths are the ground truth of each scrape of a cluster, oldest first.
+	Truths map[string][]Truth
 
 	// last are the series of the latest scrape of each cluster.
 	last   map[string]map[string]labels.Labels
@@ -80,9 +70,10 @@ func Load(dir, dbDir string) (*Scrapes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s := &Scrapes{db: db, Names: map[string]bool{}, last: map[string]map[string]labels.Labels{}, engine: promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
-	})}
+	s := &Scrapes{db: db, Names: map[string]bool{}, Truths: map[string][]Truth{}, last: map[string]map[string]labels.Labels{},
+		engine: promql.NewEngine(promql.EngineOpts{
+			MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
+		})}
 	var times []int64
 	for _, file := range files {
 		at, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(file), ".prom"), 10, 64)
@@ -93,13 +84,11 @@ func Load(dir, dbDir string) (*Scrapes, error) {
 	}
 	slices.Sort(times)
 	s.Start, s.End = time.UnixMilli(times[0]), time.UnixMilli(times[len(times)-1])
-	for i, at := range times {
-		err := s.read(dir, Cluster, times[i], at)
-		if late := len(times) / 3; err == nil && i >= late {
-			err = s.read(dir, Late, times[i-late], at)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("reading the scrape of %d: %w", at, err), s.Close())
+	for cluster, later := range map[string]int64{Cluster: 0, Late: times[len(times)/3] - times[0]} {
+		for _, at := range times {
+			if err := s.read(dir, cluster, at, at+later); err != nil {
+				return nil, errors.Join(fmt.Errorf("reading the scrape of %d: %w", at, err), s.Close())
+			}
 		}
 	}
 	return s, nil
@@ -112,7 +101,7 @@ func (s *Scrapes) read(dir, cluster string, of, at int64) error {
 	if err != nil {
 		return fmt.Errorf("reading a scrape: %w", err)
 	}
-	if err := s.append(at, cluster, text); err != nil || cluster != Cluster {
+	if err := s.append(at, cluster, text); err != nil {
 		return err
 	}
 	text, err = os.ReadFile(file + ".json")
@@ -120,8 +109,11 @@ func (s *Scrapes) read(dir, cluster string, of, at int64) error {
 		return fmt.Errorf("reading the ground truth: %w", err)
 	}
 	truth := Truth{At: time.UnixMilli(at)}
-	s.Truths = append(s.Truths, truth)
-	return json.Unmarshal(text, &s.Truths[len(s.Truths)-1])
+	if err := json.Unmarshal(text, &truth.Panels); err != nil {
+		return fmt.Errorf("reading the ground truth: %w", err)
+	}
+	s.Truths[cluster] = append(s.Truths[cluster], truth)
+	return nil
 }
 
 // Close closes the database.

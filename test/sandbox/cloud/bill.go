@@ -60,7 +60,9 @@ func DefaultPrices() Prices {
 			"basic": {0.75 * vcpu, 0.25 * vcpu}, "premium": {vcpu, vcpu / 3}, "enterprise": {1.25 * vcpu, 1.25 * vcpu / 3},
 			"dedicated": {2 * vcpu, 1.25 * vcpu / 3}, "": {2 * vcpu, 1.25 * vcpu / 3},
 		},
-		GPU:     map[string]float64{"": 30_000_000},
+		// No price of a GPU is public. That of the A30, 18,000 per hour on demand, is what the controller assumes: a demo compares
+		// what the controller adds up with the bill.
+		GPU:     map[string]float64{"": 30_000_000, "A30": 18_000 / factorRunning * hoursOfMonth},
 		DiskGiB: map[string]float64{"HDD": hdd, "SSD": 2 * hdd},
 	}
 }

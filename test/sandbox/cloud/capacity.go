@@ -112,6 +112,9 @@ func (c *Cloud) admit(q *call, o *validRequest) admission {
 	} else if r := c.stockFor(o.flavor.Name, o.AvailabilityZone, o.BillingPlan); r != nil && r.available >= 0 && r.available < n {
 		status, message = http.StatusConflict, noRoom(c.opts.Vietnamese)
 	}
+	if status != http.StatusOK {
+		c.rejected[stockKey{o.flavor.Name, o.AvailabilityZone, o.BillingPlan}]++
+	}
 	switch {
 	case status == http.StatusOK:
 		return admission{}

@@ -64,6 +64,8 @@ type Cloud struct {
 
 	stock []*stockRule
 	quota Quota
+	// rejected counts the create requests that were rejected for lack of capacity or quota.
+	rejected map[stockKey]int
 
 	faults []*armedFault
 
@@ -77,7 +79,8 @@ func New(opts Options) *Cloud {
 	c := &Cloud{
 		opts: opts.withDefaults(), wake: make(chan struct{}, 1),
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
-		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{}, meter: meter{open: map[string]BillLine{}},
+		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{},
+		meter: meter{open: map[string]BillLine{}}, rejected: map[stockKey]int{},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
 	var seed [32]byte

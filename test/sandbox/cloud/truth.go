@@ -39,6 +39,7 @@ func (c *Cloud) truthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_sandbox/state", func(w http.ResponseWriter, _ *http.Request) { c.write(w, ok(c.State())) })
 	mux.HandleFunc("GET /_sandbox/bill", func(w http.ResponseWriter, _ *http.Request) { c.write(w, ok(c.Bill())) })
+	mux.HandleFunc("GET /_sandbox/offerings", func(w http.ResponseWriter, r *http.Request) { c.write(w, ok(c.Offerings(r.URL.Query().Get("plan")))) })
 	mux.HandleFunc("GET /_sandbox/requests", func(w http.ResponseWriter, r *http.Request) {
 		if summary := r.URL.Query().Get("summary"); summary != "" && summary != "0" {
 			c.write(w, ok(c.RequestCounts()))

@@ -1,0 +1,56 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Offering is a flavor in a zone with what only this cloud knows of it.
+type Offering struct {
+	Flavor string `json:"flavor"`
+	Zone   string `json:"zone"`
+	VCPUs  int    `json:"vcpus"`
+	// VNDPerHour is what the bill charges for a running server, without its disks.
+	VNDPerHour float64 `json:"vnd_per_hour"`
+	// InStock reports that one more can be built, by SetStock.
+	InStock bool `json:"in_stock"`
+	// Rejected counts the create requests that were rejected for lack of capacity or quota.
+	Rejected int `json:"rejected"`
+}
+
+// Offerings are the flavors of the zones of the region of Options that a server can be created from with the billing plan, sorted by
+// zone and flavor.
+func (c *Cloud) Offerings(plan string) []Offering {
+	offerings := []Offering{}
+	c.with(func() {
+		for _, region := range c.opts.Catalog.Regions {
+			if region.ShortName != c.opts.Region {
+				continue
+			}
+			for _, flavor := range c.opts.Catalog.Flavors[region.ShortName] {
+				for _, zone := range zoneNames(region) {
+					if flavor.availableIn(zone) && slices.Contains(flavor.BillingPlans, plan) {
+						offerings = append(offerings, c.offering(flavor, zone, plan))
+					}
+				}
+			}
+		}
+	})
+	slices.SortFunc(offerings, func(a, b Offering) int { return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Flavor, b.Flavor)) })
+	return offerings
+}
+
+func (c *Cloud) offering(flavor Flavor, zone, plan string) Offering {
+	is := billed{State: BilledRunning, Plan: plan, Category: flavor.Category, VCPUs: flavor.VCPUs, RAMMiB: flavor.RAM}
+	if flavor.GPU != nil {
+		is.GPU, is.GPUs = flavor.GPU.Name, flavor.GPU.Count
+	}
+	rule := c.stockFor(flavor.Name, zone, plan)
+	return Offering{
+		Flavor: flavor.Name, Zone: zone, VCPUs: flavor.VCPUs, VNDPerHour: c.opts.Prices.perHour(is),
+		InStock: rule == nil || rule.available != 0, Rejected: c.rejected[stockKey{flavor.Name, zone, plan}],
+	}
+}
