@@ -109,7 +109,7 @@ func listSpecs(ctx context.Context, dir, reports string) ([]spec, error) {
 // drawn are some of the specs that are not skipped, at random.
 func drawn(specs []spec, number int) []spec {
 	specs = slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.skip != "" })
-	rand.Shuffle(len(specs), func(i, j int) { specs[i], specs[j] = specs[j], specs[i] })
+	rand.Shuffle(len(specs), func(i, j int) { specs[i], specs[j] = specs[j], specs[i] }) //nolint:gosec // which specs are tried is no secret
 	return specs[:min(number, len(specs))]
 }
 

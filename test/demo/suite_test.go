@@ -123,8 +123,8 @@ var _ = Describe("The ground truth", func() {
 			classes: []v1alpha1.BizflyNodeClass{class},
 			bill:    cloud.Bill{Lines: []cloud.BillLine{{VNDPerHour: 200}}},
 			offerings: []cloud.Offering{
-				{Flavor: "small", Zone: "HN1", VCPUs: 1, VNDPerHour: 500, InStock: true}, {Flavor: "large", Zone: "HN1", VCPUs: 4, VNDPerHour: 2000, InStock: true},
-				{Flavor: "large", Zone: "HN2", VCPUs: 4, VNDPerHour: 2000, InStock: true, Rejected: 1},
+				{Flavor: "small", Zone: "HN1", VCPUs: 1, VNDPerHour: 500}, {Flavor: "large", Zone: "HN1", VCPUs: 4, VNDPerHour: 2000},
+				{Flavor: "large", Zone: "HN2", VCPUs: 4, VNDPerHour: 2000, Rejected: 1},
 			},
 		}
 		f.bill.Lines[0].State = cloud.BilledDisk

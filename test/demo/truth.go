@@ -204,7 +204,7 @@ func (f *facts) addShares(panels map[string]numbers) {
 		}
 		return total
 	}
-	panels["Resources by NodePool"] = numbers{"default": sum(corev1.ResourceCPU, func(n corev1.Node) corev1.ResourceList { return n.Status.Capacity })}
+	panels["Resources by NodePool"] = numbers{"default": f.counted()}
 	if len(f.nodes) == 0 || requested(corev1.ResourceCPU) == 0 {
 		return // shares of nothing
 	}
@@ -213,7 +213,22 @@ func (f *facts) addShares(panels map[string]numbers) {
 		"CPU default":    requested(corev1.ResourceCPU) / sum(corev1.ResourceCPU, allocatable),
 		"memory default": requested(corev1.ResourceMemory) / sum(corev1.ResourceMemory, allocatable),
 	}
-	panels["Price per requested vCPU"] = numbers{"VND": f.bill.VNDPerHour / requested(corev1.ResourceCPU)}
+}
+
+// counted are the CPUs that core counts against the limits of the NodePool: from the launch on, and no more once it is removing the node.
+func (f *facts) counted() (cpus float64) {
+	removing := sets.New[string]()
+	for _, node := range f.nodes {
+		if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }) {
+			removing.Insert(node.Name)
+		}
+	}
+	for i := range f.claims {
+		if claim := &f.claims[i]; claim.DeletionTimestamp.IsZero() && !removing.Has(claim.Status.NodeName) {
+			cpus += claim.Status.Capacity.Cpu().AsApproximateFloat64()
+		}
+	}
+	return cpus
 }
 
 // addOfferings adds what the NodeClass can be served with. An offering that was rejected is unavailable for longer than a demo takes. A
@@ -222,7 +237,7 @@ func (f *facts) addOfferings(panels map[string]numbers) {
 	if len(f.classes) != 1 || !f.classes[0].StatusConditions().Root().IsTrue() {
 		return
 	}
-	available := lo.Filter(f.offerings, func(o cloud.Offering, _ int) bool { return o.InStock && o.Rejected == 0 })
+	available := lo.Filter(f.offerings, func(o cloud.Offering, _ int) bool { return o.Rejected == 0 })
 	panels["Available offerings"] = one(len(available))
 	panels["Available offerings by zone"] = tally(available, func(o cloud.Offering) string { return o.Zone })
 	panels["Available share"] = one(float64(len(available)) / float64(len(f.offerings)))

@@ -110,13 +110,15 @@ func (f Flavor) MarshalJSON() ([]byte, error) {
 
 // availableIn reports whether the zone of the region has the flavor.
 func (f Flavor) availableIn(zone string) bool {
-	switch {
-	case f.Zones != nil:
+	if f.Zones != nil {
 		return slices.Contains(f.Zones, zone)
-	case f.Generation != nil:
-		return slices.Contains(f.Generation.AvailabilityZones, zone)
 	}
-	return true
+	return f.listedIn(zone)
+}
+
+// listedIn reports whether GET /flavors says so.
+func (f Flavor) listedIn(zone string) bool {
+	return f.Generation == nil || slices.Contains(f.Generation.AvailabilityZones, zone)
 }
 
 // Generation is a generation of hosts.

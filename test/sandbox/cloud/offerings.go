@@ -8,21 +8,19 @@ import (
 	"slices"
 )
 
-// Offering is a flavor in a zone with what only this cloud knows of it.
+// Offering is a flavor in a zone where it is listed, with what only this cloud knows of it.
 type Offering struct {
 	Flavor string `json:"flavor"`
 	Zone   string `json:"zone"`
 	VCPUs  int    `json:"vcpus"`
 	// VNDPerHour is what the bill charges for a running server, without its disks.
 	VNDPerHour float64 `json:"vnd_per_hour"`
-	// InStock reports that one more can be built, by SetStock.
-	InStock bool `json:"in_stock"`
 	// Rejected counts the create requests that were rejected for lack of capacity or quota.
 	Rejected int `json:"rejected"`
 }
 
-// Offerings are the flavors of the zones of the region of Options that a server can be created from with the billing plan, sorted by
-// zone and flavor.
+// Offerings are the flavors of the zones of the region of Options that are listed with the billing plan, sorted by zone and flavor. Whether
+// a server can be created of one is known once that was tried.
 func (c *Cloud) Offerings(plan string) []Offering {
 	offerings := []Offering{}
 	c.with(func() {
@@ -31,8 +29,11 @@ func (c *Cloud) Offerings(plan string) []Offering {
 				continue
 			}
 			for _, flavor := range c.opts.Catalog.Flavors[region.ShortName] {
+				if !slices.ContainsFunc(zoneNames(region), flavor.availableIn) {
+					continue // another product
+				}
 				for _, zone := range zoneNames(region) {
-					if flavor.availableIn(zone) && slices.Contains(flavor.BillingPlans, plan) {
+					if flavor.listedIn(zone) && slices.Contains(flavor.BillingPlans, plan) {
 						offerings = append(offerings, c.offering(flavor, zone, plan))
 					}
 				}
@@ -48,9 +49,8 @@ func (c *Cloud) offering(flavor Flavor, zone, plan string) Offering {
 	if flavor.GPU != nil {
 		is.GPU, is.GPUs = flavor.GPU.Name, flavor.GPU.Count
 	}
-	rule := c.stockFor(flavor.Name, zone, plan)
 	return Offering{
 		Flavor: flavor.Name, Zone: zone, VCPUs: flavor.VCPUs, VNDPerHour: c.opts.Prices.perHour(is),
-		InStock: rule == nil || rule.available != 0, Rejected: c.rejected[stockKey{flavor.Name, zone, plan}],
+		Rejected: c.rejected[stockKey{flavor.Name, zone, plan}],
 	}
 }
