@@ -78,15 +78,7 @@ func readPage(path string) (*page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the page: %w", err)
 	}
-	p := &page{path: path}
-	if filepath.Clean(filepath.Dir(path)) == root {
-		p.fixture = unmarkable[filepath.Base(path)]
-	}
-	if front, _, found := strings.Cut(strings.TrimPrefix(string(content), "---\n"), "\n---\n"); found && strings.HasPrefix(string(content), "---\n") {
-		if match := fixtureLine.FindStringSubmatch(front); match != nil {
-			p.fixture = match[1]
-		}
-	}
+	p := &page{path: path, fixture: fixtureOf(path, string(content))}
 	scanner := bufio.NewScanner(bytes.NewReader(content))
 	scanner.Buffer(nil, 1<<20)
 	var open *block
@@ -121,6 +113,19 @@ func readPage(path string) (*page, error) {
 		return nil, fmt.Errorf("%s:%d: the block does not end", path, open.line)
 	}
 	return p, scanner.Err()
+}
+
+// fixtureOf returns the name of the cluster that the commands of a page find.
+func fixtureOf(path, content string) string {
+	if front, _, found := strings.Cut(strings.TrimPrefix(content, "---\n"), "\n---\n"); found && strings.HasPrefix(content, "---\n") {
+		if match := fixtureLine.FindStringSubmatch(front); match != nil {
+			return match[1]
+		}
+	}
+	if filepath.Clean(filepath.Dir(path)) == root {
+		return unmarkable[filepath.Base(path)]
+	}
+	return ""
 }
 
 // section returns the commands of a section that are run.
