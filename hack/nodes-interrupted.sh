@@ -42,7 +42,8 @@ left_over() {
 hack/nodes.sh true >"$log" 2>&1 || failed "no machines can be started here"
 if grep 'skipped: ' "$log"; then exit 0; fi
 for signal in KILL INT TERM; do
-  NODES_FLAGS=-ginkgo.focus=pending hack/nodes.sh >"$log" 2>&1 &
+  # Where the caller ignores SIGINT, as a shell's background does, so would the run.
+  NODES_FLAGS=-ginkgo.focus=pending env --default-signal=INT hack/nodes.sh >"$log" 2>&1 &
   pid=$! folder=${TMPDIR:-/tmp}/bizfly-nodes.$!
   until_true booted || failed "no machine has booted"
   folders+=("$folder") namespaces+=("$namespace")
