@@ -12,8 +12,14 @@ import (
 	"text/tabwriter"
 )
 
-// WriteResults prints a table of results, and how many of each kind there are.
+// WriteResults prints how the logs of failed checks end, a table of results, and how many of each kind there are. Of a long output often only
+// the end is kept.
 func WriteResults(out io.Writer, results []Result) {
+	for _, result := range results {
+		if result.last != "" {
+			fmt.Fprintf(out, "\n===> the end of %s:\n%s\n", result.Log, result.last)
+		}
+	}
 	count := map[string]int{}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\ncheck\tseconds\tlog\tresult")

@@ -37,7 +37,12 @@ type Result struct {
 	Seconds int    `json:"seconds"`
 	// Log is the file with its output, below the root of the repository.
 	Log string `json:"log"`
+	// last is the end of the log of one that failed.
+	last string
 }
+
+// lastLines is how many lines of the log of a check that failed are shown beside the results: enough for the bounds of `make bench`.
+const lastLines = 40
 
 // String is the result in the words of the table.
 func (r Result) String() string {
@@ -77,6 +82,10 @@ func (r Runner) Run(ctx context.Context, check Check, out io.Writer) Result {
 		result.Outcome, result.Reason = skipped, string(reasons[len(reasons)-1][1])
 	default:
 		result.Outcome = passed
+	}
+	if result.Outcome == failed {
+		lines := strings.Split(strings.TrimRight(string(output), "\n"), "\n")
+		result.last = strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
 	}
 	fmt.Fprintf(out, "===> make %s: %s (%d s)\n", check.Name, strings.Replace(result.String(), failed, "FAILED", 1), result.Seconds)
 	return result

@@ -32,7 +32,8 @@ var _ = Describe("A check", func() {
 		runner = Runner{root: dir, logs: "logs", make: "make", prepare: func(_ context.Context, need string) string { return lacking[need] }}
 		Expect(os.WriteFile(filepath.Join(dir, "Makefile"), []byte(
 			"good:\n\t@echo done $(A)\nbad:\n\t@echo no >&2; exit 3\nlast:\n\t@echo '--- image: skipped: not root'\n"+
-				"hangs:\n\t@echo started; sleep 600 & wait\nlies:\n\t@echo '--- x: skipped: y'; exit 1\n"), 0o600)).To(Succeed())
+				"hangs:\n\t@echo started; sleep 600 & wait\nlies:\n\t@echo '--- x: skipped: y'; exit 1\n"+
+				"long:\n\t@seq 100; exit 1\n"), 0o600)).To(Succeed())
 	})
 
 	DescribeTable("should report", func(ctx context.Context, check Check, outcome, reason, log string) {
@@ -51,6 +52,14 @@ var _ = Describe("A check", func() {
 		Entry("that it failed, whatever it says of itself", Check{Name: "lies"}, failed, "", "skipped: y"),
 		Entry("that there is no such target", Check{Name: "unknown"}, failed, "", "unknown"),
 	)
+
+	It("should show how its log ends beside the results where it failed", func(ctx context.Context) {
+		good, bad := runner.Run(ctx, Check{Name: "good"}, io.Discard), runner.Run(ctx, Check{Name: "long"}, io.Discard)
+		WriteResults(output, []Result{good, bad})
+		Expect(output.String()).To(HavePrefix("\n===> the end of logs/long.log:\n62\n63\n"), "of 100 lines, and one of make")
+		Expect(output.String()).To(ContainSubstring("\n100\nmake: "))
+		Expect(output.String()).NotTo(ContainSubstring("done"))
+	})
 
 	It("should be skipped where its machine lacks what it needs", func(ctx context.Context) {
 		lacking["browser"] = "there is no browser"
