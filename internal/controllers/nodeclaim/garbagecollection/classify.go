@@ -55,7 +55,9 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 		c.failed(ctx, err)
 	}
 	leftBy := lo.KeyBy(leftovers, func(left instance.Leftover) string { return left.ID })
-	maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
+	if err == nil { // what was not listed may still be there
+		maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
+	}
 	claims := &karpv1.NodeClaimList{}
 	if err := c.apiReader.List(ctx, claims); err != nil {
 		return classification{}, fmt.Errorf("listing NodeClaims: %w", err)
