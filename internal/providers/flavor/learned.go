@@ -161,7 +161,8 @@ func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	if _, err := p.List(ctx, nodeClass); err != nil {
 		return floor
 	}
-	b, found := lo.Find((*p.entries.Load())[nodeClass.Name].built, func(b *built) bool { return b.Name == flavor })
+	// Another NodeClass may have replaced the answer where there are more than maxEntries.
+	b, found := lo.Find(lo.FromPtr((*p.entries.Load())[nodeClass.Name]).built, func(b *built) bool { return b.Name == flavor })
 	if !found {
 		return floor
 	}
