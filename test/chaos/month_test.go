@@ -6,6 +6,7 @@ package chaos_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -56,6 +57,45 @@ type runningCluster struct {
 	since  time.Time
 	// oldImage reports that the NodeClass selects an older image than the newest.
 	oldImage bool
+	// days counts those of both months. A controller lives for upgradeDays; held is what the present one held after each of them.
+	days int
+	held []sizes
+}
+
+// upgradeDays is how many days a version of the controller is used.
+const upgradeDays = 15
+
+// hold measures what the controller holds.
+func (c *runningCluster) hold() {
+	synctest.Wait()
+	leader := c.leader()
+	for _, cached := range leader.caches {
+		cached.DeleteExpired() // as their janitors do outside of simulations
+	}
+	c.held = append(c.held, sizesOf(leader.built, leader.server, leader.collector, leader.status))
+}
+
+// mayHold are how many entries may be held where more than a week fills it.
+var mayHold = map[string]int{
+	"capacity.DefaultProvider.launches": 12, // each flavor, zone and image of the last day
+	"redact.Redactor.tokens":            upgradeDays * 4,
+	"redact.known.forms":                upgradeDays * 4 * 3, // in each spelling
+	"server.retries.Map":                math.MaxInt,         // the work queue, which simulations have not, forgets them
+}
+
+// grown are the maps, slices and caches that hold more than they may, or than in the first week of their process.
+func (c *runningCluster) grown() (grown []string) {
+	const week = 7
+	for place, entries := range c.held[len(c.held)-1] {
+		most, stated := mayHold[place]
+		if !stated {
+			most = lo.Max(lo.Map(c.held[:min(week, len(c.held))], func(s sizes, _ int) int { return s[place] }))
+		}
+		if entries > most {
+			grown = append(grown, fmt.Sprintf("%s: %d instead of at most %d", place, entries, most))
+		}
+	}
+	return grown
 }
 
 // need sets how many nodes the pods need, and counts the hours of those before.
@@ -93,15 +133,16 @@ func (c *runningCluster) pass(d time.Duration) {
 
 // day is one day: pods come in the morning and go in the evening, and on some days something happens.
 func (c *runningCluster) day(n int) {
+	c.days++
 	switch {
 	case n%7 == 3: // a quota keeps the morning's nodes away for a while
 		c.cloud.SetQuota(cloud.Quota{Instances: lo.ToPtr(foreignServers + nightNodes + 1)})
 	case n%7 == 5: // nothing answers for two hours
 		c.broken = []subject{{name: "everything", matches: func(*http.Request, []byte) bool { return true },
 			fault: cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable}}}
-	case n%10 == 0: // an upgrade of the controller
+	case c.days%upgradeDays == 1:
 		c.leader().kill()
-		c.shared = nil
+		c.shared, c.held = nil, nil
 		c.leader()
 	}
 	if c.broken != nil {
@@ -117,7 +158,13 @@ func (c *runningCluster) day(n int) {
 		c.cloud.SetQuota(cloud.Quota{})
 	}
 	c.mustSettle(n, "the morning")
-	c.pass(9 * time.Hour)
+	c.pass(4 * time.Hour)
+	c.need(dayNodes + 2)
+	c.mustSettle(n, "a deployment, whose new pods start before the old ones end")
+	c.pass(30 * time.Minute)
+	c.need(dayNodes)
+	c.mustSettle(n, "the end of the deployment")
+	c.pass(4*time.Hour + 30*time.Minute)
 	if n%7 == 0 { // an image, which replaces all nodes
 		c.nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: lo.Ternary(c.oldImage, "bke@latest", "bke@"+otherVersion)}}
 		c.oldImage = !c.oldImage
@@ -129,6 +176,7 @@ func (c *runningCluster) day(n int) {
 	c.need(nightNodes)
 	c.mustSettle(n, "the evening")
 	c.pass(12 * time.Hour)
+	c.hold()
 }
 
 func (c *runningCluster) mustSettle(day int, what string) {
@@ -172,7 +220,11 @@ var _ = Describe("Two months of a cluster", func() {
 	days := int(suite.Number("MONTH_DAYS", 1))
 	It("should cost what its pods needed, be bounded, and be alike", func() {
 		sim := newSimulation(suite.Number("SEED", 1))
-		var months []month
+		var (
+			months []month
+			held   sizes
+			grown  []string
+		)
 		synctest.Test(root, func(t *testing.T) {
 			defer settle()
 			sim.begin(t.Context(), func(o *cloud.Options) {
@@ -187,18 +239,21 @@ var _ = Describe("Two months of a cluster", func() {
 			for range 2 {
 				months = append(months, c.month(days))
 			}
+			held, grown = c.held[len(c.held)-1], c.grown()
 			for _, p := range sim.processes {
 				p.cancel()
 			}
 			time.Sleep(2 * time.Hour)
 		})
 		Expect(sim.violations).To(BeEmpty(), report(sim))
+		Expect(grown).To(BeEmpty(), "what a controller holds after a week it also holds after another")
 		for i, m := range months {
 			AddReportEntry(fmt.Sprintf("month %d", i+1), fmt.Sprintf("%.0f hours wanted, %.0f billed, %.0f VND, %d goroutines, %d series, %d warnings, requests %v",
 				m.wanted, m.billed, m.vnd, m.goroutines, m.series, m.warnings, m.requests))
 			// Servers are paid for from the request to the deletion, and what an outage keeps runs on: two hours a week.
 			Expect(m.billed).To(BeNumerically("~", m.wanted, 0.05*m.wanted))
 		}
+		AddReportEntry("maps, slices and caches", held)
 		one, two := months[0], months[1]
 		Expect(two.vnd).To(BeNumerically("~", one.vnd, 0.05*one.vnd))
 		Expect(two.goroutines).To(BeNumerically("<=", one.goroutines+5))

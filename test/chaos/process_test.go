@@ -82,6 +82,8 @@ type process struct {
 	kube   client.Client
 
 	core          *core
+	built         *wiring.Providers
+	caches        []*cache.Cache
 	instances     *instance.DefaultProvider
 	cloudProvider *cloudprovider.CloudProvider
 	server        *server.Controller
@@ -200,7 +202,10 @@ func (sim *simulation) newProcess() *process {
 	built := wiring.Build(wiring.Dependencies{
 		API: api, Client: p.kube, APIReader: p.kube, Recorder: &sim.told, Settings: settings, ClusterUID: clusterUID, Catalog: sim.shared,
 		// A janitor would outlive the simulation.
-		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
+		NewCache: func(lifetime time.Duration) *cache.Cache {
+			p.caches = append(p.caches, cache.New(lifetime, 0))
+			return p.caches[len(p.caches)-1]
+		},
 	})
 	if sim.shared == nil {
 		sim.shared = built.Catalog
@@ -212,7 +217,7 @@ func (sim *simulation) newProcess() *process {
 	if sim.nodeClass == nil {
 		sim.makeNodeClass()
 	}
-	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
+	p.built, p.instances, p.cloudProvider = built, built.Instances, built.CloudProvider
 	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
