@@ -173,7 +173,7 @@ type BizflyNodeClassSpec struct {
 	// Tags are metadata on each server, readable inside it: no secrets. A change replaces nodes.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
-	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
+	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version, cluster_id, billing_plan or network_plan belong to this provider and to BizFly Cloud",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id') && !k.startsWith('billing_plan') && !k.startsWith('network_plan'))"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 }

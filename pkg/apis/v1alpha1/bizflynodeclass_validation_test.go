@@ -24,7 +24,7 @@ const (
 	familyAndVersion = "alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version"
 	labelForm        = "must begin and end with a letter or digit"
 	needsUserData    = "bootstrapMode Custom needs userData or userDataFrom"
-	reservedKeys     = "belong to this provider and to BKE"
+	reservedKeys     = "belong to this provider and to BizFly Cloud"
 	metadataForm     = "tags must have keys of 1 to 255 letters"
 	diskSteps        = ".size must be a multiple of 10Gi"
 	bothDiskTypes    = "set medium or volumeType, not both"
@@ -282,6 +282,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("the service", `tags: {bizfly_cloud_service: x}`, reservedKeys),
 		Entry("the version", `tags: {kubernetes_version: x}`, reservedKeys),
 		Entry("the pool", `tags: {cluster_id: x}`, reservedKeys),
+		Entry("the billing plan", `tags: {billing_plan: x}`, reservedKeys),
+		Entry("the network plan", `tags: {network_plan: x}`, reservedKeys),
 		Entry("thirty-two", `tags: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
 		Entry("thirty-three", `tags: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
 	)
