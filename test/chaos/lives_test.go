@@ -6,6 +6,7 @@ package chaos_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -156,26 +158,32 @@ func lives() []life {
 			shows: func(sim *simulation) bool { return lo.EveryBy(ourServers(sim), shows) },
 		}
 	}
-	return []life{
-		{"a node of BizFly Kubernetes Engine is launched, joins and is deleted", nil, []act{launch, remove}},
-		{"a node with user data of its own is launched, joins and is deleted", custom("#!/bin/sh\njoin {{ .JoinToken }}\n"), []act{launch, remove}},
-		{"a server fails, another one is launched, and is deleted", nil,
-			[]act{{func(sim *simulation) { sim.failsNext = true }, 1, nil}, remove}},
-		{"a server is changed in place", nil, []act{launch, change(
-			func(spec *v1alpha1.BizflyNodeClassSpec) { spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
-			func(s cloud.Server) bool { return s.NetworkPlan == "free_bandwidth" }), remove}},
-		{"a node has drifted and is replaced", nil, []act{launch, change(
-			func(spec *v1alpha1.BizflyNodeClassSpec) {
-				spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@" + otherVersion}}
-			}, func(cloud.Server) bool { return true }), remove}},
-		{"a NodeClaim is lost and its server is collected", nil, []act{launch, {func(sim *simulation) {
-			for _, claim := range sim.liveClaims() {
-				claim.Finalizers = nil
-				lo.Must0(sim.kube.Update(sim.ctx, &claim))
-				sim.deleteClaim(&claim)
-			}
-		}, 0, nil}}},
+	var all []life
+	for name, class := range map[string]func(*v1alpha1.BizflyNodeClass){
+		"a node of BizFly Kubernetes Engine": nil,
+		"a node with user data of its own":   custom("#!/bin/sh\njoin {{ .JoinToken }}\n"),
+	} {
+		all = append(all,
+			life{name + " is launched, joins and is deleted", class, []act{launch, remove}},
+			life{name + " follows one whose server failed, and is deleted", class,
+				[]act{{func(sim *simulation) { sim.failsNext = true }, 1, nil}, remove}},
+			life{name + " is changed in place", class, []act{launch, change(
+				func(spec *v1alpha1.BizflyNodeClassSpec) { spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
+				func(s cloud.Server) bool { return s.NetworkPlan == "free_bandwidth" }), remove}},
+			life{name + " has drifted and is replaced", class, []act{launch, change(
+				func(spec *v1alpha1.BizflyNodeClassSpec) {
+					spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@" + otherVersion}}
+				}, func(cloud.Server) bool { return true }), remove}},
+			life{name + " loses its NodeClaim, and its server is collected", class, []act{launch, {func(sim *simulation) {
+				for _, claim := range sim.liveClaims() {
+					claim.Finalizers = nil
+					lo.Must0(sim.kube.Update(sim.ctx, &claim))
+					sim.deleteClaim(&claim)
+				}
+			}, 0, nil}}})
 	}
+	slices.SortFunc(all, func(a, b life) int { return strings.Compare(a.name, b.name) })
+	return all
 }
 
 // live lives a life, and returns it with its calls and with what it has violated.
@@ -196,6 +204,7 @@ func live(l life, struck map[int]blow, changes ...func(*cloud.Options)) *simulat
 					strings.Join(sim.checker.Unsettled(sim.seen()), "; "))
 				break
 			}
+			sim.ends = append(sim.ends, sim.settled())
 		}
 		for _, p := range sim.processes {
 			p.cancel()
@@ -205,15 +214,43 @@ func live(l life, struck map[int]blow, changes ...func(*cloud.Options)) *simulat
 	return sim
 }
 
+// settled describes what there is, without what differs from run to run: names, ids and times, how many attempts a launch took, and where,
+// since an attempt whose outcome is not known is followed by one with another offering.
+func (sim *simulation) settled() (lines []string) {
+	disks := lo.GroupBy(sim.cloud.State().Volumes, func(v cloud.Volume) string { return lo.FirstOr(v.Attachments, cloud.VolumeAttachment{}).ServerID })
+	for _, s := range ourServers(sim) {
+		lines = append(lines, fmt.Sprintf("a server: %s, image %s, %s, %s, %v, metadata %v", s.Status, s.Truth.ImageID, s.BillingPlan, s.NetworkPlan,
+			s.SecurityGroups, keys(s.Metadata)))
+		for _, disk := range disks[s.ID] {
+			lines = append(lines, fmt.Sprintf("its disk: %d GiB, %s", disk.Size, disk.VolumeType))
+		}
+	}
+	for _, claim := range sim.liveClaims() {
+		conditions := lo.FilterMap(claim.Status.Conditions, func(c status.Condition, _ int) (string, bool) { return c.Type, c.IsTrue() })
+		slices.Sort(conditions)
+		lines = append(lines, fmt.Sprintf("a NodeClaim: %v, image %s, %v, labels %v, annotations %v", conditions, claim.Status.ImageID, claim.Finalizers,
+			keys(claim.Labels), keys(claim.Annotations)))
+	}
+	for _, node := range sim.liveNodes() {
+		// Its annotations are those that the NodeClaim had at some moment before it registered.
+		lines = append(lines, fmt.Sprintf("a Node: %v, taints %v, labels %v", node.Finalizers, node.Spec.Taints, keys(node.Labels)))
+	}
+	return lines
+}
+
+func keys(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }
+
 // liveUntil lets time pass until the act has settled, and reports whether that took less than an hour.
 func (sim *simulation) liveUntil(a act) bool {
-	settled := func() bool {
+	done := func() bool {
 		return len(sim.liveClaims()) == a.nodes && len(sim.checker.Unsettled(sim.seen())) == 0 && (a.shows == nil || a.shows(sim)) &&
-			!lo.SomeBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool { return sim.drifted(&claim) })
+			!lo.SomeBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool {
+				return !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() || sim.drifted(&claim)
+			})
 	}
 	for began, n := time.Now(), 0; time.Since(began) < time.Hour; n++ {
 		sim.liveOnce(a.nodes, n%4 == 0)
-		if settled() {
+		if done() {
 			return true
 		}
 		time.Sleep(10 * time.Second)
@@ -304,7 +341,13 @@ var _ = Describe("The life in which", func() {
 			var failures []string
 			for _, at := range tried {
 				struck := lo.SliceToMap(at, func(p point) (int, blow) { return p.call, p.blow })
-				if sim := live(l, struck); len(sim.violations) > 0 {
+				sim := live(l, struck)
+				for i, end := range sim.ends {
+					if more, less := lo.Difference(end, undisturbed.ends[i]); len(more)+len(less) > 0 {
+						sim.violated("act %d ends with %s instead of %s", i+1, strings.Join(more, "; "), strings.Join(less, "; "))
+					}
+				}
+				if len(sim.violations) > 0 {
 					failures = append(failures, fmt.Sprintf("%s:\n  %s", strings.Join(lo.Map(at, func(p point, _ int) string {
 						return fmt.Sprintf("call %d, %s: %s", p.call, lo.NthOr(sim.calls, p.call, "not made"), p.blow)
 					}), "; "), strings.Join(sim.violations, "\n  ")))

@@ -95,6 +95,8 @@ type simulation struct {
 	blows map[int]blow
 	// calls are those of the life so far, in their order.
 	calls []string
+	// ends are what there was when the acts of a life had settled.
+	ends [][]string
 	// listsOf is the moment that the next list of servers shows; zero for the present.
 	listsOf time.Time
 	// oldClaims are the NodeClaims whose next reconcile gets the version before the last one.
