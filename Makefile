@@ -260,7 +260,7 @@ PROCESS_RUNS ?= $(if $(RUNS),0,2)
 chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real processes (docs/contribute/testing.md)
 	@mkdir -p $(REPORTS)/chaos
 	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" \
-		MONTH_DAYS="$(or $(MONTH_DAYS),$(if $(RUNS),7,30))" POINTS="$(or $(POINTS),$(if $(RUNS),50,100000))" PAIRS="$(or $(PAIRS),$(if $(RUNS),25,300))" go tool ginkgo run --procs=$(CORES) \
+		MONTH_DAYS="$(or $(MONTH_DAYS),$(if $(RUNS),7,30))" POINTS="$(or $(POINTS),$(if $(RUNS),50,100000))" PAIRS="$(or $(PAIRS),$(if $(RUNS),20,200))" go tool ginkgo run --procs=$(CORES) \
 		--timeout=2h --poll-progress-after=2m --fail-on-empty $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
 	@if [ "$(PROCESS_RUNS)" != 0 ]; then $(MAKE) --no-print-directory chaos-processes RUNS="$(PROCESS_RUNS)"; fi
 
