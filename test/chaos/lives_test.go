@@ -245,7 +245,9 @@ func (sim *simulation) liveUntil(a act) bool {
 	done := func() bool {
 		return len(sim.liveClaims()) == a.nodes && len(sim.checker.Unsettled(sim.seen())) == 0 && (a.shows == nil || a.shows(sim)) &&
 			!lo.SomeBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool {
-				return !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() || sim.drifted(&claim)
+				// Of a node that registers first, the disks are recorded later.
+				return !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() ||
+					claim.Annotations[v1alpha1.AnnotationDelivered] == "" || sim.drifted(&claim)
 			})
 	}
 	for began, n := time.Now(), 0; time.Since(began) < time.Hour; n++ {
