@@ -45,7 +45,7 @@ var bounds = []bound{
 	{"a launch chooses among 900 offerings like core would: allocations", "OfferingSelection", "CoreSelection", allocations, 2},
 	{"a launch counts the nodes of its NodePool: time", "LaunchBookkeeping5000", "LaunchBookkeeping500", processor, 5},
 	{"a launch counts the nodes of its NodePool: allocations", "LaunchBookkeeping5000", "LaunchBookkeeping500", allocations, 1.2},
-	// A machine whose caches hold 500 nodes and no more takes up to a quarter longer for each of 5,000. What grows with the square of the nodes,
+	// A machine whose caches hold 500 nodes and no more takes a fifth longer for each of 5,000. What grows with the square of the nodes,
 	// and is a tenth of the work for 500, would double it.
 	{"a node at rest costs the same among 2,000 and 500", "Rest2000", "Rest500", perNode, 1.5},
 	{"a node at rest costs the same among 5,000 and 500", "Rest5000", "Rest500", perNode, 1.5},

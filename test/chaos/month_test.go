@@ -72,7 +72,7 @@ func (c *runningCluster) hold() {
 	for _, cached := range leader.caches {
 		cached.DeleteExpired() // as their janitors do outside of simulations
 	}
-	c.held = append(c.held, sizesOf(leader.built, leader.server, leader.collector, leader.status))
+	c.held = append(c.held, sizesOf(c.providers, leader.server, leader.collector, leader.status))
 }
 
 // mayHold are how many entries may be held where more than a week fills it.

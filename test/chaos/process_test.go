@@ -82,7 +82,6 @@ type process struct {
 	kube   client.Client
 
 	core          *core
-	built         *wiring.Providers
 	caches        []*cache.Cache
 	instances     *instance.DefaultProvider
 	cloudProvider *cloudprovider.CloudProvider
@@ -217,7 +216,7 @@ func (sim *simulation) newProcess() *process {
 	if sim.nodeClass == nil {
 		sim.makeNodeClass()
 	}
-	p.built, p.instances, p.cloudProvider = built, built.Instances, built.CloudProvider
+	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
 	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
