@@ -54,10 +54,13 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
 TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/bill test/chaos test/cloud/answers test/conformance test/demo test/docs test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
-# The longest of them mostly wait for API servers and deadlines, so they run in parallel with all others.
+# Suites mostly wait for API servers and deadlines, so the longest of them run beside all others. Those of a word run one after another.
+comma := ,
+space := $(subst ,, )
 ifeq ($(origin TEST_DIRS)$(PKG),file)
-TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/edits ./test/properties ./test/scheduling
+TEST_LANES := ./internal/cloudprovider,./test/scheduling ./test/chaos,./test/edits,./test/properties
 endif
+TEST_SLOW := $(subst $(comma),$(space),$(TEST_LANES))
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -117,19 +120,19 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
 	@# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
 	@$(if $(TEST_SLOW),go list -e -race -deps -test -export $(TEST_SLOW) >/dev/null)
-	@status=0; \
-	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
+	@status=0 lanes=(); \
+	for suites in $(TEST_LANES); do \
+		$(run-suites) --json-report=specs-$${#lanes[@]}.json $${suites//,/ } >$(REPORTS)/lane-$${#lanes[@]}.log 2>&1 & lanes+=($$!); \
+	done; \
 	$(run-suites) --json-report=specs.json --skip-package=$(subst $(space),$(comma),$(strip testdata $(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
-	$(if $(TEST_SLOW),wait $$slow || status=$$?; cat $(REPORTS)/slow.log;) \
-	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs.json $(if $(TEST_SLOW),$(REPORTS)/specs-slow.json)
+	for lane in $${!lanes[@]}; do wait $${lanes[lane]} || status=$$?; cat $(REPORTS)/lane-$$lane.log; done; \
+	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs*.json
 
 # make test-order TEST_DIRS=./internal/providers ORDERS=3 SEED=100
 .PHONY: test-order
 test-order: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
 	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
 
-comma := ,
-space := $(subst ,, )
 # Without debugging information, each of some 70 binaries links in two thirds of the time. Traces are the same.
 define run-suites
 $(CACHE)/bin/ginkgo run -r --race --ldflags=-w --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=60m \
