@@ -135,7 +135,7 @@ func referencePage() (string, error) {
 	for _, keys := range []struct{ title, introduction, prefix string }{
 		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the " +
 			"storage drivers mean topology.kubernetes.io/zone.", "Label"},
-		{"## Annotations", "Of BizflyNodeClasses and NodeClaims, written by the controller.", "Annotation"},
+		{"## Annotations", "Of BizflyNodeClasses, NodeClaims and Nodes, written by the controller.", "Annotation"},
 		{"## Finalizers", "", "TerminationFinalizer"},
 		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.tags` may use none of these prefixes: " +
 			strings.Join(lo.Map(v1alpha1.ReservedMetadataPrefixes, func(p string, _ int) string { return "`" + p + "`" }), ", ") + ".", "Metadata"},

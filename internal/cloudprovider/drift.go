@@ -49,8 +49,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", fmt.Errorf("resolving the NodeClass: %w", err)
 	}
-	// Nodes of a zone that the user has closed stay: their replacements would be in other zones.
-	if !replaceable(nodeClass) || slices.Contains(c.Settings.Load().ClosedZones, claim.Labels[corev1.LabelTopologyZone]) {
+	if !replaceable(nodeClass) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)

@@ -267,14 +267,6 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Update(ctx, n)).To(Succeed())
 		}),
 	)
-	It("should roll nothing in a zone that the tuning closes, until it is opened again", func() {
-		_, claim := wide()
-		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g"})
-		env.Tune(func(o *options.Options) { o.ClosedZones = []string{claim.Labels[corev1.LabelTopologyZone]} })
-		Expect(drifts(claim)).To(BeEmpty())
-		env.Tune(func(o *options.Options) { o.ClosedZones = nil })
-		Expect(drifts(claim)).ToNot(BeEmpty())
-	})
 	It("should roll nothing when a newer controller has other defaults: hashes are stamped anew", func() {
 		class, claim := wide()
 		class.Annotations[v1alpha1.AnnotationNodeClassHash] = "other"

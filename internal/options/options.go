@@ -354,8 +354,8 @@ var table = []*Setting{
 	},
 	{
 		Key: "closedZones", Unit: "list, separated by commas", Bounds: "names of zones, for example HN1; a name that no zone has closes nothing",
-		Doc: "Zones in which nothing is launched while they are listed. A change of the NodeClass or its image does not replace their nodes " +
-			"meanwhile. A change of the NodePool, expiration, and consolidation into other zones do.",
+		Doc: "Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt " +
+			"meanwhile. Expiration and repair still replace them.",
 		field: func(o *Options) any { return &o.ClosedZones }, check: checkClosedZones,
 	},
 	{
@@ -374,3 +374,14 @@ var table = []*Setting{
 
 // DefaultTuningConfigMapName is the ConfigMap that the controller's Role grants unless that was changed.
 const DefaultTuningConfigMapName = "karpenter-provider-bizflycloud-tuning"
+
+// ClosedZones are those of the active keys of a tuning ConfigMap.
+func ClosedZones(tuning map[string]string) []string {
+	o := &Options{}
+	for _, setting := range table {
+		if setting.Key == "closedZones" {
+			_ = setting.Apply(o, tuning[setting.Key]) // an invalid value is never active
+		}
+	}
+	return o.ClosedZones
+}

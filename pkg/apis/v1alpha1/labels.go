@@ -85,6 +85,9 @@ const (
 	// before any pod's volume. Drift compares with it, and firewalls of other interfaces are not changed. Alone it proves nothing: a disk is
 	// deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
+	// AnnotationClosedZone is the zone of a Node that has karpenter.sh/do-not-disrupt from this controller, because the tuning closes the zone. Both
+	// go when the zone is opened.
+	AnnotationClosedZone = Group + "/closed-zone"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )
