@@ -290,6 +290,9 @@ spec:
 		Expect(admin.Create(ctx, copied, client.DryRunAll)).To(denied(v1alpha1.AnnotationDelivered))
 
 		Expect(admin.Create(ctx, claim(nil), client.DryRunAll)).To(Succeed())
+		added := claim(map[string]string{"karpenter.sh/nodepool-hash": "1", "karpenter.sh/nodepool-hash-version": "v3"})
+		added.SetLabels(map[string]string{"karpenter.sh/nodepool": "default", "repack.bizflycloud.vn/node": "abc-1"})
+		Expect(admin.Create(ctx, added, client.DryRunAll)).To(Succeed(), "kubectl bizfly repack creates such")
 		Expect(admin.Create(ctx, pool("metadata.annotations: {example.com/team: shop}"), client.DryRunAll)).To(Succeed())
 		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { a["karpenter.sh/do-not-disrupt"] = "true" }), client.MergeFrom(object))).To(Succeed())
 

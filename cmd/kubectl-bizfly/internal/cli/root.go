@@ -49,6 +49,8 @@ type App struct {
 	Interactive func() bool
 	// PoolInterval is the time between two looks at a worker pool that was changed.
 	PoolInterval time.Duration
+	// Wait lets repack wait until it looks again; nil waits some seconds. Suites let a simulation go on instead.
+	Wait func(ctx context.Context) error
 
 	flags               *genericclioptions.ConfigFlags
 	format              string
@@ -98,7 +100,7 @@ func (a *App) Command() *cobra.Command {
 		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
 		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
 It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin and pool unpin
-change something, a worker pool of BKE, and they ask before that.
+change something, a worker pool of BKE, and they ask before that, and repack --yes creates NodeClaims, Jobs and pods.
 
 Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
 controller), and what is not set there from the controller's Secret, if your kubeconfig may read it.`,
@@ -111,7 +113,7 @@ controller), and what is not set there from the controller's Secret, if your kub
 	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
 		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.pool(), a.prices(), a.bundle(), a.version())
+	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.prices(), a.bundle(), a.version())
 	return root
 }
 

@@ -159,6 +159,10 @@ func (s *Simulation) start(ctx context.Context) error {
 
 // remove deletes an object of the copy, which nothing keeps there.
 func (s *Simulation) remove(ctx context.Context, object client.Object) error {
+	// Core may have changed it since it was read.
+	if err := s.Objects.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	if len(object.GetFinalizers()) > 0 {
 		object.SetFinalizers(nil)
 		if err := s.Objects.Update(ctx, object); client.IgnoreNotFound(err) != nil {

@@ -42,6 +42,8 @@ type Session struct {
 	// Cluster reads the cluster; nil where there is none, and ClusterErr says why.
 	Cluster    client.Reader
 	ClusterErr error
+	// Changes is what Writer returns; nil makes a client of REST. Suites give one of their own.
+	Changes client.Client
 	// Kubernetes is for what only the typed client can read: logs, the version, access reviews.
 	Kubernetes kubernetes.Interface
 	// REST is how the API server is reached.
@@ -155,7 +157,7 @@ func (s *Session) tryConnect(ctx context.Context, configure func() (*rest.Config
 	if err != nil {
 		return fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
-	// Only its reader is kept: nothing in the plugin can write to the cluster.
+	// Only its reader is kept: what writes to the cluster has to ask for Writer.
 	s.Cluster = struct{ client.Reader }{reader}
 	return nil
 }
@@ -166,6 +168,17 @@ func (s *Session) Reader() (client.Reader, error) {
 		return nil, s.ClusterErr
 	}
 	return s.Cluster, nil
+}
+
+// Writer returns a client that can create objects. Only what the user has confirmed may ask for it.
+func (s *Session) Writer() (client.Client, error) {
+	if s.Changes != nil {
+		return s.Changes, nil
+	}
+	if s.REST == nil {
+		return nil, s.ClusterErr
+	}
+	return client.New(s.REST, client.Options{Scheme: scheme.Scheme})
 }
 
 // List lists objects of the cluster. Its errors say which right or which definition is missing.

@@ -1,0 +1,206 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package repack replaces nodes of a NodePool by cheaper ones where core's consolidation cannot: core replaces nodes by at most one other.
+// It only adds. It creates NodeClaims as core's provisioner does, and pods that request nothing, end by themselves, and keep pods away from nodes that
+// these are not planned for; which nodes are removed, and whose pods are evicted, core's consolidation decides with its budgets and with
+// PodDisruptionBudgets. When it is interrupted, its pods end and core removes what is empty.
+package repack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+)
+
+// MinSaving is the part of a NodePool's bill that a repack must save: moving pods for less is not worth it.
+const MinSaving = 0.05
+
+// Options of a proposal.
+type Options struct {
+	// NodePool may be empty where there is only one.
+	NodePool string
+	// Iterations are the steps of each search for a packing; 0 takes as many as suit the number of pods.
+	Iterations int
+	Seed       uint64
+}
+
+// Node is a node that is replaced or added.
+type Node struct {
+	// Name and NodeClaim are empty for a node that does not exist yet.
+	Name       string  `json:"name,omitempty"`
+	NodeClaim  string  `json:"nodeClaim,omitempty"`
+	Flavor     string  `json:"flavor"`
+	Zone       string  `json:"zone"`
+	VNDPerHour float64 `json:"vndPerHour"`
+	// Pods are those of a replaced node, all of which move, and those that a new node has capacity for: the kube-scheduler decides in the end.
+	Pods []string `json:"pods"`
+}
+
+// Budget is a PodDisruptionBudget of pods that move.
+type Budget struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Pods is how many of its pods move, and Allowed how many may be evicted at a time now.
+	Pods    int   `json:"pods"`
+	Allowed int32 `json:"allowed"`
+}
+
+// Proposal is what a repack would do. Without replaced nodes it does nothing, and Reason says why.
+type Proposal struct {
+	NodePool string   `json:"nodePool"`
+	Reason   string   `json:"reason,omitempty"`
+	Replaced []Node   `json:"replaced"`
+	New      []Node   `json:"new"`
+	Budgets  []Budget `json:"podDisruptionBudgets,omitempty"`
+	// Nodes and NodesAfter count those of the NodePool, and the prices are of all of them.
+	Nodes            int     `json:"nodes"`
+	NodesAfter       int     `json:"nodesAfter"`
+	VNDPerHour       float64 `json:"vndPerHour"`
+	VNDPerHourAfter  float64 `json:"vndPerHourAfter"`
+	SavesVNDPerMonth float64 `json:"savesVndPerMonth"`
+	// Held are the nodes that no pod leaves meanwhile.
+	Held []string `json:"held,omitempty"`
+	// Disruptions is how many nodes core may remove at a time.
+	Disruptions int      `json:"disruptionsAllowed,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
+
+	// run names the Jobs and the new nodes.
+	run  string
+	pool *karpv1.NodePool
+	// added are the new nodes, held those that stay, and leaving those that are replaced.
+	added   []added
+	held    []kept
+	leaving []*corev1.Node
+	// namespaces are those of the pods that move.
+	namespaces []string
+	// capacity is what the new nodes count for in the limits of the NodePool.
+	capacity corev1.ResourceList
+}
+
+// added is the NodeClaim of a new node, and the pods that its node rejects.
+type added struct {
+	claim   *karpv1.NodeClaim
+	rejects []corev1.PodAffinityTerm
+}
+
+// kept is a node that stays, and the pods that it rejects.
+type kept struct {
+	node    *corev1.Node
+	rejects []corev1.PodAffinityTerm
+}
+
+// Saves is the part of the bill that is saved, from 0 to 1.
+func (p *Proposal) Saves() float64 {
+	if p.VNDPerHour <= 0 {
+		return 0
+	}
+	return 1 - p.VNDPerHourAfter/p.VNDPerHour
+}
+
+// pause is for how long core leaves the replaced nodes alone: until all new nodes are ready, or core has removed those that are.
+func (p *Proposal) pause() time.Duration {
+	return launching + margin + p.wait() + 5*time.Minute + time.Duration(len(p.New))*time.Minute
+}
+
+// wait is how long core waits before it consolidates a node.
+func (p *Proposal) wait() time.Duration {
+	if p.pool == nil {
+		return 0
+	}
+	return lo.FromPtr(p.pool.Spec.Disruption.ConsolidateAfter.Duration)
+}
+
+// Hold is for how long the new nodes are held: for the pause, and for as long as core may take to remove so many others as its budgets allow at a time.
+func (p *Proposal) Hold() time.Duration {
+	rounds := (len(p.Replaced) + max(p.Disruptions, 1) - 1) / max(p.Disruptions, 1)
+	return min(p.pause()+p.wait()+5*time.Minute+time.Duration(rounds)*5*time.Minute, 12*time.Hour)
+}
+
+// Compute finds the repack of a NodePool that core's scheduler and consolidation confirm in a copy of the cluster.
+func Compute(ctx context.Context, s *session.Session, o Options) (*Proposal, error) {
+	if s.Cluster == nil {
+		return nil, s.ClusterErr
+	}
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := s.Copy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	budgets := &policyv1.PodDisruptionBudgetList{}
+	if err := s.List(ctx, budgets); err != nil {
+		return nil, fmt.Errorf("which pods may be evicted is not known: %w", err)
+	}
+	objects = objects.With(lo.Map(budgets.Items, func(b policyv1.PodDisruptionBudget, _ int) client.Object { return &b })...)
+	pool, err := choose(memory.Of[*karpv1.NodePool](objects), o.NodePool)
+	if err != nil {
+		return nil, err
+	}
+	c := &computation{session: s, cloud: cloud, objects: objects, pool: pool, options: o}
+	p := &Proposal{NodePool: pool.Name, Replaced: []Node{}, New: []Node{}, pool: pool}
+	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects)); err != nil {
+		p.Reason = err.Error()
+		return p, nil //nolint:nilerr // why nothing is done is the answer
+	}
+	return p, c.propose(ctx, p)
+}
+
+// choose returns the NodePool of a name, or the only one.
+func choose(pools []*karpv1.NodePool, name string) (*karpv1.NodePool, error) {
+	names := lo.Map(pools, func(pool *karpv1.NodePool, _ int) string { return pool.Name })
+	slices.Sort(names)
+	switch {
+	case name == "" && len(pools) == 1:
+		return pools[0], nil
+	case name == "" && len(pools) > 1:
+		return nil, fmt.Errorf("there are several NodePools; name one of %s", strings.Join(names, ", "))
+	}
+	pool, ok := lo.Find(pools, func(pool *karpv1.NodePool) bool { return pool.Name == name })
+	if !ok {
+		return nil, fmt.Errorf("there is no NodePool %q (there are: %s)", name, strings.Join(names, ", "))
+	}
+	return pool, nil
+}
+
+// exceeds returns the error of a NodePool's limits once more capacity was added to its NodeClaims.
+func exceeds(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, added corev1.ResourceList) error {
+	total := added
+	for _, claim := range claims {
+		if claim.Labels[karpv1.NodePoolLabelKey] == pool.Name {
+			total = resources.Merge(total, claim.Status.Capacity, corev1.ResourceList{resources.Node: resource.MustParse("1")})
+		}
+	}
+	return pool.Spec.Limits.ExceededBy(total)
+}
+
+// budgetsOf returns the PodDisruptionBudgets of pods.
+func budgetsOf(budgets []*policyv1.PodDisruptionBudget, pods []*corev1.Pod) []Budget {
+	var found []Budget
+	for _, budget := range budgets {
+		selected := lo.CountBy(pods, func(pod *corev1.Pod) bool {
+			return pod.Namespace == budget.Namespace && plan.Selects(budget.Namespace, corev1.PodAffinityTerm{LabelSelector: budget.Spec.Selector}, pod)
+		})
+		if selected > 0 {
+			found = append(found, Budget{Namespace: budget.Namespace, Name: budget.Name, Pods: selected, Allowed: budget.Status.DisruptionsAllowed})
+		}
+	}
+	slices.SortFunc(found, func(a, b Budget) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return found
+}
