@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -88,8 +90,8 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) (*Live, error)
 // pending implements scaler.
 func (k *karpenter) pending(ctx context.Context, p *pod) error {
 	object := coretest.UnschedulablePod(coretest.PodOptions{
-		ObjectMeta: metav1.ObjectMeta{Name: p.object(), Labels: map[string]string{"app": p.App}, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.App, UID: "replicaset", Controller: lo.ToPtr(true),
+		ObjectMeta: metav1.ObjectMeta{Name: p.object(), Labels: p.labels(), OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.App, UID: types.UID(p.App), Controller: lo.ToPtr(true),
 		}}},
 		ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    *resource.NewMilliQuantity(p.MilliCPU, resource.DecimalSI),
@@ -233,6 +235,9 @@ func (k *karpenter) joined(ctx context.Context, name string) error {
 	m := newMachine(node.Name, node.Status.Allocatable)
 	k.byClaim[name], k.machines, k.changed = m, append(k.machines, m), k.now()
 	k.wake(k.consolidateAfter)
+	if err := k.observe(ctx); err != nil {
+		return err
+	}
 	return k.schedule(ctx)
 }
 
@@ -365,6 +370,11 @@ func (k *karpenter) terminate(ctx context.Context, name string) error {
 		return err
 	}
 	if m := k.byClaim[name]; m != nil {
+		for _, g := range slices.Clone(m.guests) {
+			if err := k.leaves(ctx, g); err != nil {
+				return err
+			}
+		}
 		k.removeMachine(m)
 		delete(k.byClaim, name)
 	}

@@ -49,6 +49,8 @@ type scaler interface {
 	gone(ctx context.Context, p *pod, from *machine) error
 	// wanted reports that pods wait.
 	wanted()
+	// observe finds what another program has created.
+	observe(ctx context.Context) error
 }
 
 // Live is a cluster in which time passes: pods come and go, a kube-scheduler binds them, servers take their time to boot and are paid for
@@ -66,6 +68,8 @@ type Live struct {
 	waited    time.Duration
 	launches  int
 	unserved  int
+	// guests counts the pods that another program runs.
+	guests int
 	// err is what happened while core waited.
 	err error
 }
@@ -139,19 +143,35 @@ func (l *Live) pass(ctx context.Context, until time.Time) error {
 	return l.err
 }
 
-// RunDay lets the pods come and go, and returns the bill of 24 hours.
-func (l *Live) RunDay(ctx context.Context, pods []bill.Pod) (*Bill, error) {
+// RunDay lets the pods come and go, and returns the bill of 24 hours. At a time of the day a program may run; nil runs none.
+func (l *Live) RunDay(ctx context.Context, pods []bill.Pod, at time.Duration, program func() error) (*Bill, error) {
 	l.plan(pods)
+	if program != nil {
+		if err := l.pass(ctx, l.start.Add(at)); err != nil {
+			return nil, err
+		}
+		if err := program(); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.pass(ctx, l.start.Add(bill.Day)); err != nil {
 		return nil, err
 	}
 	return l.bill(ctx)
 }
 
-// Settle lets all pods come at once and waits until nothing has changed for so long.
+// Elapse lets time pass in a cluster in which another program has created something.
+func (l *Live) Elapse(ctx context.Context, d time.Duration) error {
+	if err := l.scaler.observe(ctx); err != nil {
+		return err
+	}
+	return l.pass(ctx, l.now().Add(d))
+}
+
+// Settle lets all pods come at once and waits until nothing has changed for so long. It can be called again without pods.
 func (l *Live) Settle(ctx context.Context, pods []bill.Pod, quiet time.Duration) (*Bill, error) {
 	l.plan(pods)
-	for l.now().Sub(l.changed) < quiet {
+	for l.now().Sub(l.changed) < quiet || l.guests > 0 {
 		if l.now().Sub(l.start) > longest {
 			return nil, fmt.Errorf("nothing has settled after %s", longest)
 		}

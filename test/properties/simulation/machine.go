@@ -19,6 +19,8 @@ type machine struct {
 	usedCPU, usedBytes    int64
 	// blocked is true where no pod may be bound.
 	blocked bool
+	// guests are pods of other programs, which request nothing.
+	guests []*guest
 }
 
 func newMachine(name string, allocatable corev1.ResourceList) *machine {
@@ -38,7 +40,7 @@ func (m *machine) remove(p *pod) {
 }
 
 func (m *machine) fits(p *pod) bool {
-	return !m.blocked && int64(len(m.pods)) < m.most && m.usedCPU+p.MilliCPU <= m.milliCPU && m.usedBytes+p.bytes() <= m.bytes
+	return !m.blocked && int64(len(m.pods)+len(m.guests)) < m.most && !m.rejects(p) && m.usedCPU+p.MilliCPU <= m.milliCPU && m.usedBytes+p.bytes() <= m.bytes
 }
 
 // used is the larger part of what is requested there.

@@ -56,6 +56,9 @@ func (p *pool) gone(context.Context, *pod, *machine) error {
 	return nil
 }
 
+// observe implements scaler. No program runs in such a cluster.
+func (p *pool) observe(context.Context) error { return nil }
+
 // wanted implements scaler: as long as there is anything, it looks.
 func (p *pool) wanted() {
 	if p.scanning {

@@ -86,6 +86,19 @@ var _ = Describe("What follows from the figures", func() {
 		Expect(days(waySuggested).vnd).To(BeNumerically("~", days("underutilized-30s").vnd, 0.02*days("underutilized-30s").vnd))
 	})
 
+	It("should be true of repacked nodes", func() {
+		for _, row := range r.Settle {
+			repacked, before := row.Ways[wayRepacked], row.Ways["underutilized-30s"]
+			Expect(repacked.VNDPerHour).To(BeNumerically("<=", before.VNDPerHour+0.01), row.Name)
+			if row.Pods < fewPods {
+				continue
+			}
+			Expect(repacked.VNDPerHour).To(BeNumerically("<=", 1.05*row.Packing), row.Name)
+			Expect(repacked.Evictions).To(BeNumerically("<=", row.Pods), "%s: a pod was evicted twice", row.Name)
+		}
+		Expect(days(wayRepacked).vnd).To(BeNumerically("~", days("underutilized-30s").vnd, 0.02*days("underutilized-30s").vnd))
+	})
+
 	It("should be true of fixed pools", func() {
 		for _, c := range policies() {
 			Expect(settled(poolUsual)).To(BeNumerically(">", settled(c.name)), c.name)

@@ -41,8 +41,8 @@ const (
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
 	poolBest, poolUsual = "pool-best", "pool-8c_16g"
-	// wayReference is the bound and the best packing, waySuggested the column of kubectl bizfly plan --suggest.
-	wayReference, waySuggested = "reference", "suggested"
+	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan --suggest and repack.
+	wayReference, waySuggested, wayRepacked = "reference", "suggested", "repacked"
 )
 
 // column is one way to run a workload.
@@ -75,7 +75,7 @@ func policies() []column {
 
 // columns are all ways, in the order of the page.
 func columns() []column {
-	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"},
+	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"}, repackedColumn(),
 		column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
 }
 
@@ -161,9 +161,17 @@ func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload
 	}
 	defer live.CloseCloud()
 	if k.name == "day" {
-		return live.RunDay(ctx, w.Pods)
+		var nightly func() error
+		if c.name == wayRepacked {
+			nightly = func() error { return b.repack(ctx, live) }
+		}
+		return live.RunDay(ctx, w.Pods, repackAt, nightly)
 	}
-	return live.Settle(ctx, w.Pods, settled)
+	bill, err := live.Settle(ctx, w.Pods, settled)
+	if err != nil || c.name != wayRepacked {
+		return bill, err
+	}
+	return b.repacked(ctx, live, bill, settled)
 }
 
 // bestPool runs a workload on a pool of each flavor, and returns the cheapest one that held all pods.

@@ -66,6 +66,19 @@ func table(b *strings.Builder, columns ...string) {
 	fmt.Fprintf(b, "| %s |\n%s|\n", strings.Join(columns, " | "), strings.Repeat("|---", len(columns)))
 }
 
+// repackReport writes what repacking saves, of each workload.
+func repackReport(rows []*Row) string {
+	var b strings.Builder
+	b.WriteString("What [`repack`](../reference/kubectl-bizfly.md#repack) makes of the settled nodes, in VND per hour:\n\n")
+	table(&b, "workload", "before", "repacked", "best packing found", "ratio to it", "evictions per pod")
+	for _, row := range rows {
+		before, repacked := row.Ways["underutilized-30s"], row.Ways[wayRepacked]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %.2f |\n", row.Title, thousands(before.VNDPerHour), thousands(repacked.VNDPerHour), thousands(row.Packing),
+			repacked.VNDPerHour/row.Packing, float64(repacked.Evictions)/float64(row.Pods))
+	}
+	return b.String()
+}
+
 // report writes the generated part of the page.
 func report(r *Results) string {
 	var b strings.Builder
@@ -88,6 +101,7 @@ func report(r *Results) string {
 	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
 	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
 	b.WriteString("![ratio to the bound after pods have settled, by workload](../images/cost-settle.svg)\n\n")
-	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n")
+	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n\n")
+	b.WriteString(repackReport(r.Settle))
 	return b.String()
 }

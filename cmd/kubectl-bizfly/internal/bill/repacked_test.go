@@ -1,0 +1,65 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bill_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+)
+
+const (
+	// repackAt is when a day is repacked: when few pods are there.
+	repackAt = 4 * time.Hour
+	// fewPods is below how many pods of a workload what a repack finds is partly chance.
+	fewPods = 30
+)
+
+// repackedColumn is the sample, repacked once: after it has settled, or at night. Its limits are for beginners, and would not allow the new nodes beside the
+// old ones.
+func repackedColumn() column {
+	return column{name: wayRepacked, title: "`WhenEmptyOrUnderutilized`, 30s, repacked once", change: func(pool *karpv1.NodePool) { pool.Spec.Limits = nil }}
+}
+
+// repack runs kubectl bizfly repack --yes in a cluster.
+func (b *bench) repack(ctx context.Context, live *simulation.Live) error {
+	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+	if err != nil {
+		return err
+	}
+	s.Cluster = live.Client
+	ctx = s.Context(ctx)
+	proposal, err := repack.Compute(ctx, s, repack.Options{})
+	if err != nil {
+		return fmt.Errorf("looking for a repack: %w", err)
+	}
+	if len(proposal.Replaced) == 0 {
+		return nil
+	}
+	runner := repack.Runner{Client: live.Client, Namespace: metav1.NamespaceDefault, Clock: live.Environment.Clock, Wait: func(ctx context.Context) error {
+		return live.Elapse(ctx, 10*time.Second)
+	}}
+	_, err = runner.Run(ctx, proposal)
+	return err
+}
+
+// repacked repacks a cluster that has settled, and returns the bill at which it settles then, with the evictions of the repack alone.
+func (b *bench) repacked(ctx context.Context, live *simulation.Live, before *simulation.Bill, quiet time.Duration) (*simulation.Bill, error) {
+	if err := b.repack(ctx, live); err != nil {
+		return nil, err
+	}
+	bill, err := live.Settle(ctx, nil, quiet)
+	if err != nil {
+		return nil, err
+	}
+	bill.Evictions -= before.Evictions
+	return bill, nil
+}
