@@ -54,13 +54,10 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
 TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/bill test/chaos test/cloud/answers test/conformance test/demo test/docs test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
-# Suites mostly wait for API servers and deadlines, so the longest of them run beside all others. Those of a word run one after another.
-comma := ,
-space := $(subst ,, )
+# The longest of them begin first.
 ifeq ($(origin TEST_DIRS)$(PKG),file)
-TEST_LANES := ./internal/cloudprovider,./test/scheduling ./test/chaos,./test/edits,./test/properties
+TEST_FIRST := ./test/chaos ./test/edits ./internal/cloudprovider ./test/scheduling ./internal/operator ./cmd/kubectl-bizfly/internal/cli
 endif
-TEST_SLOW := $(subst $(comma),$(space),$(TEST_LANES))
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -118,26 +115,14 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
-	@# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
-	@$(if $(TEST_SLOW),go list -e -race -deps -test -export $(TEST_SLOW) >/dev/null)
-	@status=0 lanes=(); \
-	for suites in $(TEST_LANES); do \
-		$(run-suites) --json-report=specs-$${#lanes[@]}.json $${suites//,/ } >$(REPORTS)/lane-$${#lanes[@]}.log 2>&1 & lanes+=($$!); \
-	done; \
-	$(run-suites) --json-report=specs.json --skip-package=$(subst $(space),$(comma),$(strip testdata $(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
-	for lane in $${!lanes[@]}; do wait $${lanes[lane]} || status=$$?; cat $(REPORTS)/lane-$$lane.log; done; \
+	@status=0; \
+	REPORTS=$(REPORTS) hack/suites.sh $(TEST_FIRST) $(TEST_DIRS) -- $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS) || status=$$?; \
 	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs*.json
 
 # make test-order TEST_DIRS=./internal/providers ORDERS=3 SEED=100
 .PHONY: test-order
 test-order: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
 	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
-
-# Without debugging information, each of some 70 binaries links in two thirds of the time. Traces are the same.
-define run-suites
-$(CACHE)/bin/ginkgo run -r --race --ldflags=-w --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=60m \
-	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
-endef
 
 # The suites run side by side, and so do the specs of each: every process starts a control plane of its own, and mostly waits.
 # make e2e E2E_DIRS=./test/install E2E_PROCS=1 GINKGO_FLAGS='--focus="A release"'

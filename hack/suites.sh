@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs the suites of folders and below, with the race detector and in random order: hack/suites.sh ./internal/operator ./internal -- -v. Those of the
+# first folders begin first; what follows "--" is for the test runner. REPORTS is the folder of their reports, JOBS (one more than processors) how many run side by
+# side, because most wait for an API server half of their time. Ginkgo itself would run one after another, and compile nearly all before the first.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+roots=()
+while (($# > 0)) && [[ $1 != -- ]]; do
+  roots+=("$1")
+  shift
+done
+shift || true
+
+mapfile -t suites < <(for root in "${roots[@]}"; do
+  find "$root" -name '*_test.go' -not -path '*/testdata/*' -not -path '*/node_modules/*' -printf '%h\n' | sort -u | shuf
+done | awk '!listed[$0]++')
+((${#suites[@]})) || { echo "no tests in ${roots[*]}"; exit 1; }
+
+# run runs one suite. Without debugging information, each binary links in two thirds of the time. Traces are the same.
+run() {
+  local suite=$1
+  shift
+  .cache/bin/ginkgo run --race --ldflags=-w --randomize-all --timeout=60m --poll-progress-after=2m \
+    --output-dir="$REPORTS" --json-report="specs$(tr / - <<<"${suite#.}").json" "$@" "$suite"
+}
+
+# later runs one suite and prints what it said when it has ended, so that outputs do not mix.
+later() {
+  local log status=0
+  log=$(mktemp)
+  run "$@" >"$log" 2>&1 || status=$?
+  cat "$log"
+  rm "$log"
+  return "$status"
+}
+
+if ((${#suites[@]} == 1)); then
+  run "${suites[0]}" "$@"
+  exit
+fi
+# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
+declare -A packages
+for suite in "${suites[@]}"; do
+  module=$suite
+  until [[ -e $module/go.mod ]]; do module=${module%/*}; done
+  packages[$module]+=" .${suite#"$module"}"
+done
+for module in "${!packages[@]}"; do
+  # shellcheck disable=SC2086 # a list of folders
+  (cd "$module" && go list -e -race -deps -test -export ${packages[$module]} >/dev/null)
+done
+export -f run later
+export REPORTS
+printf '%s\n' "${suites[@]}" | xargs -P "${JOBS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" -I{} bash -c 'later "$@"' later {} "$@"
