@@ -289,9 +289,9 @@ run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERT
 	go test -v -count=1 -timeout=2h $(3) -ginkgo.v $(if $(CI),-ginkgo.no-color))
 
 .PHONY: properties
-properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
+properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; repack some, and interrupt 200; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
 	$(call run-property,consolidation,.,./test/properties)
-	$(call run-property,plan,$(PLUGIN),./internal/plan)
+	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack)
 	$(call run-property,edits,.,./test/edits)
 
 .PHONY: lint

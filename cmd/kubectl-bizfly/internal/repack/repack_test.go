@@ -66,7 +66,7 @@ var _ = Describe("A repack", func() {
 		offered, guarded := 0, 0
 		for seed := range uint64(40) {
 			// Where core's consolidation rests is partly chance, so that it is not certain for which seeds a repack is offered.
-			if seed >= uint64(suite.Number("PROPERTY_SEEDS", 8)) && guarded > 0 && offered > guarded {
+			if seed >= uint64(suite.Number("PROPERTY_SEEDS", 4)) && guarded > 0 && offered > guarded {
 				break
 			}
 			pods := mix(seed, 30+5*int(seed%8))
@@ -115,7 +115,7 @@ var _ = Describe("A repack", func() {
 		interrupted := 0
 		base, p := settled()
 		before, nodes := base.bill()
-		for seed := range uint64(suite.Number("INTERRUPTED_SEEDS", 50)) {
+		for seed := range uint64(suite.Number("PROPERTY_SEEDS", 10)) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			c := base.again(seed)
 			_, err := c.run(p, r.IntN(created(p)+len(p.New)+6))
