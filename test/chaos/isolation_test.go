@@ -364,7 +364,7 @@ func (sim *simulation) removeAll(all []*workload, broken []subject) {
 }
 
 var _ = Describe("Isolation", func() {
-	first, runs := suite.Number("SEED", 1), min((suite.Number("RUNS", 12)+1)/2, 2000)
+	first, runs := suite.Number("SEED", 1), min((suite.Number("RUNS", 6)+1)/2, 2000)
 	for start := first; start < first+runs; start += batch {
 		end := min(start+batch, first+runs)
 		It(fmt.Sprintf("should serve and delete in time what does not need what is broken, with seeds %d to %d", start, end-1), func() {

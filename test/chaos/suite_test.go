@@ -63,7 +63,7 @@ func report(sim *simulation) string {
 }
 
 var _ = Describe("Simulations", func() {
-	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 12)
+	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 6)
 	for start := first; start < first+runs; start += batch {
 		end := min(start+batch, first+runs)
 		It(fmt.Sprintf("should violate no invariant with seeds %d to %d", start, end-1), func() {
@@ -80,7 +80,7 @@ var _ = Describe("Simulations", func() {
 	// All randomness follows from the seed, but events at the very same simulated moment have no defined order, so that about one
 	// simulation in thirty differs: such a simulation is run a third time.
 	It("should run the same simulation twice with the same timeline", func() {
-		const simulations = 4
+		const simulations = 2
 		var differences []string
 		for first, n := suite.Number("SEED", 1), int64(0); n < simulations; n++ {
 			once, again := timeline(first+n), timeline(first+n)

@@ -182,7 +182,7 @@ func (sim *simulation) serve(pods []int, most time.Duration) (took, stalled time
 }
 
 var _ = Describe("Answers that no table contains", func() {
-	first, runs := suite.Number("SEED", 1), (min(suite.Number("RUNS", 12), 100)+1)/2
+	first, runs := suite.Number("SEED", 1), (min(suite.Number("RUNS", 6), 100)+1)/2
 	for seed := first; seed < first+runs; seed++ {
 		It(fmt.Sprintf("should keep no pod from its node as long as one offering works, in simulation %d", seed), func() {
 			sim := newSimulation(seed)

@@ -4,9 +4,11 @@
 package cli_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -15,6 +17,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 // patient is a limit that a search reaches on no machine: it looks at every shape.
@@ -96,13 +99,15 @@ var _ = Describe("plan --suggest", func() {
 		Expect(f.run("plan", "-f", file, "--suggest", "--explain")).To(Equal(cli.ExitFailure))
 	})
 
-	It("should search with some of many pods, and plan the best shapes with all", func() {
-		f := newFixture()
+	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
+		newFixture()
 		withoutCredentials()
-		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(450), "--suggest", "--time-limit", patient)
-		Expect(s.Pods).To(Equal(450))
-		Expect(s.Sample).To(Equal(400))
+		reader, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+		Expect(err).ToNot(HaveOccurred())
+		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, nil)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(s.Pods).To(Equal(90))
+		Expect(s.Sample).To(Equal(60))
 		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 3))))
 		Expect(s.Candidates[0].VNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
 	})

@@ -32,6 +32,8 @@ type Options struct {
 	Pending bool
 	// Stdin is read for the file "-".
 	Stdin io.Reader
+	// MaxPods is how many pods Suggest searches shapes with; 0 is 400.
+	MaxPods int
 	// OnStart is called when scheduling begins, with the number of pods; it may be nil.
 	OnStart func(pods int)
 }

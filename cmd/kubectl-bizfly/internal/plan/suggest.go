@@ -69,7 +69,7 @@ type Suggestion struct {
 const (
 	// maxSettled is how many shapes are settled, and maxConfirmed how many are planned once more.
 	maxSettled, maxConfirmed = 12, 3
-	// maxPods is how many pods shapes are searched with.
+	// maxPods is how many pods shapes are searched with where the options do not say.
 	maxPods = 400
 )
 
@@ -94,8 +94,8 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	began := time.Now()
 	search.deadline, search.onStep = began.Add(limit), onStep
 	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: now.Assumed, Catalog: now.Catalog, Notes: now.Notes}
-	if now.Pods > maxPods {
-		search.objects, result.Sample = sample(objects, maxPods), maxPods
+	if most := cmp.Or(o.MaxPods, maxPods); now.Pods > most {
+		search.objects, result.Sample = sample(objects, most), most
 		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
 	}
 	var packed []string

@@ -49,6 +49,7 @@ var _ = BeforeEach(func() {
 		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
 		expectations.ExpectFinalizersRemoved(ctx, env.Client, nodeClass)
 		Expect(client.IgnoreNotFound(env.Client.Delete(ctx, nodeClass))).To(Succeed())
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass) // nor in the cache, for the next spec
 	})
 })
 
