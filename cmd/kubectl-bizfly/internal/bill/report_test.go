@@ -70,11 +70,12 @@ func table(b *strings.Builder, columns ...string) {
 func repackReport(rows []*Row) string {
 	var b strings.Builder
 	b.WriteString("What [`repack`](../reference/kubectl-bizfly.md#repack) makes of the settled nodes, in VND per hour:\n\n")
-	table(&b, "workload", "before", "repacked", "best packing found", "ratio to it", "evictions per pod")
+	table(&b, "workload", "before", "repacked", "best packing found", "ratio to it", "evictions per pod", "suggested NodePool", "its ratio to repacked")
 	for _, row := range rows {
-		before, repacked := row.Ways["underutilized-30s"], row.Ways[wayRepacked]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %.2f |\n", row.Title, thousands(before.VNDPerHour), thousands(repacked.VNDPerHour), thousands(row.Packing),
-			repacked.VNDPerHour/row.Packing, float64(repacked.Evictions)/float64(row.Pods))
+		before, repacked, suggested := row.Ways["underutilized-30s"], row.Ways[wayRepacked], row.Ways[waySuggested]
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %.2f | %s | %.2f |\n", row.Title, thousands(before.VNDPerHour), thousands(repacked.VNDPerHour),
+			thousands(row.Packing), repacked.VNDPerHour/row.Packing, float64(repacked.Evictions)/float64(row.Pods), thousands(suggested.VNDPerHour),
+			suggested.VNDPerHour/repacked.VNDPerHour)
 	}
 	return b.String()
 }
