@@ -38,8 +38,9 @@ type classification struct {
 	total             int
 	// held are the events of servers that a NodeClaim with another UID than theirs accounts for.
 	held []karpevents.Event
-	// leftovers are what deleted servers have left.
+	// leftovers are what deleted servers have left; unlisted is whether there may be others.
 	leftovers []instance.Leftover
+	unlisted  bool
 }
 
 // classify finds the servers that no NodeClaim accounts for, and what deleted servers have left. The cloud is read first: a server
@@ -70,7 +71,7 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 			byProviderID[claim.Status.ProviderID] = claim
 		}
 	}
-	found := classification{servers: servers, total: len(servers.All())}
+	found := classification{servers: servers, total: len(servers.All()), unlisted: err != nil}
 	found.leftovers = lo.Filter(leftovers, func(left instance.Leftover, _ int) bool {
 		// A NodeClaim that names the server may be about to get it, or have it although the list of servers lacks it.
 		named := lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool {

@@ -145,7 +145,7 @@ func (c *Controller) pass(ctx context.Context) error {
 	default:
 		c.deleteServers(ctx, found.servers, found.orphans)
 	}
-	c.deleteLeftovers(ctx, found.leftovers, dryRun != "")
+	c.deleteLeftovers(ctx, found, dryRun != "")
 	return nil
 }
 
@@ -222,9 +222,9 @@ func (c *Controller) deleteNode(ctx context.Context, node *corev1.Node) error {
 }
 
 // deleteLeftovers deletes what deleted servers have left.
-func (c *Controller) deleteLeftovers(ctx context.Context, leftovers []instance.Leftover, dryRun bool) {
+func (c *Controller) deleteLeftovers(ctx context.Context, found classification, dryRun bool) {
 	remaining := 0
-	for _, left := range leftovers {
+	for _, left := range found.leftovers {
 		switch {
 		case left.Kept != "":
 			c.publishLeftover(left, fmt.Errorf("%s is kept: %s", left.Name, left.Kept))
@@ -239,7 +239,9 @@ func (c *Controller) deleteLeftovers(ctx context.Context, leftovers []instance.L
 			c.publishLeftover(left, err)
 		}
 	}
-	leftoversGauge.Set(float64(remaining), nil)
+	if !found.unlisted { // otherwise what could not be deleted may be among what was not listed
+		leftoversGauge.Set(float64(remaining), nil)
+	}
 }
 
 func (c *Controller) publishLeftover(left instance.Leftover, err error) {
