@@ -529,6 +529,18 @@ var _ = Describe("Create", func() {
 			_, err := env.CloudProvider.Create(ctx, other.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 		})
+		It("should name the account while that is rejected, and not what its NodeClass met before", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Count: 1, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+			failedCreate(nodeClaim(pool))
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			Eventually(func() int { return available(pool) }).ShouldNot(BeZero())
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectBalance, Count: 1})
+			failedCreate(nodeClaim(pool))
+			Expect(failedCreate(nodeClaim(pool))).To(MatchError(And(ContainSubstring(capacity.ReasonBalanceExhausted), Not(ContainSubstring("Quota")))))
+		})
 		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
 			nodeClass()
 			pool := unit.NodePool()

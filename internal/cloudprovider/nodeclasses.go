@@ -141,6 +141,9 @@ func (n *nodeClasses) admit(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l, scope := n.of(nodeClass)
+	if reason, marked := n.marks.Unavailable(capacity.Offering{}); marked {
+		return false, fmt.Errorf("all launches pause: %s", reason)
+	}
 	if _, marked := n.marks.Unavailable(scope); marked && l.last.err != nil {
 		return false, fmt.Errorf("launches with BizflyNodeClass %q pause: %w", nodeClass.Name, l.last.err)
 	}
