@@ -62,6 +62,7 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 		l.followed.DeleteExpired()
 		l.conclude(ctx, claim)
 	}
+	l.outcomes.LaunchEnded(claim) // also of one that was deleted before it was followed
 	if l.tokens == nil {
 		return nil
 	}
@@ -82,7 +83,6 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= ttl.Registration:
 		l.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
 	}
-	l.outcomes.LaunchEnded(claim)
 }
 
 // replace finds out why the server failed and deletes the NodeClaim, whose deletion deletes the server. A server that does not exist

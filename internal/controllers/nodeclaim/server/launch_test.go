@@ -209,6 +209,28 @@ var _ = Describe("Launch outcome", func() {
 			env.Clock.Step(min(time.Minute<<max(0, i-2), 5*time.Minute) + time.Second)
 		}
 	})
+	It("should let another NodeClaim be the trial when the first one is deleted before anything has looked at it", func() {
+		for i := range 3 {
+			if i > 0 {
+				var err error
+				claim, err = env.Launched(ctx)
+				Expect(err).ToNot(HaveOccurred())
+			}
+			look()
+			env.Clock.Step(15 * time.Minute)
+			claim.DeletionTimestamp = &metav1.Time{Time: claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime.Add(15 * time.Minute)}
+			look()
+		}
+		env.Clock.Step(time.Minute + time.Second)
+		trial, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = env.Launched(ctx)
+		Expect(err).To(MatchError(ContainSubstring("pause")))
+		claim, trial.DeletionTimestamp = trial, &metav1.Time{Time: env.Clock.Now()}
+		look()
+		_, err = env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
 	It("should not believe a list alone that a server vanished", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
