@@ -53,11 +53,15 @@ type Forms struct {
 	mu sync.Mutex
 	// accepted are the forms that the cloud takes, by field.
 	accepted map[string]string
-	// met are rejections by NodeClass (capacity.NodeClassKey). Others need not meet the same, since the NodeClass may be what is wrong.
-	met map[string]rejections
+	// met are rejections by what they count for.
+	met map[scope]rejections
 }
 
-// rejections are what a NodeClass has met while forms were not known. They are replaced, never changed.
+// scope is a NodeClass (capacity.NodeClassKey) in a zone. Others need not meet the same rejections, since the NodeClass or the zone may be
+// what is wrong.
+type scope struct{ nodeClass, zone string }
+
+// rejections are what was met while forms were not known. They are replaced, never changed.
 type rejections struct {
 	all []rejection
 	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been launched by either name.
@@ -96,11 +100,11 @@ func (r rejection) suspects(s spelling) bool {
 	return r.field != fieldVolumeType && s.flavorField == r.sent.flavorField && s.flavor == r.sent.flavor
 }
 
-// of returns the spelling of a create request of the flavor for the NodeClass.
-func (f *Forms) of(flavor, nodeClass string) spelling {
+// of returns the spelling of a create request of the flavor.
+func (f *Forms) of(flavor string, in scope) spelling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.spelling(flavor, f.met[nodeClass].all)
+	return f.spelling(flavor, f.met[in].all)
 }
 
 // spelling returns the spelling to send after the rejections, the first one where they leave none; the caller holds the lock.
@@ -147,15 +151,15 @@ func (s spelling) forms() map[string]string {
 	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// reject remembers that the spelling was rejected for the NodeClass, and reports whether there is another one that is worth a create request.
+// reject remembers that the spelling was rejected, and reports whether there is another one that is worth a create request.
 // A rejection that names no field may be about the flavor, which is then doubted, or about the volume type.
-func (f *Forms) reject(sent spelling, flavor, nodeClass string, err error, now time.Time) bool {
+func (f *Forms) reject(sent spelling, flavor string, in scope, err error, now time.Time) bool {
 	if !bizfly.MayBeForm(err) {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	met, all := f.met[nodeClass], f.spellings(flavor)
+	met, all := f.met[in], f.spellings(flavor)
 	if f.spelling(flavor, met.all) != sent {
 		return true // another launch has changed it meanwhile
 	}
@@ -170,8 +174,8 @@ func (f *Forms) reject(sent spelling, flavor, nodeClass string, err error, now t
 	if !again {
 		met.all = nil // the form is not to blame, and the next launch begins anew
 	}
-	f.met = lo.Assign(lo.PickBy(f.met, func(_ string, other rejections) bool { return now.Before(other.until) }),
-		map[string]rejections{nodeClass: met})
+	f.met = lo.Assign(lo.PickBy(f.met, func(_ scope, other rejections) bool { return now.Before(other.until) }),
+		map[scope]rejections{in: met})
 	return again
 }
 
@@ -187,7 +191,7 @@ func fieldNamed(err error) string {
 }
 
 // doubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected for the
-// NodeClass not long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
+// NodeClass in any zone not long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
 func (f *Forms) doubted(flavor, nodeClass string, now time.Time) bool {
 	_, family := shortName(flavor)
 	if family == "" {
@@ -195,8 +199,9 @@ func (f *Forms) doubted(flavor, nodeClass string, now time.Time) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	met := f.met[nodeClass]
-	return f.accepted[fieldFlavor+family] == "" && met.doubtful && now.Before(met.until)
+	return f.accepted[fieldFlavor+family] == "" && lo.SomeBy(lo.Entries(f.met), func(met lo.Entry[scope, rejections]) bool {
+		return met.Key.nodeClass == nodeClass && met.Value.doubtful && now.Before(met.Value.until)
+	})
 }
 
 // Accepted returns the forms that the cloud takes, by field.

@@ -184,6 +184,19 @@ var _ = Describe("The form of a create request", func() {
 		}
 		Expect(w.created()).To(HaveLen(3))
 	})
+	It("should begin anew in another zone, since a zone that rejects everything says nothing of forms", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"HN1"`, Effect: cloud.EffectStatus, Status: 422, Message: "E_4711"})
+		for n := range 4 {
+			request, _ := w.request(attempt(n+1, "nix.2c_4g"), func(r *instance.LaunchRequest) { r.Zone = "HN1" })
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrFormRejected))
+		}
+		before := len(w.created())
+		w.launch(attempt(5, "nix.2c_4g"), func(r *instance.LaunchRequest) { r.Zone = "HN2" })
+		Expect(w.created()).To(HaveLen(before + 1))
+		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))
+	})
 	It("should make flavors with two names doubtful for two hours when one is rejected, except those of a family that was launched", func() {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })

@@ -57,7 +57,7 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 
 // Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
 func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
-	sent := p.forms.of(request.Flavor, capacity.NodeClassKey(request.NodeClass))
+	sent := p.forms.of(request.Flavor, request.scope())
 	create, err := p.createRequest(ctx, request, intent, sent)
 	if err != nil {
 		intent.Rejected = true
@@ -84,6 +84,9 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	return server, intent, err
 }
 
+// scope is what a rejection of the request counts for.
+func (r *LaunchRequest) scope() scope { return scope{capacity.NodeClassKey(r.NodeClass), r.Zone} }
+
 // serverInError is why a server that exists has failed.
 type serverInError struct{ error }
 
@@ -91,7 +94,7 @@ func (e serverInError) Unwrap() error { return e.error }
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
 func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, request *LaunchRequest, err error) error {
-	if !p.forms.reject(sent, request.Flavor, capacity.NodeClassKey(request.NodeClass), err, p.clock.Now()) {
+	if !p.forms.reject(sent, request.Flavor, request.scope(), err, p.clock.Now()) {
 		return err
 	}
 	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", request.Flavor, "error", err.Error())
