@@ -51,5 +51,5 @@ for module in "${!packages[@]}"; do
   (cd "$module" && go list -e -race -deps -test -export ${packages[$module]} >/dev/null)
 done
 export -f run later
-export REPORTS
+export REPORTS GOGC="${GOGC:-400}" # a tenth of the processor's time for some memory
 printf '%s\n' "${suites[@]}" | xargs -P "${JOBS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" -I{} bash -c 'later "$@"' later {} "$@"
