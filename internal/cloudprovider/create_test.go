@@ -534,11 +534,11 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Count: 1, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
-			failedCreate(nodeClaim(pool))
+			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 			Eventually(func() int { return available(pool) }).ShouldNot(BeZero())
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectBalance, Count: 1})
-			failedCreate(nodeClaim(pool))
+			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			Expect(failedCreate(nodeClaim(pool))).To(MatchError(And(ContainSubstring(capacity.ReasonBalanceExhausted), Not(ContainSubstring("Quota")))))
 		})
 		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
