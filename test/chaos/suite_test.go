@@ -80,7 +80,7 @@ var _ = Describe("Simulations", func() {
 	// All randomness follows from the seed, but events at the very same simulated moment have no defined order, so that about one
 	// simulation in thirty differs: such a simulation is run a third time.
 	It("should run the same simulation twice with the same timeline", func() {
-		const simulations = 2
+		simulations := min(suite.Number("RUNS", 2), 4)
 		var differences []string
 		for first, n := suite.Number("SEED", 1), int64(0); n < simulations; n++ {
 			once, again := timeline(first+n), timeline(first+n)

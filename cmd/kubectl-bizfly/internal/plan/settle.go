@@ -90,9 +90,7 @@ func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	queue := disruption.NewQueue(s.Objects, discarded{}, s.Cluster, s.clock, s.Provisioner)
-	controller := disruption.NewController(ctx, s.clock, s.Objects, s.Provisioner, s.Provider, discarded{}, s.Cluster, queue,
-		cost.NewClusterCost(ctx, s.Provider, s.Objects))
+	queue, controller := s.consolidation(ctx)
 	for look, quiet := 0, 0; quiet < 2; look++ {
 		if look == maxLooks || ctx.Err() != nil {
 			s.note("the plan has not settled: consolidation still found something after %d changes", look)
@@ -121,6 +119,13 @@ func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
 	}
 	p.VNDPerMonth, p.Notes = p.VNDPerHour*HoursPerMonth, s.Notes
 	return nil
+}
+
+// consolidation is core's, of the copy.
+func (s *Simulation) consolidation(ctx context.Context) (*disruption.Queue, *disruption.Controller) {
+	queue := disruption.NewQueue(s.Objects, discarded{}, s.Cluster, s.clock, s.Provisioner)
+	return queue, disruption.NewController(ctx, s.clock, s.Objects, s.Provisioner, s.Provider, discarded{}, s.Cluster, queue,
+		cost.NewClusterCost(ctx, s.Provider, s.Objects))
 }
 
 // start makes the planned nodes the only ones of the copy.
@@ -232,12 +237,7 @@ func (s *Simulation) bind(ctx context.Context, r *running, uid types.UID) error 
 // carryOut does what core has decided: replacements come up, pods move to where core's simulation has put them, and candidates go.
 func (s *Simulation) carryOut(ctx context.Context, queue *disruption.Queue, command *disruption.Command) error {
 	for _, replacement := range command.Replacements {
-		claim, err := s.launch(ctx, replacement.Name)
-		if err != nil {
-			return err
-		}
-		s.running[claim.Name] = newRunning(claim, replacement.Pods)
-		if err := s.register(ctx, s.running[claim.Name]); err != nil {
+		if err := s.join(ctx, replacement.Name, replacement.Pods); err != nil {
 			return err
 		}
 	}
@@ -255,16 +255,34 @@ func (s *Simulation) carryOut(ctx context.Context, queue *disruption.Queue, comm
 		if left == nil || len(left.pods) > 0 {
 			return fmt.Errorf("node %s still has pods", candidate.NodeClaim.Name)
 		}
-		if err := s.remove(ctx, left.node); err != nil {
+		if err := s.leave(ctx, left); err != nil {
 			return err
 		}
-		if err := s.remove(ctx, candidate.NodeClaim); err != nil {
-			return err
-		}
-		s.Cluster.DeleteNodeClaim(left.claim.Name)
-		s.Cluster.DeleteNode(left.node.Name)
-		delete(s.running, left.claim.Name)
 	}
+	return nil
+}
+
+// join launches a NodeClaim of the copy, and its node joins with its pods.
+func (s *Simulation) join(ctx context.Context, name string, pods []*corev1.Pod) error {
+	claim, err := s.launch(ctx, name)
+	if err != nil {
+		return err
+	}
+	s.running[name] = newRunning(claim, pods)
+	return s.register(ctx, s.running[name])
+}
+
+// leave removes a node and its NodeClaim.
+func (s *Simulation) leave(ctx context.Context, r *running) error {
+	if err := s.remove(ctx, r.node); err != nil {
+		return err
+	}
+	if err := s.remove(ctx, r.claim); err != nil {
+		return err
+	}
+	s.Cluster.DeleteNodeClaim(r.claim.Name)
+	s.Cluster.DeleteNode(r.node.Name)
+	delete(s.running, r.claim.Name)
 	return nil
 }
 

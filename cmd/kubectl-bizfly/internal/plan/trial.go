@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	"sigs.k8s.io/karpenter/pkg/state/cost"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -56,9 +55,7 @@ func (s *Simulation) Trial(ctx context.Context, seed uint64) (*Trial, error) {
 		return nil, err
 	}
 	t := &Trial{Simulation: s, Moved: map[types.UID]int{}, random: rand.New(rand.NewPCG(seed, 2))} //nolint:gosec // a seed is tried again
-	t.queue = disruption.NewQueue(s.Objects, discarded{}, s.Cluster, s.clock, s.Provisioner)
-	t.controller = disruption.NewController(ctx, s.clock, s.Objects, s.Provisioner, s.Provider, discarded{}, s.Cluster, t.queue,
-		cost.NewClusterCost(ctx, s.Provider, s.Objects))
+	t.queue, t.controller = s.consolidation(ctx)
 	return t, nil
 }
 
@@ -239,7 +236,7 @@ func (t *Trial) evict(ctx context.Context, command *disruption.Command) error {
 		return err
 	}
 	for _, r := range leaving {
-		if err := t.gone(ctx, r); err != nil {
+		if err := t.leave(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -279,19 +276,6 @@ func (t *Trial) drain(ctx context.Context, leaving []*running) (waiting bool, er
 	return waiting, nil
 }
 
-// gone removes a node and its NodeClaim.
-func (t *Trial) gone(ctx context.Context, r *running) error {
-	if err := t.remove(ctx, r.node); err != nil {
-		return err
-	}
-	if err := t.remove(ctx, r.claim); err != nil {
-		return err
-	}
-	t.Cluster.DeleteNodeClaim(r.claim.Name)
-	t.Cluster.DeleteNode(r.node.Name)
-	return nil
-}
-
 // provision lets core's provisioner place the pods that wait.
 func (t *Trial) provision(ctx context.Context) error {
 	results, err := t.Provisioner.Schedule(ctx)
@@ -314,12 +298,7 @@ func (t *Trial) provision(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		claim, err := t.launch(ctx, name)
-		if err != nil {
-			return err
-		}
-		t.running[name] = newRunning(claim, proposed.Pods)
-		if err := t.register(ctx, t.running[name]); err != nil {
+		if err := t.join(ctx, name, proposed.Pods); err != nil {
 			return err
 		}
 	}

@@ -109,8 +109,6 @@ func mix(seed uint64, count int) (pods []*corev1.Pod) {
 // newCluster runs pods where core's provisioner and consolidation have put them.
 func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	GinkgoHelper()
-	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
-	Expect(err).ToNot(HaveOccurred())
 	set, err := manifests.Read(strings.NewReader(fmt.Sprintf(pools, budget)), "-")
 	Expect(err).ToNot(HaveOccurred())
 	objects := memory.Objects(set.Objects)
@@ -120,39 +118,45 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	for _, p := range pods {
 		objects = append(objects, p.DeepCopy())
 	}
-	bizfly, err := s.Cloud(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	simulated, err := plan.NewSimulation(ctx, bizfly, objects)
-	Expect(err).ToNot(HaveOccurred())
+	s, simulated := simulate(objects)
 	Expect(simulated.Empty(ctx)).To(Succeed())
 	planned, err := simulated.Run(ctx)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(planned.Unplaced).To(BeEmpty())
 	Expect(simulated.Settle(ctx, planned)).To(Succeed())
-	s.Cluster = simulated.Objects
-	c := &cluster{session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
-	c.Trial, err = simulated.Trial(ctx, seed)
-	Expect(err).ToNot(HaveOccurred())
+	c := clusterOf(s, simulated, seed)
 	c.rest()
 	return c
 }
 
-// again is the same cluster once more, in which nothing has happened since.
-func (c *cluster) again(seed uint64) *cluster {
+// simulate is a copy of objects, and a session that reads it.
+func simulate(objects memory.Objects) (*session.Session, *plan.Simulation) {
 	GinkgoHelper()
 	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
-	Expect(err).ToNot(HaveOccurred())
-	objects, err := c.session.Copy(ctx)
 	Expect(err).ToNot(HaveOccurred())
 	bizfly, err := s.Cloud(ctx)
 	Expect(err).ToNot(HaveOccurred())
 	simulated, err := plan.NewSimulation(ctx, bizfly, objects)
 	Expect(err).ToNot(HaveOccurred())
 	s.Cluster = simulated.Objects
-	copied := &cluster{session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
-	copied.Trial, err = simulated.Trial(ctx, seed)
+	return s, simulated
+}
+
+// clusterOf is the cluster of a simulation.
+func clusterOf(s *session.Session, simulated *plan.Simulation, seed uint64) *cluster {
+	GinkgoHelper()
+	trial, err := simulated.Trial(ctx, seed)
 	Expect(err).ToNot(HaveOccurred())
-	return copied
+	return &cluster{Trial: trial, session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
+}
+
+// again is the same cluster once more, in which nothing has happened since.
+func (c *cluster) again(seed uint64) *cluster {
+	GinkgoHelper()
+	objects, err := c.session.Copy(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	s, simulated := simulate(objects)
+	return clusterOf(s, simulated, seed)
 }
 
 // bill is what all nodes cost, in VND per hour, and how many there are.
