@@ -25,7 +25,8 @@ var planWords = map[string]string{
 func PlanWord[P ~string](plan P) string { return cmp.Or(planWords[string(plan)], string(plan)) }
 
 // API is what the provider asks of BizFly Cloud. Each method honours its context, has a deadline of its own when the
-// context has none, and returns typed errors (see APIError). Lists are complete or an error, never silently short.
+// context has none, and returns typed errors (see APIError). Lists are complete or an error, never silently short. What a method returns
+// is the caller's, who may change it.
 type API interface {
 	ServerAPI
 	CatalogAPI

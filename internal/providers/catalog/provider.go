@@ -92,7 +92,7 @@ type DefaultProvider struct {
 
 	// mu makes one Refresh at a time.
 	mu      sync.Mutex
-	content Snapshot         // Seq and BKEReadAt are not used here
+	content Snapshot         // Seq is not used here
 	known   sets.Set[string] // the parts that were read
 	// readAt is when everything was last read without an error, and until then when the controller started.
 	readAt time.Time
@@ -123,89 +123,77 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ttl.CatalogRefresh)
 	defer cancel()
 
-	results := make([]func(*Snapshot), len(p.parts))
 	errs := make([]error, len(p.parts))
 	var group errgroup.Group // without a shared context: a failed part must not cancel the others
 	group.SetLimit(concurrency)
 	for i, part := range p.parts {
 		group.Go(func() error {
-			var err error
-			if results[i], err = part.read(ctx); err != nil {
+			if err := part.read(ctx); err != nil {
 				errs[i] = fmt.Errorf("reading the %s: %w", part.name, err)
 			}
 			return nil
 		})
 	}
 	_ = group.Wait()
-	p.merge(results, errs, p.replacements(ctx, errs))
+	p.record(errs)
+	if next, known := p.replaced(ctx, errs); known {
+		p.publish(next)
+	}
 	return errors.Join(errs...)
 }
 
-// replacements returns what sets the parts that were never read and that the cloud did not answer now either, nil for all others. An
-// answer that is wrong, for example without our region, is not replaced.
-func (p *DefaultProvider) replacements(ctx context.Context, errs []error) []func(*Snapshot) bool {
-	replacements := make([]func(*Snapshot) bool, len(p.parts))
+// record notes which parts were read.
+func (p *DefaultProvider) record(errs []error) {
+	now, bkeRead := p.clock.Now(), true
 	for i, part := range p.parts {
-		if _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); p.known.Has(part.name) || !unanswered || part.replace == nil {
-			continue
-		}
-		var err error
-		if replacements[i], err = part.replace(ctx); err != nil {
-			errs[i] = errors.Join(errs[i], err)
-		}
-	}
-	return replacements
-}
-
-// merge takes over what was read and publishes a snapshot once every part is known without which there are no instance types.
-func (p *DefaultProvider) merge(results []func(*Snapshot), errs []error, replacements []func(*Snapshot) bool) {
-	now := p.clock.Now()
-	complete, bkeComplete, bkeUnread := true, true, false
-	for i, part := range p.parts {
-		if errs[i] != nil {
-			complete, bkeComplete = false, bkeComplete && !part.bke
-		} else {
-			results[i](&p.content)
+		if errs[i] == nil {
 			p.known.Insert(part.name)
 		}
-		bkeUnread = bkeUnread || part.bke && !p.known.Has(part.name)
+		bkeRead = bkeRead && (errs[i] == nil || !part.bke)
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
-	if complete {
+	if bkeRead {
+		p.content.BKEReadAt = now
+	}
+	if errors.Join(errs...) == nil {
 		p.readAt = now
 	}
 	age.Set(now.Sub(p.readAt).Seconds(), nil)
-	next, known := p.replaced(replacements)
-	if !known {
-		return
+}
+
+// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer now either, and false
+// while a part is missing without which there are no instance types. An answer that is wrong, for example without our region, is not replaced.
+func (p *DefaultProvider) replaced(ctx context.Context, errs []error) (next Snapshot, known bool) {
+	next, known = p.content, true
+	for i, part := range p.parts {
+		switch _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); {
+		case p.known.Has(part.name):
+		case part.bke:
+			next.ClusterUnknown = true
+		case !unanswered || part.replace == nil:
+			known = false
+		default:
+			replaced, err := part.replace(ctx, &next)
+			known = known && replaced
+			errs[i] = errors.Join(errs[i], err)
+		}
 	}
-	next.ClusterUnknown = next.ClusterUnknown || bkeUnread
-	previous := p.snapshot.Load()
-	switch {
-	case previous == nil:
-		next.Seq = 1
-	case sameContent(*previous, next):
+	return next, known
+}
+
+// publish makes the next snapshot the one that is served.
+func (p *DefaultProvider) publish(next Snapshot) {
+	next.Seq = 1
+	if previous := p.snapshot.Load(); previous != nil && sameContent(*previous, next) {
 		// The old slices are kept, so that a comparison of pointers shows that nothing has changed.
+		bkeReadAt := next.BKEReadAt
 		next = *previous
-	default:
-		next.Seq, next.BKEReadAt = previous.Seq+1, previous.BKEReadAt
-	}
-	if bkeComplete {
-		next.BKEReadAt = now
+		next.BKEReadAt = bkeReadAt
+	} else if previous != nil {
+		next.Seq = previous.Seq + 1
 	}
 	p.snapshot.Store(&next)
 	sequence.Set(float64(next.Seq), nil)
-}
-
-// replaced returns the content with the parts replaced that were never read, and false while one of them cannot be.
-func (p *DefaultProvider) replaced(replacements []func(*Snapshot) bool) (Snapshot, bool) {
-	next := p.content
-	for i, part := range p.parts {
-		if !part.bke && !p.known.Has(part.name) && (replacements[i] == nil || !replacements[i](&next)) {
-			return next, false
-		}
-	}
-	return next, true
 }
 
 // sameContent compares everything but the stamps.

@@ -372,7 +372,7 @@ func flavor(name string) *gobizfly.ServerFlavorResponse {
 func newStub() *stub {
 	s := &stub{
 		region:      "HaNoi",
-		flavors:     []*gobizfly.ServerFlavorResponse{flavor("a"), nil, flavor("b")},
+		flavors:     []*gobizfly.ServerFlavorResponse{flavor("a"), flavor("b")},
 		volumeTypes: []*gobizfly.VolumeType{{Name: "A"}, {Name: "B"}},
 	}
 	s.cluster.UID = "c"

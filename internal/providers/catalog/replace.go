@@ -16,42 +16,38 @@ import (
 // A part that has never been read, because its endpoint is absent or fails, is made up from what is there, so that it does not keep
 // everything from being launched. Flavors have no such replacement. See the hedge register, docs/contribute/first-contact.md.
 
-// regionFromZones returns a region with the zones that flavors and volume types name, all of them open.
-func (p *DefaultProvider) regionFromZones(ctx context.Context) (func(*Snapshot) bool, error) {
+// regionFromZones makes a region of the zones that flavors and volume types name, all of them open.
+func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (bool, error) {
 	scope, err := p.api.Scope(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	return func(s *Snapshot) bool {
-		zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.Generation.AvailabilityZones })
-		zones = append(zones, lo.FlatMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) []string { return t.AvailabilityZones })...)
-		zones = lo.Uniq(lo.Compact(zones))
-		slices.Sort(zones)
-		if len(zones) == 0 {
-			return false
-		}
-		// Zones are called by the short name of their region and a number.
-		s.Region = gobizfly.Region{Active: true, RegionName: scope.Region, ShortName: strings.TrimRight(zones[0], "0123456789"),
-			Zones: lo.Map(zones, func(zone string, _ int) gobizfly.AvailabilityZone {
-				return gobizfly.AvailabilityZone{Active: true, Name: zone, ShortName: zone}
-			})}
-		return true
-	}, nil
+	zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.Generation.AvailabilityZones })
+	zones = append(zones, lo.FlatMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) []string { return t.AvailabilityZones })...)
+	zones = lo.Uniq(lo.Compact(zones))
+	slices.Sort(zones)
+	if len(zones) == 0 {
+		return false, nil
+	}
+	// Zones are called by the short name of their region and a number.
+	s.Region = gobizfly.Region{Active: true, RegionName: scope.Region, ShortName: strings.TrimRight(zones[0], "0123456789"),
+		Zones: lo.Map(zones, func(zone string, _ int) gobizfly.AvailabilityZone {
+			return gobizfly.AvailabilityZone{Active: true, Name: zone, ShortName: zone}
+		})}
+	return true, nil
 }
 
-// serverTypesOfFlavors returns the categories of flavors, all of them enabled.
-func serverTypesOfFlavors(context.Context) (func(*Snapshot) bool, error) {
-	return func(s *Snapshot) bool {
-		names := lo.Uniq(lo.FilterMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) { return f.Category, f.Category != "" }))
-		slices.Sort(names)
-		s.ServerTypes = lo.Map(names, func(name string, _ int) *gobizfly.ServerType { return &gobizfly.ServerType{Name: name, Enabled: true} })
-		return len(names) > 0
-	}, nil
+// serverTypesOfFlavors makes server types of the categories of flavors, all of them enabled.
+func serverTypesOfFlavors(_ context.Context, s *Snapshot) (bool, error) {
+	names := lo.Uniq(lo.FilterMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) { return f.Category, f.Category != "" }))
+	slices.Sort(names)
+	s.ServerTypes = lo.Map(names, func(name string, _ int) *gobizfly.ServerType { return &gobizfly.ServerType{Name: name, Enabled: true} })
+	return len(names) > 0, nil
 }
 
-// volumeTypesOfVolumes returns the volume types of the volumes that the project has, and of the pools of the BKE cluster. Where one of both
+// volumeTypesOfVolumes makes volume types of the volumes that the project has, and of the pools of the BKE cluster. Where one of both
 // cannot be read it also returns the error, and what was known before stays.
-func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snapshot) bool, error) {
+func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context, s *Snapshot) (bool, error) {
 	volumes, err := p.api.ListVolumes(ctx)
 	if id := p.clusterID(ctx); id != "" {
 		cluster, clusterErr := p.api.GetCluster(ctx, id)
@@ -63,15 +59,13 @@ func (p *DefaultProvider) volumeTypesOfVolumes(ctx context.Context) (func(*Snaps
 	byType := lo.GroupBy(lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return v.VolumeType != "" && v.Category != "" && v.AvailabilityZone != ""
 	}), func(v *gobizfly.Volume) [2]string { return [2]string{v.VolumeType, v.Category} })
-	types := volumeTypesOf(lo.MapToSlice(byType, func(of [2]string, volumes []*gobizfly.Volume) *gobizfly.VolumeType {
+	s.VolumeTypes = lo.MapToSlice(byType, func(of [2]string, volumes []*gobizfly.Volume) *gobizfly.VolumeType {
 		return &gobizfly.VolumeType{Name: of[0], Category: of[1], Type: volumes[0].Type,
 			AvailabilityZones: lo.Uniq(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.AvailabilityZone }))}
-	}))
-	return func(s *Snapshot) bool {
-		s.VolumeTypes = types
-		if known := p.snapshot.Load(); err != nil && known != nil {
-			s.VolumeTypes = known.VolumeTypes
-		}
-		return len(s.VolumeTypes) > 0
-	}, err
+	})
+	sortVolumeTypes(s.VolumeTypes)
+	if known := p.snapshot.Load(); err != nil && known != nil {
+		s.VolumeTypes = known.VolumeTypes
+	}
+	return len(s.VolumeTypes) > 0, err
 }
