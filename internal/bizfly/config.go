@@ -70,7 +70,7 @@ type Limits struct {
 // include its retries. 0 means the default; no setting changes them.
 type Timeouts struct {
 	Delete, Read, Create time.Duration
-	// Login bounds one request for a token or for the service catalog.
+	// Login bounds a login, and each request for the service catalog or the account.
 	Login time.Duration
 }
 

@@ -81,6 +81,8 @@ func (c *connection) scopeOf(of session) Scope {
 
 // read reads what no call of the API answers; a token may be empty.
 func (c *connection) read(ctx context.Context, target *url.URL, token string, op *operation, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeouts.Login)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return notSent(ClassInvalid, "the URL of %s cannot be used", op.route)

@@ -102,6 +102,13 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 		})
 
+		It("should meet the deadline when the account is not told", func(ctx SpecContext) {
+			client := clientFor(hung(), func(c *bizfly.Config) { c.Timeouts.Login = 200 * time.Millisecond })
+			_, err := client.Account(context.Background())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(bizfly.IsOutage(err)).To(BeTrue())
+		})
+
 		It("should meet the deadline when the login hangs", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(always(200, `[]`))
