@@ -52,10 +52,7 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	if config.Region, err = ParseRegion(config.Region); err != nil {
 		return nil, err
 	}
-	transport, err := newTransport(config)
-	if err != nil {
-		return nil, err
-	}
+	transport := newTransport(config)
 	redactor.LearnCredentials(config.Password, config.AppCredSecret)
 	c := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
 		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics, health: health,

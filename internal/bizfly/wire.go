@@ -45,32 +45,27 @@ const (
 	mediaType = "application/json; charset=utf-8"
 )
 
-// newTransport returns the one transport that all calls of a connection share.
-func newTransport(config Config) (*http.Transport, error) {
+// newTransport returns the one transport that all calls of a connection share. Each request has a deadline of its own.
+func newTransport(config Config) *http.Transport {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
-	if len(config.CABundle) > 0 && !roots.AppendCertsFromPEM(config.CABundle) {
-		return nil, errors.New("the CA bundle holds no PEM certificate")
-	}
+	roots.AppendCertsFromPEM(config.CABundle)
 	parallel := config.Limits.Delete.Concurrency + config.Limits.Read.Concurrency + config.Limits.Create.Concurrency
-	timeouts := config.Timeouts
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: maxConnecting, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		TLSHandshakeTimeout:    maxConnecting,
-		ResponseHeaderTimeout:  max(timeouts.Delete, timeouts.Read, timeouts.Create, timeouts.Login),
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           parallel,
 		MaxIdleConnsPerHost:    parallel,
 		IdleConnTimeout:        90 * time.Second,
-		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: maxHeader,
 		// A connection that a firewall dropped silently would otherwise swallow requests until the kernel notices.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
-	}, nil
+	}
 }
 
 // wire sends single requests and reads their answers whole. It knows nothing of gobizfly, tokens or retries.
