@@ -204,7 +204,8 @@ func parseEndpoint(raw string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("is not a URL, use for example %s", DefaultAPIURL)
 	}
-	if endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
+	// Without a scheme, what stands before the @ is parsed as something else than a user.
+	if strings.Contains(raw, "@") || endpoint.RawQuery != "" || endpoint.Fragment != "" {
 		return nil, fmt.Errorf("the URL of host %q has a user, query or fragment, use scheme, host and path only", endpoint.Host)
 	}
 	if (endpoint.Scheme != "https" && endpoint.Scheme != "http") || endpoint.Hostname() == "" {

@@ -41,6 +41,7 @@ var _ = Describe("Config", func() {
 		Entry("plain http", func(c *bizfly.Config) { c.APIURL = "http://cloud.example" }, "BIZFLY_CLOUD_API_URL", "http://cloud.example", "https"),
 		Entry("no URL", func(c *bizfly.Config) { c.APIURL = "cloud.example" }, "BIZFLY_CLOUD_API_URL", `"cloud.example"`, "https://manage.bizflycloud.vn/api"),
 		Entry("a secret in the URL", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED-secret@cloud.example" }, "BIZFLY_CLOUD_API_URL", "cloud.example"),
+		Entry("a secret in a URL without a scheme", func(c *bizfly.Config) { c.APIURL = "user:MARKED-secret@cloud.example" }, "BIZFLY_CLOUD_API_URL"),
 		Entry("a URL that cannot be parsed", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED@%zz" }, "BIZFLY_CLOUD_API_URL"),
 		Entry("a host that is not allowed", func(c *bizfly.Config) {
 			c.APIURL, c.AllowedHosts = "https://bizflycloud.vn.example/api", []string{"*.bizflycloud.vn", "other.example"}
