@@ -266,5 +266,5 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	return b.connection.classifyForbidden(ctx, session, typed(err))
+	return b.connection.classifyForbidden(ctx, x.session, typed(err))
 }

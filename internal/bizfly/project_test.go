@@ -99,6 +99,20 @@ var _ = Describe("A 403 that gives no reason", func() {
 		Entry("with a paid account", 200, `{"data":{"negative_balance":false,"has_expired_invoice":false}}`),
 		Entry("with an account that may not be read", 403, `{}`), Entry("without an answer", 503, ``), Entry("with garbage", 200, `x`),
 	)
+	It("should ask the account with the token that was forbidden, after another one had expired", func(ctx SpecContext) {
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Header.Get("X-Auth-Token") == "MARKED-token-1":
+				answer(w, 401, `{}`)
+			case r.URL.Path == "/api/account/user":
+				answer(w, 200, `{"data":{"negative_balance":true}}`)
+			default:
+				answer(w, 403, `{}`)
+			}
+		})
+		_, err := clientFor(s).ListServers(ctx)
+		Expect(bizfly.ClassOf(err)).To(Equal(bizfly.ClassBalance), "%v", err)
+	})
 	It("should ask no account where the message says what is wrong", func(ctx SpecContext) {
 		s := forbidden(200, `{"data":{"negative_balance":true}}`, `{"message":"Quota exceeded for cores"}`)
 		_, err := clientFor(s).ListServers(ctx)

@@ -307,10 +307,11 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 		rejected != nil && now.Sub(*rejected) < ttl.RejectedToken:
 		return nil, first
 	}
-	var err error
-	if x.session, err = x.connection.sessions.get(x.ctx, x.session.generation); err != nil {
+	renewed, err := x.connection.sessions.get(x.ctx, x.session.generation)
+	if err != nil {
 		return nil, loginFailed(err)
 	}
+	x.session = renewed
 	answer, err := x.send(request, target)
 	if of(err).Status == http.StatusUnauthorized {
 		if !x.operation.ownToken {
