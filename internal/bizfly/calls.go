@@ -26,7 +26,7 @@ type operation struct {
 	class   class
 	kind    kind
 	body    bodyRule
-	// ownToken calls carry a second token, so that a 401 need not be about the session.
+	// ownToken calls carry a second token, so that a 401 is hardly about the session: it is renewed before it ends.
 	ownToken bool
 	// anyScope calls are sent before the first scope is confirmed too: they only read what the cloud offers, or which BKE
 	// cluster this is, and nothing that a wrong scope could make look gone.

@@ -189,7 +189,7 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none sessio
 	life := tokenLife(now, reply.ExpireAt, reply.ExpiresAt)
 	return session{
 		token: reply.Token, projectID: reply.ProjectID, services: c.services,
-		issuedAt: now, refreshAt: now.Add(life / 5 * 4), expiresAt: now.Add(life),
+		refreshAt: now.Add(life / 5 * 4), expiresAt: now.Add(life),
 	}, nil
 }
 

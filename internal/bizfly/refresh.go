@@ -20,7 +20,7 @@ type session struct {
 	projectID string
 	services  *serviceCatalog
 
-	issuedAt, refreshAt, expiresAt time.Time
+	refreshAt, expiresAt time.Time
 	// generation is the number of the login that brought it; 0 means never.
 	generation uint64
 }

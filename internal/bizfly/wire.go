@@ -301,10 +301,9 @@ func (x *exchange) target(request *http.Request) *url.URL {
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
 func (x *exchange) replay(request *http.Request, target *url.URL, first error) (*answer, error) {
 	now := x.connection.config.Clock.Now()
-	switch rejected := x.connection.rejected.Load(); {
+	rejected := x.connection.rejected.Load()
 	// A rejected join token must not cause a login per call.
-	case x.operation.ownToken && now.Sub(x.session.issuedAt) < ttl.OwnToken,
-		rejected != nil && now.Sub(*rejected) < ttl.RejectedToken:
+	if x.operation.ownToken || rejected != nil && now.Sub(*rejected) < ttl.RejectedToken {
 		return nil, first
 	}
 	renewed, err := x.connection.sessions.get(x.ctx, x.session.generation)
@@ -314,9 +313,7 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 	x.session = renewed
 	answer, err := x.send(request, target)
 	if of(err).Status == http.StatusUnauthorized {
-		if !x.operation.ownToken {
-			x.connection.rejected.Store(&now)
-		}
+		x.connection.rejected.Store(&now)
 		return nil, prefixed("a fresh token was rejected too", typed(err))
 	}
 	return answer, err

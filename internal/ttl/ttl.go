@@ -144,8 +144,6 @@ const (
 	MinToken = time.Minute
 	// MaxToken is the longest life that a reply may claim.
 	MaxToken = 24 * time.Hour
-	// OwnToken is how old a session must be before a 401 to a call with a token of its own (cluster_leave) is blamed on it.
-	OwnToken = time.Minute
 	// FirstLoginBackoff is how soon a failed login is tried again; it doubles with each failure.
 	FirstLoginBackoff = time.Second
 	// MaxLoginBackoff is the longest that FirstLoginBackoff becomes.
