@@ -35,10 +35,6 @@ type connection struct {
 	transport *http.Transport
 	wire      *wire
 	sessions  *sessions
-	// project is that of the first login, and services those of the last: only logins look at them, one at a time. The default project of a
-	// user can change behind our back, and the token of another project answers 404 to everything that we own.
-	project  string
-	services *serviceCatalog
 	// rejected is when a token was rejected that a 401 had just brought.
 	rejected atomic.Pointer[time.Time]
 }
@@ -107,9 +103,9 @@ var (
 )
 
 // login logs in, and reads where the services are. gobizfly never does: it has no deadline there, and recurses when the login itself is
-// rejected.
-func (c *connection) login(ctx context.Context) (session, error) {
-	value, err := c.requestToken(ctx)
+// rejected. The last session is that of the login before, if there was one.
+func (c *connection) login(ctx context.Context, last session) (session, error) {
+	value, err := c.requestToken(ctx, last)
 	outcome := "success"
 	switch {
 	case IsAuth(err):
@@ -121,7 +117,7 @@ func (c *connection) login(ctx context.Context) (session, error) {
 	return value, err
 }
 
-func (c *connection) requestToken(ctx context.Context) (none session, err error) {
+func (c *connection) requestToken(ctx context.Context, last session) (none session, err error) {
 	request := &gobizfly.TokenCreateRequest{AuthMethod: c.config.AuthMethod, ProjectID: c.config.ProjectID}
 	if c.config.AuthMethod == AuthMethodPassword {
 		request.Username, request.Password = c.config.Email, c.config.Password
@@ -141,7 +137,7 @@ func (c *connection) requestToken(ctx context.Context) (none session, err error)
 	if err != nil {
 		return none, loginError(err)
 	}
-	return c.readToken(ctx, answer)
+	return c.readToken(ctx, answer, last)
 }
 
 // loginError classifies the rejections of a login: nothing is bought or deleted by it, so it is never ambiguous.
@@ -159,7 +155,7 @@ func loginError(err error) error {
 	return prefixed("login", apiError)
 }
 
-func (c *connection) readToken(ctx context.Context, answer *answer) (none session, err error) {
+func (c *connection) readToken(ctx context.Context, answer *answer, last session) (none session, err error) {
 	var reply struct {
 		Token     string `json:"token"`
 		ProjectID string `json:"project_id"`
@@ -172,28 +168,32 @@ func (c *connection) readToken(ctx context.Context, answer *answer) (none sessio
 	}
 	c.wire.redactor.LearnToken(reply.Token)
 	// Those that are known outlive an answer without any, or without that of the servers.
-	if services, err := c.readServices(ctx); err == nil {
-		c.services = services
-	} else if c.services == nil {
+	services, err := c.readServices(ctx)
+	if err != nil {
+		services = last.services
+	}
+	if services == nil {
 		return none, err
 	}
 	if reply.ProjectID == "" {
-		if reply.ProjectID, err = c.projectOf(ctx, reply.Token); err != nil {
+		if reply.ProjectID, err = c.projectOf(ctx, services, reply.Token); err != nil {
 			return none, prefixed("login: the token's reply names no project, and it cannot be found out", typed(err))
 		}
 	}
-	if err := c.confirmProject(reply.ProjectID); err != nil {
+	if err := c.checkProject(reply.ProjectID, last.projectID); err != nil {
 		return none, err
 	}
 	now := c.config.Clock.Now()
 	life := tokenLife(now, reply.ExpireAt, reply.ExpiresAt)
 	return session{
-		token: reply.Token, projectID: reply.ProjectID, services: c.services,
+		token: reply.Token, projectID: reply.ProjectID, services: services,
 		refreshAt: now.Add(life / 5 * 4), expiresAt: now.Add(life),
 	}, nil
 }
 
-func (c *connection) confirmProject(replied string) error {
+// checkProject rejects the token of another project than the configured one and the last: the default project of a user can change behind
+// our back, and the token of another project answers 404 to everything that we own.
+func (c *connection) checkProject(replied, last string) error {
 	rejected := func(format string, args ...any) error {
 		return &APIError{Class: ClassAuth, Message: fmt.Sprintf("login: "+format, args...)}
 	}
@@ -203,11 +203,9 @@ func (c *connection) confirmProject(replied string) error {
 	case c.config.ProjectID != "" && replied != c.config.ProjectID:
 		return rejected("the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable",
 			replied, c.config.ProjectID)
-	case c.project != "" && replied != c.project:
-		return rejected("the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant",
-			c.project, replied)
+	case last != "" && replied != last:
+		return rejected("the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant", last, replied)
 	}
-	c.project = replied
 	return nil
 }
 

@@ -54,14 +54,14 @@ func (c *connection) classifyForbidden(ctx context.Context, sent session, failed
 
 // projectOf returns the project of a token whose reply names none: that of the account's user, or else of any server that the token
 // shows. The project that was asked for is no proof. See the hedge register, docs/contribute/first-contact.md.
-func (c *connection) projectOf(ctx context.Context, token string) (string, error) {
+func (c *connection) projectOf(ctx context.Context, services *serviceCatalog, token string) (string, error) {
 	var account user
-	err := c.readWith(ctx, c.services, token, opGetUser, &account)
+	err := c.readWith(ctx, services, token, opGetUser, &account)
 	if err == nil && account.Data.TenantID != "" {
 		return account.Data.TenantID, nil
 	}
 	var servers []gobizfly.Server
-	if listErr := c.readWith(ctx, c.services, token, opListOfProject, &servers); listErr != nil {
+	if listErr := c.readWith(ctx, services, token, opListOfProject, &servers); listErr != nil {
 		return "", cmp.Or(err, listErr)
 	}
 	for _, server := range servers {

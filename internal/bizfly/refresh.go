@@ -32,7 +32,7 @@ type sessions struct {
 	clock   clock.PassiveClock
 	spread  func(n int64) int64
 	timeout time.Duration
-	login   func(ctx context.Context) (session, error)
+	login   func(ctx context.Context, last session) (session, error)
 	flights singleflight.Group
 
 	mu        sync.Mutex
@@ -80,7 +80,8 @@ func (r *sessions) get(ctx context.Context, rejected uint64) (session, error) {
 
 // refresh brings a session newer than the known one, with a deadline of its own.
 func (r *sessions) refresh(known uint64) (session, error) {
-	switch current, failure := r.state(r.clock.Now()); {
+	current, failure := r.state(r.clock.Now())
+	switch {
 	case current.generation > known: // another flight has landed since the caller looked
 		return current, nil
 	case failure != nil:
@@ -88,7 +89,7 @@ func (r *sessions) refresh(known uint64) (session, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
-	value, err := r.login(ctx)
+	value, err := r.login(ctx, current)
 	if err != nil {
 		return value, r.failed(err)
 	}
