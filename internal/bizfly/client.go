@@ -87,7 +87,7 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 		return nil, err
 	}
 	// A pause that the cloud asked for, and the rate used so far, outlive new credentials.
-	if old != nil && old.config.Limits == config.Limits && old.config.Clock == config.Clock {
+	if old != nil && old.config.Limits == config.Limits {
 		next.admission = old.admission
 	} else {
 		next.admission = newAdmission(config, c.metrics)

@@ -4,7 +4,6 @@
 package bizfly
 
 import (
-	"bytes"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -233,13 +232,13 @@ func allowedHost(allowed []string, endpoint *url.URL) bool {
 
 // sameConnection reports whether two configurations can share a login, a catalog and connections.
 func (c Config) sameConnection(other Config) bool {
-	strip := func(config Config) Config {
-		config.Limits, config.CABundle, config.Registerer, config.Transport = Limits{}, nil, nil, nil
-		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock, config.Spread = 0, 0, 0, nil, nil
+	// No setting changes the others.
+	settings := func(config Config) Config {
+		config.Limits, config.Timeouts = Limits{}, Timeouts{}
+		config.Clock, config.Spread, config.Registerer, config.Transport = nil, nil, nil, nil
 		return config
 	}
-	return c.Clock == other.Clock && c.Transport == other.Transport && bytes.Equal(c.CABundle, other.CABundle) &&
-		reflect.DeepEqual(strip(c), strip(other))
+	return reflect.DeepEqual(settings(c), settings(other))
 }
 
 // String describes the configuration without its secrets, so that it may be logged by accident.

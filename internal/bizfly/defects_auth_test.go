@@ -320,7 +320,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 		client := clientFor(s)
 		var done sync.WaitGroup
-		for range 8 {
+		for i := range 8 {
 			for name, call := range everyCall() {
 				done.Go(func() {
 					if err := call(ctx, client); err != nil {
@@ -332,7 +332,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			done.Go(func() { _ = client.OutageSince() })
 			done.Go(func() {
 				defer GinkgoRecover()
-				Expect(client.Reconfigure(configFor(s))).To(Succeed())
+				Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = fmt.Sprintf("password-%d", i) }))).To(Succeed())
 			})
 		}
 		done.Wait()
