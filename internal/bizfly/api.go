@@ -71,7 +71,7 @@ type ServerAPI interface {
 
 // CatalogAPI is what the cloud offers: regions, flavors, categories, volume types and images.
 type CatalogAPI interface {
-	// ListRegions returns the regions with their zones.
+	// ListRegions returns the regions with their zones, in no order.
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
 	// ListFlavors returns all flavors with vCPU count, memory in MiB (field RAM), GPU, generation and billing plans.
 	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)

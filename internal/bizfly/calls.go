@@ -123,9 +123,9 @@ func run(ctx context.Context, c *Client, op *operation, send func(*sdk) error, a
 	return err
 }
 
-// fetch reads what gobizfly has a path but no sufficient method for.
-func fetch[T any](ctx context.Context, g *sdk, op *operation, path string) (result T, err error) {
-	request, err := g.NewRequest(ctx, http.MethodGet, op.service, path, nil)
+// fetch sends what gobizfly has a path but no sufficient method for.
+func fetch[T any](ctx context.Context, g *sdk, op *operation, path string, body any) (result T, err error) {
+	request, err := g.NewRequest(ctx, op.method, op.service, path, body)
 	if err != nil {
 		return result, err
 	}
@@ -241,7 +241,7 @@ func (c *Client) RebootServer(ctx context.Context, id string) error {
 // GetTask implements API. gobizfly's own GetTask drops the message and fails on results that are not objects.
 func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 	task, err := call(ctx, c, opGetTask, func(g *sdk) (*Task, error) {
-		wire, err := fetch[wireTask](ctx, g, opGetTask, "/tasks/"+id)
+		wire, err := fetch[wireTask](ctx, g, opGetTask, "/tasks/"+id, nil)
 		if err != nil {
 			return nil, err
 		}

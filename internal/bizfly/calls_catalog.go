@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -46,7 +45,7 @@ var (
 // ListRegions implements API. gobizfly knows HN and HCM only and would drop the others.
 func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
 	return call(ctx, c, opListRegions, func(g *sdk) ([]gobizfly.Region, error) {
-		byName, err := fetch[map[string]*gobizfly.Region](ctx, g, opListRegions, opListRegions.route)
+		byName, err := fetch[map[string]*gobizfly.Region](ctx, g, opListRegions, opListRegions.route, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -58,9 +57,6 @@ func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
 			region.ShortName = cmp.Or(region.ShortName, name)
 			found = append(found, *region)
 		}
-		slices.SortFunc(found, func(a, b gobizfly.Region) int {
-			return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.ShortName, b.ShortName))
-		})
 		return found, nil
 	})
 }

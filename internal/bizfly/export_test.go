@@ -85,9 +85,10 @@ func (c *Client) Panicking(ctx context.Context, create, sent bool) error {
 // Wander makes gobizfly send requests that no call of ours would make.
 func (c *Client) Wander(ctx context.Context, service, path string, twice bool) error {
 	return c.do(ctx, opListServers, func(client *gobizfly.Client) error {
-		_, err := fetch[any](ctx, client, &operation{service: service}, path)
+		op := &operation{service: service, method: opListServers.method}
+		_, err := fetch[any](ctx, client, op, path, nil)
 		if err == nil && twice {
-			_, err = fetch[any](ctx, client, &operation{service: service}, path)
+			_, err = fetch[any](ctx, client, op, path, nil)
 		}
 		return err
 	})

@@ -29,14 +29,7 @@ var opUpdateWorkerPool = func() *operation {
 // plugin changes worker pools, when its user asks.
 func (c *Client) UpdateWorkerPool(ctx context.Context, clusterUID, poolID string, change WorkerPoolChange) error {
 	return run(ctx, c, opUpdateWorkerPool, func(g *sdk) error {
-		request, err := g.NewRequest(ctx, opUpdateWorkerPool.method, opUpdateWorkerPool.service, "/_/"+clusterUID+"/"+poolID, change)
-		if err != nil {
-			return err
-		}
-		response, err := g.Do(ctx, request)
-		if err != nil {
-			return err
-		}
-		return response.Body.Close()
+		_, err := fetch[any](ctx, g, opUpdateWorkerPool, "/_/"+clusterUID+"/"+poolID, change)
+		return err
 	}, ids("cluster uid", clusterUID), ids("worker pool id", poolID))
 }
