@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/samber/lo"
@@ -29,11 +28,10 @@ const (
 
 // failure is all that the classification looks at.
 type failure struct {
-	kind       kind
-	status     int
-	json       bool
-	retryAfter time.Duration
-	message    string
+	kind    kind
+	status  int
+	json    bool
+	message string
 }
 
 // rule is one row of the table. Every condition that is set must hold; the first row that matches decides.
@@ -41,9 +39,8 @@ type rule struct {
 	name     string
 	statuses []span
 	kinds    []kind
-	// json restricts the row to answers that are a JSON object (or a task's result), notJSON to those that are not, and deferred
-	// to those that say when to come back.
-	json, notJSON, deferred bool
+	// json restricts the row to answers that are a JSON object (or a task's result), notJSON to those that are not.
+	json, notJSON bool
 	// patterns are what the message may say.
 	patterns []*regexp.Regexp
 	class    Class
@@ -171,7 +168,6 @@ var messageRules = []rule{
 var fallbackRules = []rule{
 	{name: "forbidden", statuses: is(403), class: ClassPermission, scope: ScopeNodeClass},
 	{name: "404 to a create", statuses: is(404), kinds: []kind{kindCreate}, class: ClassInvalid, words: requestWords},
-	{name: "413 that says when to come back", statuses: is(413), deferred: true, class: ClassThrottled},
 	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid, words: requestWords},
 	{name: "conflict", statuses: is(409, 412, 423), class: ClassConflict},
 	{name: "request timeout", statuses: is(408), class: ClassOutage},
@@ -209,7 +205,7 @@ func (r *rule) matches(f failure, message string) bool {
 	switch {
 	case len(r.kinds) > 0 && !slices.Contains(r.kinds, f.kind),
 		!slices.ContainsFunc(r.statuses, func(s span) bool { return s.from <= f.status && f.status <= s.to }),
-		r.json && !f.json, r.notJSON && f.json, r.deferred && f.retryAfter <= 0:
+		r.json && !f.json, r.notJSON && f.json:
 		return false
 	}
 	return len(r.patterns) == 0 || slices.ContainsFunc(r.patterns, func(m *regexp.Regexp) bool { return m.MatchString(message) })

@@ -19,13 +19,12 @@ import (
 
 // sample is an answer, the row that must decide about it and the class that it must get.
 type sample struct {
-	row        string
-	kind       string
-	status     int
-	plain      bool
-	retryAfter time.Duration
-	message    string
-	class      bizfly.Class
+	row     string
+	kind    string
+	status  int
+	plain   bool
+	message string
+	class   bizfly.Class
 }
 
 var samples = []sample{
@@ -93,7 +92,6 @@ var samples = []sample{
 
 	{row: "forbidden", kind: "create", status: 403, message: "no", class: bizfly.ClassPermission},
 	{row: "404 to a create", kind: "create", status: 404, message: "?", class: bizfly.ClassInvalid},
-	{row: "413 that says when to come back", kind: "create", status: 413, retryAfter: time.Second, class: bizfly.ClassThrottled},
 	{row: "bad request", kind: "create", status: 400, message: "?", class: bizfly.ClassInvalid},
 	{row: "bad request", kind: "create", status: 422, message: "?", class: bizfly.ClassInvalid},
 	{row: "bad request", kind: "create", status: 413, message: "?", class: bizfly.ClassInvalid},
@@ -167,7 +165,7 @@ var samples = []sample{
 var _ = Describe("Classification", func() {
 	for _, s := range samples {
 		It(fmt.Sprintf("should decide %d %q (%s) by %q", s.status, s.message, s.kind, s.row), func() {
-			row, class := bizfly.Classify(s.kind, s.status, !s.plain, s.retryAfter, s.message)
+			row, class := bizfly.Classify(s.kind, s.status, !s.plain, s.message)
 			Expect(row).To(Equal(s.row))
 			Expect(class).To(Equal(s.class))
 		})
@@ -184,7 +182,7 @@ var _ = Describe("Classification", func() {
 	})
 
 	DescribeTable("should read Vietnamese however it is spelled", func(spell func(string) string) {
-		_, class := bizfly.Classify("create", 400, true, 0, spell("VƯỢT QUÁ HẠN MỨC của đơn vị"))
+		_, class := bizfly.Classify("create", 400, true, spell("VƯỢT QUÁ HẠN MỨC của đơn vị"))
 		Expect(class).To(Equal(bizfly.ClassQuota))
 	},
 		Entry("composed", norm.NFC.String), Entry("decomposed", norm.NFD.String),

@@ -25,8 +25,8 @@ func MessageClasses() []Class {
 }
 
 // Classify returns the row that decides and its class.
-func Classify(kind string, status int, json bool, retryAfter time.Duration, message string) (string, Class) {
-	f := failure{kind: kindOf(kind), status: status, json: json, retryAfter: retryAfter, message: message}
+func Classify(kind string, status int, json bool, message string) (string, Class) {
+	f := failure{kind: kindOf(kind), status: status, json: json, message: message}
 	for i := range rules {
 		if rules[i].matches(f, withoutMarks(message)) {
 			return rules[i].name, rules[i].class

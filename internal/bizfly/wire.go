@@ -192,9 +192,7 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 		Status: response.StatusCode, Code: shorten(w.redactor.Text(parsed.code), 64), Message: shorten(w.redactor.Text(parsed.message), maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
-	err.Class, err.Scope = classify(failure{
-		kind: op.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
-	})
+	err.Class, err.Scope = classify(failure{kind: op.kind, status: err.Status, json: parsed.json, message: parsed.message})
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}
