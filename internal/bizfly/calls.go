@@ -179,9 +179,6 @@ func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobi
 
 // CreateServer implements API.
 func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
-	if err := checkCreate(request); err != nil {
-		return "", err
-	}
 	one := *request
 	one.Quantity = 1
 	c.redactor.LearnRequest(requestSecrets(request)...)
@@ -197,21 +194,6 @@ func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreat
 		return created.Task[0], nil
 	}, ids("name", request.Name), ids("os", request.OS.ID), ids("vpc_network_ids", request.VPCNetworkIDs...),
 		ids("firewalls", request.Firewalls...), ids("network_interfaces", request.NetworkInterfaces...))
-}
-
-func checkCreate(request *gobizfly.ServerCreateRequest) error {
-	switch {
-	case request == nil:
-		return invalid(opCreateServer, "there is no request")
-	case request.Quantity > 1:
-		return invalid(opCreateServer, "quantity %d: one call creates one server", request.Quantity)
-	case request.OS == nil || request.RootDisk == nil:
-		return invalid(opCreateServer, "os and rootdisk are required")
-	case request.FlavorName == "" || request.AvailabilityZone == "" || request.Type == "":
-		return invalid(opCreateServer, "flavor %q, availability_zone %q and type %q are required",
-			request.FlavorName, request.AvailabilityZone, request.Type)
-	}
-	return nil
 }
 
 // DeleteServer implements API.
