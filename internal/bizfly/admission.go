@@ -37,7 +37,6 @@ const maxLeaves = 5
 type admission struct {
 	clock   clock.Clock
 	metrics *metrics
-	wait    time.Duration
 	gates   map[class]*gate
 }
 
@@ -110,7 +109,7 @@ func (g *gate) set(now time.Time, limit float64) {
 }
 
 func newAdmission(config Config, metrics *metrics) *admission {
-	a := &admission{clock: config.Clock, metrics: metrics, wait: config.Limits.Wait, gates: map[class]*gate{}}
+	a := &admission{clock: config.Clock, metrics: metrics, gates: map[class]*gate{}}
 	limits := config.Limits
 	leave := limits.Delete
 	leave.Concurrency = min(leave.Concurrency, maxLeaves)
@@ -129,7 +128,7 @@ func newAdmission(config Config, metrics *metrics) *admission {
 type admitWithin struct{}
 
 // AdmitWithin returns a context whose calls are sent within d or not at all (IsNotSent). It bounds the wait for admission
-// instead of Limits.Wait and leaves a call that was sent its own deadline.
+// instead of ttl.Admission and leaves a call that was sent its own deadline.
 func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, admitWithin{}, d)
 }
@@ -143,7 +142,7 @@ func (a *admission) acquire(ctx context.Context, op *operation) (release func(),
 	}()
 	wait, bounded := ctx.Value(admitWithin{}).(time.Duration)
 	if !bounded {
-		wait = a.wait
+		wait = ttl.Admission
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

@@ -37,10 +37,7 @@ var _ = Describe("Admission", func() {
 			}
 			answer(w, 200, `[]`)
 		})
-		client := clientFor(s, func(c *bizfly.Config) {
-			c.Limits.Create.Concurrency = 5
-			c.Limits.Wait = 30 * time.Second
-		})
+		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Create.Concurrency = 5 })
 		var done sync.WaitGroup
 		var created atomic.Int32
 		for range creates {
@@ -96,15 +93,12 @@ var _ = Describe("Admission", func() {
 			<-release
 		})
 		DeferCleanup(func() { close(release) })
-		client := clientFor(s, func(c *bizfly.Config) {
-			c.Limits.Create.Concurrency = 1
-			c.Limits.Wait = 100 * time.Millisecond
-		})
+		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Create.Concurrency = 1 })
 		go func() { _, _ = client.CreateServer(ctx, createRequest()) }()
 		Eventually(arrived).Should(Receive())
 		for _, bound := range []time.Duration{time.Minute, 20 * time.Millisecond} {
 			waiting, cancel := context.WithTimeout(ctx, bound)
-			_, err := client.CreateServer(waiting, createRequest())
+			_, err := client.CreateServer(bizfly.AdmitWithin(waiting, 100*time.Millisecond), createRequest())
 			cancel()
 			Expect(bizfly.IsNotSent(err)).To(BeTrue())
 			Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
@@ -200,10 +194,7 @@ var _ = Describe("Admission", func() {
 			}
 			answer(w, 200, map[string]string{"GET": `[]`, "POST": `{"task_id":["t"]}`, "DELETE": `{}`}[r.Method])
 		})
-		client := clientFor(s, func(c *bizfly.Config) {
-			c.Clock = clock
-			c.Limits.Wait = 10 * time.Second
-		})
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 		_, err := client.ListNetworkInterfaces(ctx)
 		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		_, err = client.CreateServer(ctx, createRequest())

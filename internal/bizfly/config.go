@@ -61,8 +61,6 @@ type Limit struct {
 // Limits are the shares by class, each with its own queue, so that a burst of one class does not starve another.
 type Limits struct {
 	Delete, Read, Create Limit
-	// Wait is how long a call waits at most to be admitted, also when its context has more time; 0 means the default.
-	Wait time.Duration
 }
 
 // Timeouts are the deadlines that calls have whatever their context says. They start when a call is admitted and
@@ -119,7 +117,6 @@ func defaultLimits() Limits {
 		Delete: Limit{QPS: 20, Burst: 20, Concurrency: 40},
 		Read:   Limit{QPS: 20, Burst: 40, Concurrency: 20},
 		Create: Limit{QPS: 20, Burst: 20, Concurrency: 40},
-		Wait:   time.Minute,
 	}
 }
 

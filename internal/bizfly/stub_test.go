@@ -170,7 +170,7 @@ func configFor(s *stub, changes ...func(*bizfly.Config)) bizfly.Config {
 	config := bizfly.Config{
 		APIURL: s.URL, Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "user@example.com", Password: password,
 		AllowHTTP: true, Version: "v1.2.3", Registerer: prometheus.NewRegistry(),
-		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide, Wait: 10 * time.Second},
+		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide},
 		Timeouts: bizfly.Timeouts{
 			Delete: 10 * time.Second, Read: 10 * time.Second, Create: 10 * time.Second, Login: 5 * time.Second,
 		},

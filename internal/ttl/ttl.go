@@ -130,6 +130,8 @@ const (
 	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
 	Firewalls = 5 * time.Minute
 
+	// Admission is how long a request waits at most for its turn, also when its caller has more time.
+	Admission = time.Minute
 	// DefaultPause is how long the requests of a class pause after a 429 that gives no time, as in BizFly's own clients.
 	DefaultPause = time.Second
 	// MaxPause is the longest pause that a 429 may ask for.
