@@ -126,18 +126,14 @@ func (c *Client) Confirmed() (Scope, bool) {
 }
 
 // checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at the
-// token that the call is sent with.
+// token that the call is sent with. Client.do has rejected what is called before a scope is confirmed.
 func (b *backend) checkScope(op *operation, sent session) *APIError {
 	if op.anyScope {
 		return nil
 	}
-	confirmed := b.confirmed.Load()
-	if confirmed == nil {
-		return notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default")
-	}
-	if scope := b.connection.scopeOf(sent); scope != *confirmed {
+	if scope, confirmed := b.connection.scopeOf(sent), *b.confirmed.Load(); scope != confirmed {
 		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the conditions of the "+
-			"ProviderConfig named default", scope, *confirmed)
+			"ProviderConfig named default", scope, confirmed)
 	}
 	return nil
 }
@@ -148,10 +144,11 @@ func (c *Client) OutageSince() time.Time { return c.health.outageSince() }
 
 // do performs one call, and no call bypasses it: the scope, admission, attempts and their repetition.
 func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) error {
-	used := c.backend.Load()
 	if _, ok := c.Confirmed(); !ok && !op.anyScope {
-		return named(op.name, used.checkScope(op, session{})) // neither logs in nor waits for admission
+		// It neither logs in nor waits for admission.
+		return named(op.name, notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default"))
 	}
+	used := c.backend.Load()
 	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
 	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
