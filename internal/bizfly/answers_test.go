@@ -108,34 +108,29 @@ var _ = Describe("Answers that make no sense", func() {
 
 var _ = Describe("GetTask", func() {
 	DescribeTable("should survive whatever the result is",
-		func(ctx SpecContext, body string, wanted bizfly.Task, serverID string) {
+		func(ctx SpecContext, body string, ready bool, failure, serverID string) {
 			task, err := clientFor(newStub(always(200, body))).GetTask(ctx, "t1")
 			Expect(err).ToNot(HaveOccurred())
-			Expect(lo.FromPtr(task)).To(And(
-				HaveField("ID", "t1"), HaveField("Ready", wanted.Ready), HaveField("Succeeded", wanted.Succeeded),
-				HaveField("Action", wanted.Action), HaveField("Message", wanted.Message),
-			))
-			if serverID == "" {
-				Expect(task.Server).To(BeNil())
-			} else {
-				Expect(task.Server.ID).To(Equal(serverID))
-			}
+			Expect(task.Ready).To(Equal(ready))
+			Expect(task.Failure).To(lo.Ternary(failure == "", Succeed(), MatchError("bizfly cloud: "+failure)))
+			Expect(lo.FromPtr(task.Server).ID).To(Equal(serverID))
 		},
-		Entry("running", `{"ready":false,"result":{"action":"create_server","progress":40}}`, bizfly.Task{Action: "create_server"}, ""),
-		Entry("succeeded", `{"ready":true,"result":{"id":"s-1","metadata":{"n":1},"success":true,"progress":0}}`, bizfly.Task{Ready: true, Succeeded: true}, "s-1"),
-		Entry("ready, with a server and without success", `{"ready":true,"result":{"id":"s-1","action":"create_server"}}`,
-			bizfly.Task{Ready: true, Succeeded: true, Action: "create_server"}, "s-1"),
-		Entry("ready, with neither", `{"ready":true,"result":{"action":"create_server"}}`, bizfly.Task{Ready: true, Action: "create_server"}, ""),
+		Entry("running", `{"ready":false,"result":{"action":"create_server","progress":40}}`, false, "", ""),
+		Entry("succeeded", `{"ready":true,"result":{"id":"s-1","metadata":{"n":1},"success":true,"progress":0}}`, true, "", "s-1"),
+		Entry("ready, with a server and without success", `{"ready":true,"result":{"id":"s-1","action":"create_server"}}`, true, "", "s-1"),
+		Entry("ready, with neither", `{"ready":true,"result":{"action":"create_server"}}`, true, "create_server: Unknown: task t1 failed without a reason", ""),
 		Entry("failed with a message", `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,"message":"No valid host was found."}}`,
-			bizfly.Task{Ready: true, Action: "create_server", Message: "No valid host was found."}, ""),
+			true, "create_server: Capacity: No valid host was found.", ""),
 		Entry("failed with a server in ERROR", `{"ready":true,"result":{"id":"s-1","status":"ERROR","success":false,"fault":{"code":500,"message":"No valid host"}}}`,
-			bizfly.Task{Ready: true, Message: "No valid host"}, "s-1"),
-		Entry("failed with data", `{"ready":true,"result":{"success":false,"data":"quota"}}`, bizfly.Task{Ready: true, Message: "quota"}, ""),
-		Entry("failed with an error", `{"ready":true,"result":{"success":false,"error":"hết hàng"}}`, bizfly.Task{Ready: true, Message: "hết hàng"}, ""),
-		Entry("a string", `{"ready":true,"result":"No valid host was found."}`, bizfly.Task{Ready: true, Message: "No valid host was found."}, ""),
-		Entry("null", `{"ready":true,"result":null}`, bizfly.Task{Ready: true}, ""),
-		Entry("nothing", `{"ready":true}`, bizfly.Task{Ready: true}, ""),
-		Entry("a message beside it", `{"ready":true,"result":null,"message":"lỗi"}`, bizfly.Task{Ready: true, Message: "lỗi"}, ""),
-		Entry("a progress that is none", `{"ready":false,"result":{"progress":1e9}}`, bizfly.Task{}, ""),
+			true, "task: Capacity: No valid host", "s-1"),
+		Entry("failed with data", `{"ready":true,"result":{"success":false,"data":"quota"}}`, true, "task: Quota: quota", ""),
+		Entry("failed with an error", `{"ready":true,"result":{"success":false,"error":"hết hàng"}}`, true, "task: Capacity: hết hàng", ""),
+		Entry("a string", `{"ready":true,"result":"No valid host was found."}`, true, "task: Capacity: No valid host was found.", ""),
+		Entry("null", `{"ready":true,"result":null}`, true, "task: Unknown: task t1 failed without a reason", ""),
+		Entry("nothing", `{"ready":true}`, true, "task: Unknown: task t1 failed without a reason", ""),
+		Entry("a message beside it", `{"ready":true,"result":null,"message":"lỗi"}`, true, "task: Unknown: lỗi", ""),
+		Entry("a progress that is none", `{"ready":false,"result":{"progress":1e9}}`, false, "", ""),
+		Entry("an action that is none", `{"ready":true,"result":{"action":"`+strings.Repeat("x", 100)+`"}}`, true,
+			strings.Repeat("x", 63)+"…: Unknown: task t1 failed without a reason", ""),
 	)
 })

@@ -122,30 +122,14 @@ type KubernetesAPI interface {
 	LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error
 }
 
-// Task is one asynchronous operation of the cloud, for example create_server.
+// Task is one asynchronous operation of the cloud, for example the creation of a server.
 type Task struct {
-	ID string
-	// Ready is true once the task has ended, well or not; Succeeded when it says then that it succeeded.
-	Ready, Succeeded bool
-	// Action is what the task does, for example "create_server".
-	Action string
-	// Message is what a failed task says, in English or Vietnamese; empty where the cloud sent none.
-	Message string
+	// Ready is true once the task has ended, well or not.
+	Ready bool
+	// Failure is why it ended badly, else nil: the same classes describe a synchronous rejection and a failed task.
+	Failure error
 	// Server is the server that the task made; nil when the task did not name one.
 	Server *gobizfly.Server
-}
-
-// Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same classes
-// describe a synchronous rejection and a failed task.
-func (t *Task) Failure() error {
-	if !t.Ready || t.Succeeded {
-		return nil
-	}
-	class, scope := classify(failure{kind: kindTask, json: true, message: t.Message})
-	message := cmp.Or(t.Message, fmt.Sprintf("task %s failed without a reason", t.ID))
-	_, named := namedIn(requestWords, withoutMarks(t.Message))
-	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope,
-		unnamed: class == ClassUnknown && t.Message != "" && !named}
 }
 
 // OSImage is one public operating system image, for example of the distribution Ubuntu in the version "24.04 x64".

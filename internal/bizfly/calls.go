@@ -4,13 +4,17 @@
 package bizfly
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
 // sdk is gobizfly's client as one call uses it. Its methods ignore the context that they are given: the exchange binds the call's.
@@ -222,18 +226,13 @@ func (c *Client) RebootServer(ctx context.Context, id string) error {
 
 // GetTask implements API. gobizfly's own GetTask drops the message and fails on results that are not objects.
 func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
-	task, err := call(ctx, c, opGetTask, func(g *sdk) (*Task, error) {
+	return call(ctx, c, opGetTask, func(g *sdk) (*Task, error) {
 		wire, err := fetch[wireTask](ctx, g, opGetTask, "/tasks/"+id, nil)
 		if err != nil {
 			return nil, err
 		}
-		return wire.read(id)
+		return wire.read(id, c.redactor)
 	}, ids("task id", id))
-	if err != nil {
-		return nil, err
-	}
-	task.Message = shorten(c.redactor.Text(task.Message), maxMessage)
-	return task, nil
 }
 
 // wireTask is a task as the API writes it.
@@ -244,32 +243,40 @@ type wireTask struct {
 }
 
 // read reads a task whatever its result is: an object with or without a server, a string, or null.
-func (w *wireTask) read(id string) (*Task, error) {
+func (w *wireTask) read(id string, redactor *redact.Redactor) (*Task, error) {
 	if w.Ready == nil {
 		return nil, unreadable(kindItem, http.StatusOK, "the answer is not a task", nil)
 	}
-	task := &Task{ID: id, Ready: *w.Ready, Message: scalar(w.Message)}
 	var result any
 	_ = json.Unmarshal(w.Result, &result) // it is JSON or absent
 	object, ok := result.(map[string]any)
-	if !ok {
-		if text := scalar(result); text != "" {
-			task.Message = text
-		}
-		return task, nil
+	message := scalar(result)
+	if ok {
+		_, message = errorFields(withFault(object), 0)
 	}
-	task.Action, _ = object["action"].(string)
+	task := &Task{Ready: *w.Ready}
 	// Where "success" is missing, as it may be, a server that is named decides by its own state.
-	succeeded, said := object["success"].(bool)
-	task.Succeeded = task.Ready && (succeeded || !said && object["id"] != nil)
-	if _, message := errorFields(withFault(object), 0); message != "" {
-		task.Message = message
+	if succeeded, said := object["success"].(bool); task.Ready && !succeeded && (said || object["id"] == nil) {
+		action, _ := object["action"].(string)
+		task.Failure = taskFailure(redactor, id, action, cmp.Or(message, scalar(w.Message)))
 	}
 	if serverID, _ := object["id"].(string); serverID != "" {
 		task.Server = &gobizfly.Server{}
 		return task, json.Unmarshal(w.Result, task.Server)
 	}
 	return task, nil
+}
+
+// taskFailure is the error of a task that ended badly. Like a rejection, it is classified by its own words, and cleaned where it is shown.
+func taskFailure(redactor *redact.Redactor, id, action, said string) *APIError {
+	said = said[:min(len(said), maxErrorBody)]
+	class, scope := classify(failure{kind: kindTask, json: true, message: said})
+	_, named := namedIn(requestWords, withoutMarks(said))
+	return &APIError{
+		Operation: cmp.Or(shorten(redactor.Text(action), 64), "task"), Class: class, Scope: scope,
+		Message: cmp.Or(shorten(redactor.Text(said), maxMessage), fmt.Sprintf("task %s failed without a reason", id)),
+		unnamed: class == ClassUnknown && said != "" && !named,
+	}
 }
 
 // withFault brings the fault of a server in ERROR, which is where Nova says why, to where messages are looked for.

@@ -232,23 +232,18 @@ var _ = Describe("APIError", func() {
 	})
 
 	DescribeTable("should give a failed task the class of a rejection with the same text",
-		func(task bizfly.Task, is func(error) bool, text string) {
-			err := task.Failure()
+		func(action, message string, is func(error) bool, text string) {
+			err := bizfly.TaskFailure("t-1", action, message)
 			Expect(is(err)).To(BeTrue(), "%v", err)
 			Expect(err).To(MatchError(ContainSubstring(text)))
 		},
-		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."},
-			ofClass(bizfly.ClassCapacity), "create_server"),
-		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, ofClass(bizfly.ClassQuota), "Vượt quá hạn mức"),
-		Entry("image", bizfly.Task{ID: "t", Ready: true, Message: "Image x could not be found."}, bizfly.IsInvalid, "Image x"),
-		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !ofClass(bizfly.ClassCapacity)(err) && !bizfly.IsInvalid(err) },
-			"task t-1 failed without a reason"),
+		Entry("capacity", "create_server", "No valid host was found.", ofClass(bizfly.ClassCapacity), "create_server"),
+		Entry("quota", "", "Vượt quá hạn mức", ofClass(bizfly.ClassQuota), "Vượt quá hạn mức"),
+		Entry("image", "", "Image x could not be found.", bizfly.IsInvalid, "Image x"),
+		Entry("no reason", "", "", ofClass(bizfly.ClassUnknown), "task t-1 failed without a reason"),
+		Entry("words behind a name of secrets, which are not shown", "", "user_data: too long", bizfly.IsInvalid, "user_data: [REDACTED]"),
+		Entry("words after many others, which are not shown", "", strings.Repeat("trace ", 1000)+"No valid host was found.", ofClass(bizfly.ClassCapacity), "trace t…"),
 	)
-
-	It("should not call a task failed that runs or succeeded", func() {
-		Expect((&bizfly.Task{}).Failure()).To(Succeed())
-		Expect((&bizfly.Task{Ready: true, Succeeded: true}).Failure()).To(Succeed())
-	})
 })
 
 var _ = Describe("Redaction of what a create request carries", func() {
@@ -307,8 +302,7 @@ var _ = Describe("What an error allows", func() {
 		Entry("capacity", &bizfly.APIError{Class: bizfly.ClassCapacity}, false),
 	)
 	DescribeTable("should be another form of a task that failed", func(message string, form bool) {
-		failure := (&bizfly.Task{ID: "1", Ready: true, Message: message}).Failure()
-		Expect(bizfly.MayBeForm(failure)).To(Equal(form))
+		Expect(bizfly.MayBeForm(bizfly.TaskFailure("t", "", message))).To(Equal(form))
 	},
 		Entry("with words that nothing recognises", "E_4711", true),
 		Entry("that names the image", "E_4711 of the image", false),

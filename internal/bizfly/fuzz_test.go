@@ -120,13 +120,12 @@ func FuzzClassify(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
-		failed := &bizfly.Task{Ready: true, Action: "create_server", Message: message}
-		err := failed.Failure()
+		err := bizfly.TaskFailure("t", "create_server", message)
 		class := bizfly.ClassOf(err)
 		if !slices.Contains(bizfly.MessageClasses(), class) {
 			t.Errorf("%q has the class %q", message, class)
 		}
-		if again := failed.Failure(); bizfly.ClassOf(again) != class || bizfly.ScopeOf(again) != bizfly.ScopeOf(err) {
+		if again := bizfly.TaskFailure("t", "create_server", message); bizfly.ClassOf(again) != class || bizfly.ScopeOf(again) != bizfly.ScopeOf(err) {
 			t.Errorf("%q has two classes", message)
 		}
 		if len(err.Error()) > 2000 {

@@ -178,8 +178,7 @@ var _ = Describe("Client and the sandbox", func() {
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(task.Ready).To(BeTrue())
 		}).Should(Succeed())
-		Expect(task.Failure()).To(Succeed())
-		Expect(task.Succeeded).To(BeTrue())
+		Expect(task.Failure).To(Succeed())
 		Expect(task.Server.Name).To(Equal(request.Name))
 
 		server, err := client.GetServer(ctx, task.Server.ID)
@@ -251,7 +250,7 @@ var _ = Describe("Client and the sandbox", func() {
 						Eventually(func(g Gomega) {
 							task, readErr := client.GetTask(ctx, taskID)
 							g.Expect(readErr).ToNot(HaveOccurred())
-							err = task.Failure()
+							err = task.Failure
 							g.Expect(err).To(HaveOccurred())
 						}).Should(Succeed())
 					}

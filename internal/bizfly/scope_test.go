@@ -28,8 +28,7 @@ var _ = Describe("The scope of a rejection", func() {
 		Expect(bizfly.ScopeOf(fmt.Errorf("launching: %w", err))).To(Equal(scope))
 
 		By("a task that fails with the same words")
-		task := &bizfly.Task{Ready: true, Message: message}
-		Expect(bizfly.ScopeOf(task.Failure())).To(Equal(scope))
+		Expect(bizfly.ScopeOf(bizfly.TaskFailure("t", "", message))).To(Equal(scope))
 	},
 		Entry("no host", "No valid host was found. There are not enough hosts available.", bizfly.ClassCapacity, bizfly.ScopeOffering),
 		Entry("no host, in Vietnamese", "Không đủ tài nguyên để khởi tạo máy chủ", bizfly.ClassCapacity, bizfly.ScopeOffering),

@@ -128,8 +128,8 @@ func (p *DefaultProvider) FailureReason(ctx context.Context, intent Intent) erro
 			// Why the task cannot be read is not why the server failed: its class is dropped.
 			return unexplained(intent, "its task cannot be read: "+err.Error())
 		}
-		if err := task.Failure(); err != nil {
-			return err
+		if task.Failure != nil {
+			return task.Failure
 		}
 	}
 	return unexplained(intent, "the cloud gives no reason")

@@ -164,12 +164,12 @@ func (p *poller) poll(requests []*pending) {
 // is none, and failed is the server in ERROR or being deleted, if there is one.
 func (p *poller) decide(ctx context.Context, r *pending, task *bizfly.Task, failed *Instance) {
 	switch ended := task == nil || task.Ready; {
-	case ended && task != nil && task.Failure() != nil:
+	case ended && task != nil && task.Failure != nil:
 		if failed == nil {
 			// When this cannot be read, garbage collection finds the server by its metadata.
 			failed, _ = p.named(ctx, r, task)
 		}
-		p.finish(r, outcome{server: failed, cause: task.Failure()})
+		p.finish(r, outcome{server: failed, cause: task.Failure})
 	case failed != nil:
 		if ended || r.resumed {
 			p.finish(r, outcome{server: failed, cause: unexplained(r.intent, "status "+failed.Status)})
