@@ -40,7 +40,7 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	if request.ID == "" {
 		return gone
 	}
-	v, server, err := p.find(ctx, request)
+	v, server, err := p.find(ctx, request.ID, request.Since)
 	switch {
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
@@ -59,25 +59,25 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion, and denied by the API
 // under its id. All deletions share the list, so that only the second costs a call per server.
-func (p *DefaultProvider) find(ctx context.Context, request DeleteRequest) (*view, *Instance, error) {
+func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time) (*view, *Instance, error) {
 	after := p.recent()
-	if request.Since.After(after) {
-		after = request.Since
+	if deleted.After(after) {
+		after = deleted
 	}
 	v, err := p.view(ctx, after)
 	if err != nil {
 		return nil, nil, err
 	}
-	if server := v.value.Get(request.ID); server != nil {
+	if server := v.value.Get(id); server != nil {
 		return v, server, nil
 	}
-	if _, known := p.gone.Get(request.ID); known {
+	if _, known := p.gone.Get(id); known {
 		return v, nil, nil
 	}
-	server, err := p.getServer(ctx, request.ID)
+	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		p.gone.DeleteExpired()
-		p.gone.SetDefault(request.ID, nil)
+		p.gone.SetDefault(id, nil)
 		return v, nil, nil
 	}
 	return v, server, err

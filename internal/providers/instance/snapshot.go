@@ -173,15 +173,6 @@ func (i *inventory) getServer(ctx context.Context, id string) (*Instance, error)
 	return i.convert(server), nil
 }
 
-// ownServer reads one server of this cluster; ErrNotFound when it does not exist any more or is not ours.
-func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error) {
-	server, err := i.getServer(ctx, id)
-	if err == nil && (server.gone() || !i.ours(server)) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	return server, err
-}
-
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
 	metadata := func(key string) string { return server.Metadata[key] }
