@@ -45,7 +45,8 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
 	case server == nil || server.gone():
-		if p.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+		if p.gone.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+			p.gone.DeleteExpired()
 			p.leaveBKE(ctx, v, request)
 		}
 		return gone
@@ -76,8 +77,6 @@ func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time
 	}
 	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		p.gone.DeleteExpired()
-		p.gone.SetDefault(id, nil)
 		return v, nil, nil
 	}
 	return v, server, err
@@ -85,15 +84,13 @@ func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time
 
 // deleteServer requests the deletion of the server with the disks that are its own.
 func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Instance, request DeleteRequest) error {
-	if !p.due(server.ID) {
+	if !p.begin(server.ID) {
 		return nil
 	}
 	volumes, err := p.disposable(ctx, v, server, request.RecordedVolumes)
 	if err != nil {
+		p.requested.Delete(server.ID)
 		return err
-	}
-	if !p.begin(server.ID) {
-		return nil
 	}
 	_, err = p.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
@@ -113,28 +110,21 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 
-// due reports whether the request to delete the server is to be sent: BizFly Cloud shows the server as it was for a while after
-// it has accepted one, and a request may get lost.
-func (p *DefaultProvider) due(id string) bool {
-	at, requested := p.requested.Get(id)
-	return !requested || p.clock.Since(at.(time.Time)) >= ttl.DeletionRetry
-}
-
-// begin reports whether the caller is the one to send the request that is due.
+// begin reports whether the caller is the one to send the request to delete the server, because none was sent or the last one may have
+// got lost: BizFly Cloud shows the server as it was for a while after it has accepted one.
 func (p *DefaultProvider) begin(id string) bool {
 	p.beginning.Lock()
 	defer p.beginning.Unlock()
-	due := p.due(id)
-	if due {
-		p.requested.DeleteExpired()
-		p.requested.SetDefault(id, p.clock.Now())
+	if at, requested := p.requested.Get(id); requested && p.clock.Since(at.(time.Time)) < ttl.DeletionRetry {
+		return false
 	}
-	return due
+	p.requested.DeleteExpired()
+	p.requested.SetDefault(id, p.clock.Now())
+	return true
 }
 
 // leaveBKE removes the node of a server that is gone from BKE, in the background and once: nothing depends on it.
 func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteRequest) {
-	p.left.DeleteExpired()
 	launched := p.provenIn(request.Node)
 	if launched == "" || len(v.value.named(launched)) > 0 {
 		// A gateway that repeats a create request creates a duplicate, which is the node of that name until it is deleted.

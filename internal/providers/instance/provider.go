@@ -53,9 +53,9 @@ type DefaultProvider struct {
 
 	forms  Forms
 	poller *poller
-	// requested is when the deletion of a server was last requested, gone are the servers that were proved to be gone, and left
-	// those whose node has left BKE, all by id. They spare requests: core deletes from two controllers, and asks every few seconds.
-	requested, gone, left *cache.Cache
+	// requested is when the deletion of a server was last requested, and gone are the servers that were proved to be gone and whose node
+	// leaves BKE, both by id. They spare requests: core deletes from two controllers, and asks every few seconds.
+	requested, gone *cache.Cache
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
@@ -74,8 +74,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
-		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),
-		reboots: cache.New(ttl.Reboot, 0),
+		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
 	}
 	p.leaving.SetLimit(leavesWaiting)
 	return p
