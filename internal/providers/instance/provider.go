@@ -53,9 +53,9 @@ type DefaultProvider struct {
 
 	forms  Forms
 	poller *poller
-	// requested is when the deletion of a server was last requested, and gone are the servers that were proved to be gone and whose node
-	// leaves BKE, both by id. They spare requests: core deletes from two controllers, and asks every few seconds.
-	requested, gone *cache.Cache
+	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, and gone those that were
+	// proved to be gone and whose node leaves BKE, all by id. Core deletes from two controllers, and asks every few seconds.
+	requested, logged, gone *cache.Cache
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
@@ -74,7 +74,8 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
-		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
+		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
+		reboots: cache.New(ttl.Reboot, 0),
 	}
 	p.leaving.SetLimit(leavesWaiting)
 	return p
