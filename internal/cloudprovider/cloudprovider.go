@@ -49,6 +49,9 @@ const Name = "bizflycloud"
 // nodeClassKind is the one kind of NodeClass that is ours.
 const nodeClassKind = "BizflyNodeClass"
 
+// NodeClassLabel is the label of this provider's nodes whose value is their NodeClass.
+var NodeClassLabel = karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(nodeClassKind).GroupKind())
+
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
 // InstanceTypeOverlay applies NodeOverlays to instance types; core's nodeoverlay.InstanceTypeStore is one.
@@ -236,7 +239,7 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 		corev1.LabelTopologyRegion:     region,
 		karpv1.CapacityTypeLabelKey:    karpv1.CapacityTypeOnDemand,
 		karpv1.NodePoolLabelKey:        server.NodePool,
-		karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(nodeClassKind).GroupKind()): server.NodeClass,
+		NodeClassLabel:                 server.NodeClass,
 	}
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{

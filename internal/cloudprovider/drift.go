@@ -49,7 +49,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", fmt.Errorf("resolving the NodeClass: %w", err)
 	}
-	if !replaceable(nodeClass) {
+	if !IsResolved(nodeClass) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
@@ -59,9 +59,9 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	return found.reason, nil
 }
 
-// replaceable reports whether a replacement could be launched, and what it would be is known: a NodeClass that is being deleted,
-// not ready, or whose last change was not resolved yet causes no drift.
-func replaceable(nodeClass *v1alpha1.BizflyNodeClass) bool {
+// IsResolved reports whether the status of a NodeClass follows from its present spec, so that it is known what a new server would be: one that is
+// being deleted, not ready, or whose last change was not resolved yet changes no server.
+func IsResolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	// Not by the set of conditions, which is built for each call: this runs on every event of every pod.
 	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
 		return condition.Type == status.ConditionReady && condition.IsTrue() && condition.ObservedGeneration == nodeClass.Generation
@@ -223,8 +223,7 @@ func (l *liveServer) zone() drifted {
 
 // networks compares the networks of the server's interfaces with those that it was launched with, and with those of its first interfaces
 // that were listed. What the terms select later moves no server, since anyone in the project can create a network; only a change of the
-// terms does, by the hash. An interface might name its network by another id than the list of networks does; that it does not is known
-// when any interface of the project is in one of these networks.
+// terms does, by the hash.
 func (l *liveServer) networks() drifted {
 	if l.ports == nil || l.server.Status != instance.StatusActive {
 		return drifted{}
@@ -234,7 +233,7 @@ func (l *liveServer) networks() drifted {
 		return drifted{}
 	}
 	wanted := intentOf(l.claim).Networks
-	if !l.ports.InAny(wanted...) || lo.ElementsMatch(got, lo.Uniq(wanted)) {
+	if len(wanted) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}

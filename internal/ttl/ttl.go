@@ -154,6 +154,4 @@ const (
 	RejectedToken = 30 * time.Second
 	// DisksInterval is how often a server is read until its disks are recorded, which must be before its node registers.
 	DisksInterval = 5 * time.Second
-	// DisksLateInterval is how often afterwards, when only the root disk can still be recorded.
-	DisksLateInterval = time.Minute
 )

@@ -40,12 +40,13 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	if request.ID == "" {
 		return gone
 	}
-	v, server, err := p.find(ctx, request)
+	v, server, err := p.find(ctx, request.ID, request.Since)
 	switch {
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
 	case server == nil || server.gone():
-		if p.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+		if p.gone.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+			p.gone.DeleteExpired()
 			p.leaveBKE(ctx, v, request)
 		}
 		return gone
@@ -59,25 +60,23 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion, and denied by the API
 // under its id. All deletions share the list, so that only the second costs a call per server.
-func (p *DefaultProvider) find(ctx context.Context, request DeleteRequest) (*view, *Instance, error) {
+func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time) (*view, *Instance, error) {
 	after := p.recent()
-	if request.Since.After(after) {
-		after = request.Since
+	if deleted.After(after) {
+		after = deleted
 	}
 	v, err := p.view(ctx, after)
 	if err != nil {
 		return nil, nil, err
 	}
-	if server := v.value.Get(request.ID); server != nil {
+	if server := v.value.Get(id); server != nil {
 		return v, server, nil
 	}
-	if _, known := p.gone.Get(request.ID); known {
+	if _, known := p.gone.Get(id); known {
 		return v, nil, nil
 	}
-	server, err := p.getServer(ctx, request.ID)
+	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		p.gone.DeleteExpired()
-		p.gone.SetDefault(request.ID, nil)
 		return v, nil, nil
 	}
 	return v, server, err
@@ -85,20 +84,22 @@ func (p *DefaultProvider) find(ctx context.Context, request DeleteRequest) (*vie
 
 // deleteServer requests the deletion of the server with the disks that are its own.
 func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Instance, request DeleteRequest) error {
-	if !p.due(server.ID) {
+	if !p.begin(server.ID) {
 		return nil
 	}
 	volumes, err := p.disposable(ctx, v, server, request.RecordedVolumes)
 	if err != nil {
+		p.requested.Delete(server.ID)
 		return err
-	}
-	if !p.begin(server.ID) {
-		return nil
 	}
 	_, err = p.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
+		if p.logged.Add(server.ID, nil, cache.DefaultExpiration) != nil {
+			return nil // a removal is one line, however often it is requested
+		}
+		p.logged.DeleteExpired()
 		took := lo.Ternary(request.Since.IsZero(), 0, p.clock.Since(request.Since))
 		// docs/operate/monitoring.md explains the message and its keys. The logger of the context has the NodeClaim.
 		log.FromContext(ctx).Info("removed server", "server-id", server.ID, "flavor", server.Flavor, "zone", server.Zone,
@@ -113,28 +114,21 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 
-// due reports whether the request to delete the server is to be sent: BizFly Cloud shows the server as it was for a while after
-// it has accepted one, and a request may get lost.
-func (p *DefaultProvider) due(id string) bool {
-	at, requested := p.requested.Get(id)
-	return !requested || p.clock.Since(at.(time.Time)) >= ttl.DeletionRetry
-}
-
-// begin reports whether the caller is the one to send the request that is due.
+// begin reports whether the caller is the one to send the request to delete the server, because none was sent or the last one may have
+// got lost: BizFly Cloud shows the server as it was for a while after it has accepted one.
 func (p *DefaultProvider) begin(id string) bool {
 	p.beginning.Lock()
 	defer p.beginning.Unlock()
-	due := p.due(id)
-	if due {
-		p.requested.DeleteExpired()
-		p.requested.SetDefault(id, p.clock.Now())
+	if at, requested := p.requested.Get(id); requested && p.clock.Since(at.(time.Time)) < ttl.DeletionRetry {
+		return false
 	}
-	return due
+	p.requested.DeleteExpired()
+	p.requested.SetDefault(id, p.clock.Now())
+	return true
 }
 
 // leaveBKE removes the node of a server that is gone from BKE, in the background and once: nothing depends on it.
 func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, request DeleteRequest) {
-	p.left.DeleteExpired()
 	launched := p.provenIn(request.Node)
 	if launched == "" || len(v.value.named(launched)) > 0 {
 		// A gateway that repeats a create request creates a duplicate, which is the node of that name until it is deleted.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,17 +109,22 @@ var _ = Describe("Delete", func() {
 		Expect(errs).To(HaveEach(BeNil()))
 		Expect(w.count(deleteServer)).To(Equal(1))
 	})
-	It("should ask again when a deletion was lost", func() {
+	It("should ask again when a deletion was lost, and log the removal once", func() {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
 		server := w.box.AddServer(cloud.ServerSpec{Name: "lost", Metadata: metadata(clusterUID, claimUID, 1)})
 		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: `{"task_id":"725620b1-0000-4000-8000-000000000000"}`,
 			Count: 1})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		out := gbytes.NewBuffer()
+		logged := log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder()))
+		Expect(w.provider.Delete(logged, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		now.Step(29 * time.Second)
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		Expect(w.provider.Delete(logged, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		Expect(w.count(deleteServer)).To(Equal(1))
 		now.Step(time.Second)
+		Expect(w.provider.Delete(logged, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		Expect(w.count(deleteServer)).To(Equal(2))
+		Expect(strings.Count(string(out.Contents()), "removed server")).To(Equal(1))
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})

@@ -213,8 +213,9 @@ type Provider interface {
 	Intent(request *LaunchRequest) (Intent, error)
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
 	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
-	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed. A rejection or
-	// ErrBuildFailed comes with ErrFormRejected where the next request for the same is in another form.
+	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed, with the server
+	// that has failed, if there is one. A rejection or ErrBuildFailed comes with ErrFormRejected where the next request for the same is in
+	// another form.
 	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
 	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It never sends one.
 	// Beside the errors of Launch it returns ErrOutcomeUnknown.

@@ -78,7 +78,7 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	}
 	server, err := p.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
 	// What a server came of was understood.
-	if _, made := errors.AsType[serverInError](err); !made && errors.Is(err, ErrBuildFailed) {
+	if server == nil && errors.Is(err, ErrBuildFailed) {
 		err = p.formRejected(ctx, sent, request, err)
 	}
 	return server, intent, err
@@ -86,11 +86,6 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 
 // scope is what a rejection of the request counts for.
 func (r *LaunchRequest) scope() scope { return scope{capacity.NodeClassKey(r.NodeClass), r.Zone} }
-
-// serverInError is why a server that exists has failed.
-type serverInError struct{ error }
-
-func (e serverInError) Unwrap() error { return e.error }
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
 func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, request *LaunchRequest, err error) error {
@@ -103,11 +98,8 @@ func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, reque
 
 // Resume finds the server of an earlier create request and waits for it like Launch.
 func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
-	switch {
-	case p.uid == "":
+	if p.uid == "" {
 		return nil, errNoClusterUID
-	case nodeClaimUID == "" || intent.Name == "":
-		return nil, errors.New("a server cannot be found without the NodeClaim's UID and the server's name")
 	}
 	return p.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
 }
@@ -141,7 +133,8 @@ func unexplained(intent Intent, reason string) error {
 		Message: fmt.Sprintf("server %s failed: %s", intent.Name, reason)}
 }
 
-// await waits for the server of a create request and acts on what the poller finds.
+// await waits for the server of a create request and acts on what the poller finds. ErrBuildFailed comes with the server that has failed,
+// where there is one.
 func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instance, error) {
 	intent := request.intent
 	found, err := p.poller.wait(ctx, request)
@@ -152,10 +145,7 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 	case found.cause != nil:
 		count(outcomeFailed)
 		p.cleanUp(ctx, intent, found.server)
-		if found.server != nil {
-			found.cause = serverInError{found.cause}
-		}
-		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
+		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
 	case found.server == nil:
 		count(outcomeUnknown)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))

@@ -14,8 +14,8 @@ import (
 
 // liveServer reads a server of this cluster that is not being deleted.
 func (p *DefaultProvider) liveServer(ctx context.Context, id string) (*Instance, error) {
-	server, err := p.ownServer(ctx, id)
-	if err == nil && server.Deleting() {
+	server, err := p.getServer(ctx, id)
+	if err == nil && (server.Deleting() || !p.ours(server)) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return server, err

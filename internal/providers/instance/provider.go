@@ -53,9 +53,9 @@ type DefaultProvider struct {
 
 	forms  Forms
 	poller *poller
-	// requested is when the deletion of a server was last requested, gone are the servers that were proved to be gone, and left
-	// those whose node has left BKE, all by id. They spare requests: core deletes from two controllers, and asks every few seconds.
-	requested, gone, left *cache.Cache
+	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, and gone those that were
+	// proved to be gone and whose node leaves BKE, all by id. Core deletes from two controllers, and asks every few seconds.
+	requested, logged, gone *cache.Cache
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
@@ -74,7 +74,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
-		requested: cache.New(ttl.GoneServer, 0), gone: cache.New(ttl.GoneServer, 0), left: cache.New(ttl.GoneServer, 0),
+		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
 		reboots: cache.New(ttl.Reboot, 0),
 	}
 	p.leaving.SetLimit(leavesWaiting)
@@ -89,31 +89,22 @@ func (p *DefaultProvider) Flush() {
 	p.firewalls.flush()
 }
 
-// Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone. Of one that is
-// being deleted core asks again and again, so that this is shared with the deletions.
+// Get returns a server of this cluster. Core asks again and again for one that is being deleted, so that the list is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
-	if _, deleting := p.requested.Get(id); deleting {
-		_, server, err := p.find(ctx, DeleteRequest{ID: id})
-		if err == nil && (server == nil || server.gone() || !p.ours(server)) {
-			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-		}
-		return server, err
+	_, server, err := p.find(ctx, id, time.Time{})
+	if err == nil && (server == nil || server.gone() || !p.ours(server)) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
-	if recent := p.servers.peek(p.recent()); recent != nil {
-		if server := recent.value.Get(id); server != nil && !server.gone() {
-			return server, nil
-		}
-	}
-	return p.ownServer(ctx, id)
+	return server, err
 }
 
 // Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is longer.
 func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error) {
-	listed, err := p.servers.get(ctx, p.atMost(maxAge))
+	v, err := p.view(ctx, p.atMost(maxAge))
 	if err != nil {
-		return nil, fmt.Errorf("listing servers: %w", err)
+		return nil, err
 	}
-	return listed.value, nil
+	return v.value, nil
 }
 
 // Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.

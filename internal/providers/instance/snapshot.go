@@ -13,7 +13,6 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -71,14 +70,13 @@ func (s *Snapshot) named(name string) []*Instance {
 type Ports struct {
 	all      []*gobizfly.NetworkInterface
 	byServer map[string][]*gobizfly.NetworkInterface
-	// networks are the private networks by server, and known are those of any server.
+	// networks are the private networks by server.
 	networks map[string][]string
-	known    sets.Set[string]
 }
 
 // newPorts indexes network interfaces.
 func newPorts(all []*gobizfly.NetworkInterface) *Ports {
-	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}, known: sets.New[string]()}
+	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}}
 	delete(p.byServer, "")
 	for server, ports := range p.byServer {
 		// Of a server with an interface that may be public or private nothing is known: taken for private, the public one of each server
@@ -89,7 +87,6 @@ func newPorts(all []*gobizfly.NetworkInterface) *Ports {
 			p.networks[server] = lo.Uniq(lo.FilterMap(ports, func(port *gobizfly.NetworkInterface, _ int) (string, bool) {
 				return port.NetworkID, port.Type == interfaceLAN && port.NetworkID != ""
 			}))
-			p.known.Insert(p.networks[server]...)
 		}
 	}
 	return p
@@ -104,9 +101,6 @@ func (p *Ports) Of(serverID string) []string {
 
 // Networks returns the ids of the VPC networks that the server is in; none where that is not known.
 func (p *Ports) Networks(serverID string) []string { return p.networks[serverID] }
-
-// InAny reports whether any server of the project is known to be in one of the networks.
-func (p *Ports) InAny(networks ...string) bool { return p.known.HasAny(networks...) }
 
 // inventory is what the cloud has, as lists that all parts of the provider share.
 type inventory struct {
@@ -171,15 +165,6 @@ func (i *inventory) getServer(ctx context.Context, id string) (*Instance, error)
 		return nil, fmt.Errorf("getting server %s: %w", id, err)
 	}
 	return i.convert(server), nil
-}
-
-// ownServer reads one server of this cluster; ErrNotFound when it does not exist any more or is not ours.
-func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error) {
-	server, err := i.getServer(ctx, id)
-	if err == nil && (server.gone() || !i.ours(server)) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	return server, err
 }
 
 // convert returns the Instance of a server.

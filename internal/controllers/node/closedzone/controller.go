@@ -24,6 +24,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -61,12 +62,9 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	return reconcile.Result{}, client.IgnoreNotFound(c.kubeClient.Patch(ctx, node, client.MergeFrom(stored)))
 }
 
-// launched is the label of the nodes of this provider, whose value is their NodeClass.
-var launched = karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind("BizflyNodeClass").GroupKind())
-
 // ours reports whether the node is of a NodePool of this provider, or was kept while it was.
 func ours(o client.Object) bool {
-	return lo.HasKey(o.GetLabels(), launched) || lo.HasKey(o.GetAnnotations(), v1alpha1.AnnotationClosedZone)
+	return lo.HasKey(o.GetLabels(), cloudprovider.NodeClassLabel) || lo.HasKey(o.GetAnnotations(), v1alpha1.AnnotationClosedZone)
 }
 
 // nodes are all of ours: zones were closed or opened.

@@ -32,10 +32,8 @@ const (
 // classification is what one pass has found.
 type classification struct {
 	servers *instance.Snapshot
-	// orphans are the servers that no NodeClaim accounts for, of total servers; unproven are those whose name does not prove that
-	// this cluster has launched them.
+	// orphans are the servers that no NodeClaim accounts for; unproven are those whose name does not prove that this cluster has launched them.
 	orphans, unproven []*instance.Instance
-	total             int
 	// held are the events of servers that a NodeClaim with another UID than theirs accounts for.
 	held []karpevents.Event
 	// leftovers are what deleted servers have left; unlisted is whether there may be others.
@@ -71,7 +69,7 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 			byProviderID[claim.Status.ProviderID] = claim
 		}
 	}
-	found := classification{servers: servers, total: len(servers.All()), unlisted: err != nil}
+	found := classification{servers: servers, unlisted: err != nil}
 	found.leftovers = lo.Filter(leftovers, func(left instance.Leftover, _ int) bool {
 		// A NodeClaim that names the server may be about to get it, or have it although the list of servers lacks it.
 		named := lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool {
@@ -104,28 +102,24 @@ func (c *Controller) classifyServer(found *classification, server *instance.Inst
 	}
 }
 
-// oldEnough reports whether something is older than any launch that may still be waited for.
+// oldEnough reports whether something is older than any launch that may still be waited for. It is as old as it has been seen where the cloud
+// does not say since when it exists. A time in the future says nothing either: one of the two clocks is wrong, or the cloud wrote its local time.
 func (c *Controller) oldEnough(id string, created time.Time) bool {
-	return c.age(id, created) >= c.config.Settings.Load().GarbageCollectionGrace
-}
-
-// age is how long something has existed, or has been seen where the cloud does not say since when it exists. A time in
-// the future says nothing either: one of the two clocks is wrong, or the cloud wrote its local time.
-func (c *Controller) age(id string, created time.Time) time.Duration {
-	if age := c.clock.Since(created); !created.IsZero() && age >= 0 {
-		return age
+	age := c.clock.Since(created)
+	if created.IsZero() || age < 0 {
+		if _, seen := c.firstSeen[id]; !seen {
+			c.firstSeen[id] = c.clock.Now()
+		}
+		age = c.clock.Since(c.firstSeen[id])
 	}
-	if _, seen := c.firstSeen[id]; !seen {
-		c.firstSeen[id] = c.clock.Now()
-	}
-	return c.clock.Since(c.firstSeen[id])
+	return age >= c.config.Settings.Load().GarbageCollectionGrace
 }
 
 // suspended reports whether so many orphans have a registered node that lost NodeClaims are more likely than lost servers. A
 // node registers only once its NodeClaim holds the server's id; a server that no NodeClaim ever held has none, and many of
 // those at once are what an outage leaves behind. Servers whose deletion is under way count no more.
 func (c *Controller) suspended(ctx context.Context, found classification) (bool, error) {
-	if !tooMany(len(found.orphans), found.total) {
+	if !found.tooMany(found.orphans) {
 		return false, nil
 	}
 	nodes := &corev1.NodeList{}
@@ -135,11 +129,12 @@ func (c *Controller) suspended(ctx context.Context, found classification) (bool,
 	registered := sets.New(lo.FilterMap(nodes.Items, func(node corev1.Node, _ int) (string, bool) {
 		return node.Spec.ProviderID, node.DeletionTimestamp.IsZero()
 	})...)
-	return tooMany(lo.CountBy(found.orphans, func(server *instance.Instance) bool {
+	return found.tooMany(lo.Filter(found.orphans, func(server *instance.Instance, _ int) bool {
 		return !server.Deleting() && registered.Has(providerid.New(server.ID))
-	}), found.total), nil
+	})), nil
 }
 
-func tooMany(orphans, total int) bool {
-	return orphans > massCount && float64(orphans) > massShare*float64(total)
+// tooMany reports whether so many of the servers are doubted.
+func (c classification) tooMany(orphans []*instance.Instance) bool {
+	return len(orphans) > massCount && float64(len(orphans)) > massShare*float64(len(c.servers.All()))
 }

@@ -112,7 +112,7 @@ func (c *Controller) failed(ctx context.Context, err error) {
 func (c *Controller) pass(ctx context.Context) error {
 	dryRun := c.config.dryRun(ctx)
 	found, err := c.classify(ctx)
-	if err == nil && tooMany(len(found.orphans), found.total) {
+	if err == nil && found.tooMany(found.orphans) {
 		// One wrong answer may look like this; two in a row are the truth or a lasting loss of NodeClaims.
 		found, err = c.classify(ctx)
 	}
@@ -133,9 +133,9 @@ func (c *Controller) pass(ctx context.Context) error {
 	switch {
 	case suspended:
 		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
-			len(found.orphans), "servers", found.total)
+			len(found.orphans), "servers", len(found.servers.All()))
 		names := lo.Map(found.orphans, func(server *instance.Instance, _ int) string { return server.Name })
-		c.recorder.Publish(events.GarbageCollectionSuspended(c.account(ctx), found.total, names))
+		c.recorder.Publish(events.GarbageCollectionSuspended(c.account(ctx), len(found.servers.All()), names))
 		c.deleteServers(ctx, found.servers, nil)
 	case dryRun != "":
 		for _, server := range found.orphans {

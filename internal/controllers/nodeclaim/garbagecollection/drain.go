@@ -14,7 +14,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 )
 
 // drain returns nil once no pod runs on the node that core would drain, and no other can come; errDraining while core drains it.
@@ -41,8 +42,8 @@ func (c *Controller) drain(ctx context.Context, node *corev1.Node, nodeClass str
 	}
 	stored := node.DeepCopy()
 	controllerutil.AddFinalizer(node, karpv1.TerminationFinalizer)
-	node.Labels = lo.Assign(map[string]string{karpv1.NodeClassLabelKey(nodeClassKind): nodeClass}, node.Labels)
-	if err := c.kubeClient.Patch(ctx, node, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	node.Labels = lo.Assign(map[string]string{cloudprovider.NodeClassLabel: nodeClass}, node.Labels)
+	if err := c.kubeClient.Patch(ctx, node, controllers.Locked(stored)); err != nil {
 		return fmt.Errorf("preparing node %s to be drained: %w", node.Name, err)
 	}
 	if err := c.deleteNode(ctx, node); err != nil {
@@ -50,9 +51,6 @@ func (c *Controller) drain(ctx context.Context, node *corev1.Node, nodeClass str
 	}
 	return errDraining
 }
-
-// nodeClassKind is the kind of NodeClass by whose label core knows that it terminates a Node.
-var nodeClassKind = v1alpha1.GroupVersion.WithKind("BizflyNodeClass").GroupKind()
 
 // closeNode keeps further pods off the node, by the taint with which core begins a drain.
 func (c *Controller) closeNode(ctx context.Context, node *corev1.Node) error {
@@ -64,7 +62,7 @@ func (c *Controller) closeNode(ctx context.Context, node *corev1.Node) error {
 	}
 	stored := node.DeepCopy()
 	node.Spec.Taints = append(node.Spec.Taints, karpv1.DisruptedNoScheduleTaint)
-	if err := c.kubeClient.Patch(ctx, node, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.kubeClient.Patch(ctx, node, controllers.Locked(stored)); err != nil {
 		return fmt.Errorf("keeping pods off node %s: %w", node.Name, err)
 	}
 	return nil

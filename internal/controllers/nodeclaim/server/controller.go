@@ -148,7 +148,7 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	}
 	var maxAge time.Duration
 	if s.ready() {
-		maxAge = lo.Ternary(disksRecorded(s.NodeClaim), ttl.PeriodicServers, ttl.DisksLateInterval)
+		maxAge = ttl.PeriodicServers
 	}
 	servers, err := c.instances.Snapshot(ctx, maxAge)
 	if err != nil {

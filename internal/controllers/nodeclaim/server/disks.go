@@ -30,18 +30,13 @@ type disks struct {
 	instances  instance.Provider
 }
 
-// disksRecorded reports whether there is nothing left to do for this step.
-func disksRecorded(claim *karpv1.NodeClaim) bool {
-	_, recorded := claim.Annotations[v1alpha1.AnnotationDelivered]
-	return recorded
-}
-
 // reconcile records the disks of a NodeClaim's server once the server runs.
 func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	if disksRecorded(s.NodeClaim) {
+	if lo.HasKey(s.Annotations, v1alpha1.AnnotationDelivered) {
 		return 0, nil
 	}
-	again := lo.Ternary(s.registered, ttl.DisksLateInterval, ttl.DisksInterval)
+	// Once the node has registered, only the root disk can still be recorded.
+	again := lo.Ternary(s.registered, ttl.RunningServer, ttl.DisksInterval)
 	if s.server == nil || s.server.Status != instance.StatusActive {
 		// A server that is being built may not list all of its disks yet.
 		return again, nil

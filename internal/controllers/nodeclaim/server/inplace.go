@@ -57,7 +57,7 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 		return ttl.InPlace, nil
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := p.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); err != nil || !resolved(nodeClass) {
+	if err := p.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); err != nil || !cloudprovider.IsResolved(nodeClass) {
 		return ttl.InPlace, client.IgnoreNotFound(err)
 	}
 	wanted, err := p.settings(ctx, s, nodeClass)
@@ -159,15 +159,9 @@ func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (c
 	return result.RequeueAfter, err
 }
 
-// resolved reports whether the status of a NodeClass follows from its present spec.
-func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	ready := nodeClass.StatusConditions().Root()
-	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
-}
-
 // changedInPlace passes those updates of a NodeClass after which its servers may have to be changed.
 var changedInPlace = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
-	return resolved(after) && (!resolved(before) || before.EffectiveNetworkPlan() != after.EffectiveNetworkPlan() ||
+	return cloudprovider.IsResolved(after) && (!cloudprovider.IsResolved(before) || before.EffectiveNetworkPlan() != after.EffectiveNetworkPlan() ||
 		!slices.Equal(before.Status.Firewalls, after.Status.Firewalls))
 }}
