@@ -57,6 +57,7 @@ const (
 	ReasonAwaitingServerID           = "AwaitingServerID"
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
+	ReasonNodeClassUnresolved        = "NodeClassUnresolved"
 	ReasonNodeClassNotReady          = "NodeClassNotReady"
 	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
@@ -133,7 +134,7 @@ func (f failure) accuses() bool {
 // the same NodeClaim. The NodeClass is nil where it cannot be read any more, or has changed since the launch.
 func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
-	c.logLaunchFailure(ctx, l, f.reason)
+	c.logLaunch(ctx, messageLaunchFailed, l, "", f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
 	key.NodeClass = ""
 	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
@@ -292,22 +293,13 @@ func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (re
 	return c.nodeClasses.blocked(nodeClass)
 }
 
-// end ends a NodeClaim: core deletes it, and plans another one for its pods.
-func (c *CloudProvider) end(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) error {
-	c.logLaunchFailure(ctx, &launch{}, reason)
-	switch reason {
-	case ReasonNodeClassNotReady:
+// end ends a NodeClaim: core deletes it, and plans another one for its pods. Core reports reason and error of insufficient capacity on
+// the NodeClaim and on its pods.
+func (c *CloudProvider) end(ctx context.Context, reason string, err error) error {
+	c.logLaunch(ctx, messageLaunchFailed, &launch{}, "", reason)
+	if reason == ReasonNodeClassNotReady {
 		launchFailuresTotal.Inc(map[string]string{"reason": reason})
 		return cloudprovider.NewNodeClassNotReadyError(err)
-	case ReasonLaunchNotSent:
-		launchFailuresTotal.Inc(map[string]string{"reason": reason})
-		c.Recorder.Publish(events.LaunchNotSent(claim, err))
-	case ReasonLaunchIntentUnreadable:
-		c.Recorder.Publish(events.LaunchIntentUnreadable(claim, err))
-	case ReasonCapacityTypeUnsupported:
-		c.Recorder.Publish(events.CapacityTypeUnsupported(claim, err))
-	case events.ReasonNodeClassUnresolved:
-		c.Recorder.Publish(events.NodeClassUnresolved(claim, err))
 	}
 	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", reason, err))
 }
@@ -342,10 +334,8 @@ func retryAfter(err error) time.Duration {
 	return lo.FromPtr(of).RetryAfter
 }
 
-// logLaunchFailure writes the log line of a launch that failed.
-func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason string) {
-	c.logLaunch(ctx, "launching server failed", l, "", reason)
-}
+// messageLaunchFailed is the message of the log line of a launch that failed.
+const messageLaunchFailed = "launching server failed"
 
 // logLaunch writes the one log line of a launch, and returns its price, 0 where it is not known. docs/operate/monitoring.md explains the
 // messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.

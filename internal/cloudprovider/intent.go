@@ -31,7 +31,7 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 
 // errIntentUnreadable says that the annotation holds something that this controller did not write. Whether a server was
 // launched can then not be known.
-var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
+var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read: another client has changed it", v1alpha1.AnnotationLaunchIntent)
 
 // errIntentForeign says that another process has launched for the NodeClaim since it was read.
 var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
