@@ -50,7 +50,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	if err != nil && !ends(err) && c.timeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = c.outOfTime(ctx, claim, err)
 	}
-	if err != nil && !c.intents.remembered(claim.UID).open() {
+	if err != nil && !c.intents.recordOf(claim).open() {
 		c.intents.choose(claim.UID, capacity.Offering{})
 		c.LaunchEnded(claim)
 	}
@@ -143,14 +143,13 @@ func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 // outOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
 // after this one. Nothing is known to be wrong, so nothing is marked.
 func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
-	if c.intents.remembered(claim.UID).open() {
-		c.Recorder.Publish(events.LaunchOutcomeUnknown(claim, err))
-		return c.end(ctx, ReasonLaunchOutcomeUnknown, err)
+	reason, event := ReasonLaunchOutcomeUnknown, events.LaunchOutcomeUnknown
+	if !c.intents.recordOf(claim).open() {
+		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err)
 	}
-	err = fmt.Errorf("no create request was sent in time: %w", err)
-	launchFailuresTotal.Inc(map[string]string{"reason": ReasonLaunchNotSent})
-	c.Recorder.Publish(events.LaunchNotSent(claim, err))
-	return c.end(ctx, ReasonLaunchNotSent, err)
+	launchFailuresTotal.Inc(map[string]string{"reason": reason})
+	c.Recorder.Publish(event(claim, err))
+	return c.end(ctx, reason, err)
 }
 
 // instanceTypes returns the instance types of the NodePool, at the prices that core has planned with.

@@ -224,6 +224,15 @@ func (i *intents) remembered(uid types.UID) launchRecord {
 	return record
 }
 
+// recordOf returns the record in memory, or what the annotation of the NodeClaim has of a launch by an earlier process.
+func (i *intents) recordOf(claim *karpv1.NodeClaim) launchRecord {
+	record := i.remembered(claim.UID)
+	if record.Name == "" {
+		record.Intent = intentOf(claim)
+	}
+	return record
+}
+
 // choose remembers which offering is about to be launched for a NodeClaim.
 func (i *intents) choose(uid types.UID, offering capacity.Offering) {
 	i.change(uid, func(r *launchRecord) { r.chosen = offering })
@@ -234,11 +243,7 @@ func (i *intents) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
 	if claim.Status.ProviderID != "" {
 		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
 	}
-	record := i.remembered(claim.UID)
-	if record.Name == "" {
-		record.Intent = intentOf(claim)
-	}
-	return record.offering()
+	return i.recordOf(claim).offering()
 }
 
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.

@@ -4,6 +4,7 @@
 package cloudprovider_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -18,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -690,6 +693,22 @@ var _ = Describe("Launches that fail", func() {
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 		})
 	})
+	It("should not be reported as never sent when an earlier process has sent the request, and its record cannot be read now", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		env.Restart(ctx)
+		config := env.CloudProviderConfig
+		config.APIReader = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("etcd is away")
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(BeZero())
+	})
 	Context("in the metric of failures", func() {
 		failed := func(reason string) float64 {
 			GinkgoHelper()
@@ -737,6 +756,16 @@ var _ = Describe("Launches that fail", func() {
 			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
 				claim := launched(nodeClaim(nil))
 				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
+				env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+				env.WithoutIDWait()
+				claim := nodeClaim(unit.NodePool())
+				Expect(failedCreate(claim)).To(HaveOccurred())
+				config := env.CloudProviderConfig
+				config.Overlay = &failingOverlay{err: errors.New("overlays are being evaluated")}
+				env.CloudProvider = cloudprovider.New(config)
+				ended(aged(claim, lifecycle.LaunchTimeout))
 			}),
 			Entry(nil, cloudprovider.ReasonLaunchNotPrepared, func() {
 				claim := launched(nodeClaim(nil))
