@@ -131,11 +131,13 @@ func (f failure) accuses() bool {
 }
 
 // learn marks unavailable what a failed launch of an offering shows to be, and reports whether another offering may be tried for
-// the same NodeClaim. The NodeClass is nil where it cannot be read any more, or has changed since the launch.
+// the same NodeClaim. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed since the launch.
 func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
 	c.logLaunch(ctx, messageLaunchFailed, l, "", f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
+	// Counted where the offering is not at fault: the next launch with the NodeClass tries another one, and marks for others do not grow.
+	ofNodeClass := key
 	key.NodeClass = ""
 	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 	switch {
@@ -145,7 +147,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
 		return false
 	case f.scope == bizfly.ScopeSize && rejected != nil:
-		c.Capacity.RecordFailure(key)
+		c.Capacity.RecordFailure(ofNodeClass)
 		// The API has no call that reads a quota.
 		cpu, memoryMiB := sizeOf(rejected)
 		c.Capacity.MarkAll(ctx, l.flavors("", atLeast(cpu, memoryMiB)), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
@@ -153,7 +155,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
-		c.Capacity.RecordFailure(key)
+		c.Capacity.RecordFailure(ofNodeClass)
 		c.nodeClasses.mark(ctx, l.nodeClass, l.claim.UID, f, period)
 		return false
 	case f.scope == bizfly.ScopeZone:
@@ -168,7 +170,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		if l.nodeClass == nil {
 			return false
 		}
-		reason, key.NodeClass = capacity.ReasonLaunchFailed, capacity.NodeClassKey(l.nodeClass)
+		reason, key = capacity.ReasonLaunchFailed, ofNodeClass
 	}
 	if f.reason == ReasonNotRegistered {
 		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
@@ -245,10 +247,15 @@ func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) 
 	if errors.Is(err, instance.ErrFormRejected) {
 		return f.reason // the next launch of the same offering is in another form
 	}
-	if l.nodeClass != nil && ofEarlierSpec(l.claim, intent, l.nodeClass) {
+	key := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}
+	switch {
+	case l.nodeClass == nil:
+	case ofEarlierSpec(l.claim, intent, l.nodeClass):
 		l.nodeClass = nil
+	default:
+		key.NodeClass = capacity.NodeClassKey(l.nodeClass)
 	}
-	c.learn(ctx, l, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, f)
+	c.learn(ctx, l, key, f)
 	return f.reason
 }
 

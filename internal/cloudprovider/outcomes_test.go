@@ -578,6 +578,35 @@ var _ = Describe("Launches that fail", func() {
 		Expect(createRequests()).To(Equal(3), "it is tried again")
 	})
 
+	It("should not let the quota of one NodeClass prolong what a lack of capacity marks for others", func() {
+		nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
+		})
+		ssd := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Name = "ssd" })
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+		of := func(class string) *karpv1.NodeClaim {
+			GinkgoHelper()
+			claim := nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"),
+				unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
+			claim.Spec.NodeClassRef.Name = class
+			return claim
+		}
+		for i := range 3 {
+			ended(of(unit.NodeClassName))
+			Expect(createRequests()).To(Equal(i + 1))
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		}
+		env.Sandbox.ClearFaults()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		ended(of(ssd.Name))
+		ended(of(ssd.Name))
+		Expect(createRequests()).To(Equal(4))
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		_, err := env.CloudProvider.Create(ctx, of(ssd.Name))
+		Expect(err).ToNot(HaveOccurred())
+	})
+
 	It("should try the other name of a flavor once, and remember which one works", func() {
 		env.Reset(ctx, cloud.Options{Modes: []string{"short-flavor-names"}})
 		nodeClass()
