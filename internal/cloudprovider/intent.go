@@ -13,8 +13,9 @@ import (
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -167,8 +168,7 @@ func (i *intents) finish(ctx context.Context, l *launch, intent instance.Intent,
 // write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its earlier state to
 // find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too.
 func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) error {
-	var err error
-	for try := 0; ; try++ {
+	return retry.RetryOnConflict(wait.Backoff{Steps: 2}, func() (err error) {
 		if l.live == nil {
 			if l.live, err = i.live(ctx, l.claim); err != nil {
 				return err
@@ -184,15 +184,13 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 		})
-		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err == nil {
-			l.live = updated
-			return nil
-		}
-		l.live = nil
-		if !apierrors.IsConflict(err) || try > 0 {
+		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err != nil {
+			l.live = nil
 			return fmt.Errorf("patching NodeClaim %s: %w", l.claim.Name, err)
 		}
-	}
+		l.live = updated
+		return nil
+	})
 }
 
 // outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
