@@ -177,11 +177,10 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.RecordFailure(key)
 		c.Capacity.MarkUnavailable(ctx, key, reason, ttl.NotRegistered)
 	} else {
-		period = c.Capacity.MarkFailed(ctx, key, reason, period)
-		log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", period)
+		c.Capacity.MarkFailed(ctx, key, reason, period)
 	}
 	if f.accuses() {
-		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
+		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, period)
 	}
 	return f.scope != bizfly.ScopeNodeClass
 }
