@@ -510,6 +510,38 @@ var _ = Describe("Launches that fail", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("Availability zone HN1 is full"), ContainSubstring(" in HN1: "+capacity.ReasonInsufficientCapacity))))
 			Expect(createRequests()).To(Equal(4))
 		})
+		It("should pause when three trials are rejected for what accuses the NodeClass, as three launches would", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			rejects(http.StatusBadRequest, "Image is not valid")
+			for i := range 3 {
+				ended(nodeClaim(pool))
+				Expect(createRequests()).To(Equal(4 + i))
+			}
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(6), "launches pause")
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(7), "it is tried again")
+		})
+		It("should try the next offering when one fails for the trial, which says nothing of the others", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+				Message: "E_4711", Count: 1})
+			launched(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(5))
+		})
+		It("should pause for a minute however many nodes do not register at once", func() {
+			claims := lo.Times(6, func(int) *karpv1.NodeClaim { return launched(nodeClaim(pool)) })
+			for i, claim := range claims {
+				intent := intentOf(claim)
+				intent.Zone, intent.Flavor = []string{"HN1", "HN2"}[i%2], []string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}[i/2]
+				env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+			}
+			env.Clock.Step(time.Minute + time.Second)
+			launched(nodeClaim(pool))
+		})
 		It("should pause for a quota that the trial meets, as it would without a trial", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
