@@ -77,7 +77,7 @@ type Config struct {
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
 	BestEffortMinValues bool
 	Settings            *options.Store
-	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
+	// NewCache returns a cache whose entries live for a while.
 	NewCache func(lifetime time.Duration) *cache.Cache
 }
 
@@ -94,9 +94,6 @@ type CloudProvider struct {
 
 // New returns a CloudProvider.
 func New(c Config) *CloudProvider {
-	if c.NewCache == nil {
-		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
-	}
 	return &CloudProvider{
 		Config:      c,
 		intents:     &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
@@ -174,9 +171,6 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 // NodeClass that is not ready at the moment, as long as its zones were resolved once: running nodes still need a price,
 // and core launches nothing for a NodePool whose NodeClass is not ready.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	if pool == nil {
-		return nil, errors.New("instance types belong to a NodePool, and none was given")
-	}
 	nodeClass, err := c.nodeClass(ctx, pool.Spec.Template.Spec.NodeClassRef)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass of NodePool %q: %w", pool.Name, err)

@@ -176,10 +176,6 @@ var _ = Describe("GetInstanceTypes", func() {
 			p.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "missing"}
 		}),
 	)
-	It("should be an error without a NodePool", func() {
-		_, err := env.CloudProvider.GetInstanceTypes(ctx, nil)
-		Expect(err).To(HaveOccurred())
-	})
 	DescribeTable("should report a NodePool that no flavor can satisfy, and what there is instead",
 		func(detail string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) {
 			nodeClass()

@@ -50,7 +50,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	if err != nil && !ends(err) && c.timeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = c.outOfTime(ctx, claim, err)
 	}
-	if err != nil && !c.intents.remembered(claim.UID).open() {
+	if err != nil && !c.intents.recordOf(claim).open() {
 		c.intents.choose(claim.UID, capacity.Offering{})
 		c.LaunchEnded(claim)
 	}
@@ -61,12 +61,12 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	l := &launch{claim: claim}
 	var err error
 	if l.nodeClass, err = c.nodeClass(ctx, claim.Spec.NodeClassRef); apierrors.IsNotFound(err) {
-		return nil, c.end(ctx, claim, events.ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w", err))
+		return nil, c.end(ctx, ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w; correct nodeClassRef of the NodePool, or create it", err))
 	} else if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
 	}
 	if l.record, l.live, err = c.intents.load(ctx, claim); errors.Is(err, errIntentUnreadable) {
-		return nil, c.end(ctx, claim, ReasonLaunchIntentUnreadable, err)
+		return nil, c.end(ctx, ReasonLaunchIntentUnreadable, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the launch intent of NodeClaim %s: %w", claim.Name, err)
 	}
@@ -90,20 +90,22 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	}
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(l.claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	if !capacityType.Has(karpv1.CapacityTypeOnDemand) {
-		return nil, c.end(ctx, claim, ReasonCapacityTypeUnsupported, errors.New(events.CapacityTypeAdvice(capacityType.String())))
+		return nil, c.end(ctx, ReasonCapacityTypeUnsupported, fmt.Errorf("the requirement is %s, but BizFly Cloud has neither spot nor reserved capacity: "+
+			"allow %s. To pay another way, set spec.billingPlan of the BizflyNodeClass; use %s only with static NodePools (spec.replicas), since it is "+
+			"prepaid at each create", capacityType, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanSavingPlan))
 	}
 	if c.timeLeft(claim) <= 0 {
 		return nil, c.outOfTime(ctx, claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
 	if l.types, err = c.instanceTypes(ctx, l); err != nil {
-		return nil, c.end(ctx, claim, ReasonInstanceTypesUnavailable, err)
+		return nil, c.end(ctx, ReasonInstanceTypesUnavailable, err)
 	}
 	if l.trial, err = c.nodeClasses.admit(l.nodeClass, claim.UID); err != nil {
-		return nil, c.end(ctx, claim, events.ReasonLaunchesPaused, err)
+		return nil, c.end(ctx, events.ReasonLaunchesPaused, err)
 	}
 	candidates, err := c.candidates(ctx, l)
 	if err != nil {
-		return nil, c.end(ctx, claim, ReasonNoOffering, err)
+		return nil, c.end(ctx, ReasonNoOffering, err)
 	}
 	return c.launch(ctx, l, candidates)
 }
@@ -114,16 +116,16 @@ func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeCl
 	condition := nodeClass.StatusConditions().Root()
 	switch {
 	case !nodeClass.DeletionTimestamp.IsZero():
-		return c.end(ctx, claim, events.ReasonNodeClassUnresolved,
+		return c.end(ctx, ReasonNodeClassUnresolved,
 			fmt.Errorf("resolving the NodeClass: %w", nodeClassNotFound(nodeClass.Name+" (being deleted)")))
 	case condition.IsUnknown() && claim.Labels[karpv1.NodePoolLabelKey] == "":
 		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
 		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))
 	case !condition.IsTrue():
-		return c.end(ctx, claim, ReasonNodeClassNotReady,
+		return c.end(ctx, ReasonNodeClassNotReady,
 			fmt.Errorf("BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message))
 	case condition.ObservedGeneration != nodeClass.Generation:
-		return c.end(ctx, claim, ReasonNodeClassNotReady, fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
+		return c.end(ctx, ReasonNodeClassNotReady, fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
 	}
 	return nil
 }
@@ -141,11 +143,13 @@ func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 // outOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
 // after this one. Nothing is known to be wrong, so nothing is marked.
 func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
-	if c.intents.remembered(claim.UID).open() {
-		c.Recorder.Publish(events.LaunchOutcomeUnknown(claim, err))
-		return c.end(ctx, claim, ReasonLaunchOutcomeUnknown, err)
+	reason, event := ReasonLaunchOutcomeUnknown, events.LaunchOutcomeUnknown
+	if !c.intents.recordOf(claim).open() {
+		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err)
 	}
-	return c.end(ctx, claim, ReasonLaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err))
+	launchFailuresTotal.Inc(map[string]string{"reason": reason})
+	c.Recorder.Publish(event(claim, err))
+	return c.end(ctx, reason, err)
 }
 
 // instanceTypes returns the instance types of the NodePool, at the prices that core has planned with.
@@ -176,7 +180,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			continue
 		}
 		if reason, err := c.choose(ctx, l, chosen); err != nil {
-			return nil, c.end(ctx, l.claim, reason, err)
+			return nil, c.end(ctx, reason, err)
 		}
 		tries++
 		server, err := c.try(ctx, l, chosen)
@@ -200,10 +204,11 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		candidates = candidates[1:]
 	}
+	err := fmt.Errorf("every offering that was tried is unavailable: %w", errors.Join(failures...))
 	if tries == 0 {
-		c.logLaunchFailure(ctx, l, ReasonNoOffering)
+		return nil, c.end(ctx, ReasonNoOffering, err)
 	}
-	return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("every offering that was tried is unavailable: %w", errors.Join(failures...)))
+	return nil, cloudprovider.NewInsufficientCapacityError(err)
 }
 
 // unavailable returns why a candidate is not available any more: another launch may have shown it meanwhile.

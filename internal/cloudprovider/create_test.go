@@ -40,8 +40,9 @@ import (
 var _ = Describe("Create", func() {
 	Context("the NodeClass", func() {
 		It("should end the NodeClaim when there is none", func() {
-			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
-			Expect(env.Recorder.Calls(events.ReasonNodeClassUnresolved)).To(Equal(1))
+			err := failedCreate(nodeClaim(nil))
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonNodeClassUnresolved))
+			Expect(err).To(MatchError(ContainSubstring("correct nodeClassRef of the NodePool")))
 		})
 		It("should end the NodeClaim when it is being deleted", func() {
 			class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })

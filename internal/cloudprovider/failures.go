@@ -57,6 +57,7 @@ const (
 	ReasonAwaitingServerID           = "AwaitingServerID"
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
+	ReasonNodeClassUnresolved        = "NodeClassUnresolved"
 	ReasonNodeClassNotReady          = "NodeClassNotReady"
 	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
@@ -130,11 +131,13 @@ func (f failure) accuses() bool {
 }
 
 // learn marks unavailable what a failed launch of an offering shows to be, and reports whether another offering may be tried for
-// the same NodeClaim. The NodeClass is nil where it cannot be read any more, or has changed since the launch.
+// the same NodeClaim. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed since the launch.
 func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
-	c.logLaunchFailure(ctx, l, f.reason)
+	c.logLaunch(ctx, messageLaunchFailed, l, "", f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
+	// Counted where the offering is not at fault: the next launch with the NodeClass tries another one, and marks for others do not grow.
+	ofNodeClass := key
 	key.NodeClass = ""
 	rejected, _ := flavor.Find(l.types, key.Flavor, key.Zone)
 	switch {
@@ -144,7 +147,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
 		return false
 	case f.scope == bizfly.ScopeSize && rejected != nil:
-		c.Capacity.RecordFailure(key)
+		c.Capacity.RecordFailure(ofNodeClass)
 		// The API has no call that reads a quota.
 		cpu, memoryMiB := sizeOf(rejected)
 		c.Capacity.MarkAll(ctx, l.flavors("", atLeast(cpu, memoryMiB)), capacity.ReasonQuotaExceeded, ttl.RejectedSize)
@@ -152,7 +155,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		return false
 	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
 		// Every other offering of the NodeClass meets the same.
-		c.Capacity.RecordFailure(key)
+		c.Capacity.RecordFailure(ofNodeClass)
 		c.nodeClasses.mark(ctx, l.nodeClass, l.claim.UID, f, period)
 		return false
 	case f.scope == bizfly.ScopeZone:
@@ -167,18 +170,17 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		if l.nodeClass == nil {
 			return false
 		}
-		reason, key.NodeClass = capacity.ReasonLaunchFailed, capacity.NodeClassKey(l.nodeClass)
+		reason, key = capacity.ReasonLaunchFailed, ofNodeClass
 	}
 	if f.reason == ReasonNotRegistered {
 		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
 		c.Capacity.RecordFailure(key)
 		c.Capacity.MarkUnavailable(ctx, key, reason, ttl.NotRegistered)
 	} else {
-		period = c.Capacity.MarkFailed(ctx, key, reason, period)
-		log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", period)
+		c.Capacity.MarkFailed(ctx, key, reason, period)
 	}
 	if f.accuses() {
-		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
+		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, period)
 	}
 	return f.scope != bizfly.ScopeNodeClass
 }
@@ -244,10 +246,15 @@ func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) 
 	if errors.Is(err, instance.ErrFormRejected) {
 		return f.reason // the next launch of the same offering is in another form
 	}
-	if l.nodeClass != nil && ofEarlierSpec(l.claim, intent, l.nodeClass) {
+	key := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}
+	switch {
+	case l.nodeClass == nil:
+	case ofEarlierSpec(l.claim, intent, l.nodeClass):
 		l.nodeClass = nil
+	default:
+		key.NodeClass = capacity.NodeClassKey(l.nodeClass)
 	}
-	c.learn(ctx, l, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, f)
+	c.learn(ctx, l, key, f)
 	return f.reason
 }
 
@@ -292,22 +299,13 @@ func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (re
 	return c.nodeClasses.blocked(nodeClass)
 }
 
-// end ends a NodeClaim: core deletes it, and plans another one for its pods.
-func (c *CloudProvider) end(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) error {
-	c.logLaunchFailure(ctx, &launch{}, reason)
-	switch reason {
-	case ReasonNodeClassNotReady:
+// end ends a NodeClaim: core deletes it, and plans another one for its pods. Core reports reason and error of insufficient capacity on
+// the NodeClaim and on its pods.
+func (c *CloudProvider) end(ctx context.Context, reason string, err error) error {
+	c.logLaunch(ctx, messageLaunchFailed, &launch{}, "", reason)
+	if reason == ReasonNodeClassNotReady {
 		launchFailuresTotal.Inc(map[string]string{"reason": reason})
 		return cloudprovider.NewNodeClassNotReadyError(err)
-	case ReasonLaunchNotSent:
-		launchFailuresTotal.Inc(map[string]string{"reason": reason})
-		c.Recorder.Publish(events.LaunchNotSent(claim, err))
-	case ReasonLaunchIntentUnreadable:
-		c.Recorder.Publish(events.LaunchIntentUnreadable(claim, err))
-	case ReasonCapacityTypeUnsupported:
-		c.Recorder.Publish(events.CapacityTypeUnsupported(claim, err))
-	case events.ReasonNodeClassUnresolved:
-		c.Recorder.Publish(events.NodeClassUnresolved(claim, err))
 	}
 	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", reason, err))
 }
@@ -342,10 +340,8 @@ func retryAfter(err error) time.Duration {
 	return lo.FromPtr(of).RetryAfter
 }
 
-// logLaunchFailure writes the log line of a launch that failed.
-func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason string) {
-	c.logLaunch(ctx, "launching server failed", l, "", reason)
-}
+// messageLaunchFailed is the message of the log line of a launch that failed.
+const messageLaunchFailed = "launching server failed"
 
 // logLaunch writes the one log line of a launch, and returns its price, 0 where it is not known. docs/operate/monitoring.md explains the
 // messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.

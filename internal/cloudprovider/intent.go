@@ -13,8 +13,9 @@ import (
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,7 +32,7 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 
 // errIntentUnreadable says that the annotation holds something that this controller did not write. Whether a server was
 // launched can then not be known.
-var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
+var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read: another client has changed it", v1alpha1.AnnotationLaunchIntent)
 
 // errIntentForeign says that another process has launched for the NodeClaim since it was read.
 var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
@@ -167,8 +168,7 @@ func (i *intents) finish(ctx context.Context, l *launch, intent instance.Intent,
 // write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its earlier state to
 // find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too.
 func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) error {
-	var err error
-	for try := 0; ; try++ {
+	return retry.RetryOnConflict(wait.Backoff{Steps: 2}, func() (err error) {
 		if l.live == nil {
 			if l.live, err = i.live(ctx, l.claim); err != nil {
 				return err
@@ -184,15 +184,13 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 		})
-		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err == nil {
-			l.live = updated
-			return nil
-		}
-		l.live = nil
-		if !apierrors.IsConflict(err) || try > 0 {
+		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err != nil {
+			l.live = nil
 			return fmt.Errorf("patching NodeClaim %s: %w", l.claim.Name, err)
 		}
-	}
+		l.live = updated
+		return nil
+	})
 }
 
 // outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
@@ -224,6 +222,15 @@ func (i *intents) remembered(uid types.UID) launchRecord {
 	return record
 }
 
+// recordOf returns the record in memory, or what the annotation of the NodeClaim has of a launch by an earlier process.
+func (i *intents) recordOf(claim *karpv1.NodeClaim) launchRecord {
+	record := i.remembered(claim.UID)
+	if record.Name == "" {
+		record.Intent = intentOf(claim)
+	}
+	return record
+}
+
 // choose remembers which offering is about to be launched for a NodeClaim.
 func (i *intents) choose(uid types.UID, offering capacity.Offering) {
 	i.change(uid, func(r *launchRecord) { r.chosen = offering })
@@ -234,11 +241,7 @@ func (i *intents) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
 	if claim.Status.ProviderID != "" {
 		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
 	}
-	record := i.remembered(claim.UID)
-	if record.Name == "" {
-		record.Intent = intentOf(claim)
-	}
-	return record.offering()
+	return i.recordOf(claim).offering()
 }
 
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.

@@ -147,7 +147,10 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		env.Sandbox.ClearFaults()
 		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(BeZero())
-		Expect(env.Capacity.RecentFailures(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})).To(BeNumerically(">", 0))
+		rejected := capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"}
+		Expect(env.Capacity.RecentFailures(rejected)).To(BeZero())
+		rejected.NodeClass = capacity.NodeClassKey(class)
+		Expect(env.Capacity.RecentFailures(rejected)).To(BeNumerically(">", 0))
 		Expect(available(unit.NodePool())).To(BeZero())
 		ended(of("nix.8c_16g"))
 		Expect(createRequests()).To(Equal(requests), "another offering of this NodeClass would be in the same network")
@@ -185,13 +188,14 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Expect(unavailable).To(BeFalse())
 	})
 	It("should be every flavor of at least that size when the quota of vCPUs is exceeded, and smaller servers still launch", func() {
-		nodeClass()
+		class := nodeClass()
 		reject("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.4c_8g")))).To(BeTrue())
 		Expect(createRequests()).To(Equal(1))
 		Expect(env.Recorder.Calls("QuotaTooSmall")).To(Equal(1))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(BeZero(), "it is no lack of capacity")
-		Expect(env.Capacity.RecentFailures(capacity.Offering{Flavor: "nix.4c_8g", Zone: "HN1", BillingPlan: "on_demand"})).To(Equal(1))
+		rejected := capacity.Offering{Flavor: "nix.4c_8g", Zone: "HN1", BillingPlan: "on_demand", NodeClass: capacity.NodeClassKey(class)}
+		Expect(env.Capacity.RecentFailures(rejected)).To(Equal(1))
 		Expect(unavailable("nix.4c_8g", "HN2")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.2c_4g", "HN1")).To(BeFalse())

@@ -217,12 +217,4 @@ var _ = Describe("Events of decisions", func() {
 		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))
 		Expect(env.Recorder.DetectedEvent(events.ServerDrifted(claim, "ImageDrift", "image "+before, "image another").Message)).To(BeTrue())
 	})
-	It("should report that a NodeClaim is abandoned because its record cannot be read", func() {
-		nodeClass()
-		claim := nodeClaim(nil)
-		claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
-		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		Expect(failedCreate(claim)).To(HaveOccurred())
-		Expect(env.Recorder.Calls(events.ReasonLaunchIntentUnreadable)).To(Equal(1))
-	})
 })

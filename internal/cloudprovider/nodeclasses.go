@@ -82,17 +82,19 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 		l.failures[claim] = failedLaunch{offering, counts, notRegistered}
 	}
 	all := lo.Values(l.failures)
-	unregistered := lo.Filter(all, func(failed failedLaunch, _ int) bool { return failed.notRegistered })
+	unregistered, others := lo.FilterReject(all, func(failed failedLaunch, _ int) bool { return failed.notRegistered })
+	if l.pauses > 0 {
+		all = others // nodes that did not register have led to trials: with them, each single failure would end one
+	}
 	switch {
 	case notRegistered && (l.pauses == 0 && accuse(unregistered) || l.pauses > 0 && l.trial == claim):
 		period = min(ttl.FirstPause<<min(l.pauses, 8), ttl.MaxLaunchPause)
-		l.pauses, l.trial = l.pauses+1, ""
-		n.marks.MarkAvailable(scope) // the trial's mark is longer
+		l.pauses++
 	case !accuse(all), oneOfSeveralZones(nodeClass, all):
 		n.known.SetDefault(scope.NodeClass, l)
 		return
 	}
-	n.pause(ctx, nodeClass, l, f, period, true)
+	n.pause(ctx, nodeClass, claim, f, l, period, true)
 }
 
 // accuse reports whether the failures have in common only their NodeClass. One flavor alone, in however many zones, is itself at fault.
@@ -115,22 +117,22 @@ func (n *nodeClasses) mark(ctx context.Context, nodeClass *v1alpha1.BizflyNodeCl
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l, scope := n.of(nodeClass)
+	l, _ := n.of(nodeClass)
+	n.pause(ctx, nodeClass, claim, f, l, period, false)
+}
+
+// pause marks the NodeClass and reports it once, although launches that were under way fail in the same way; the caller holds the lock.
+func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID, f failure, l launches, period time.Duration,
+	suspected bool) {
+	scope := capacity.Offering{NodeClass: capacity.NodeClassKey(nodeClass)}
 	if l.trial == claim {
 		// The trial's mark is longer, and would end with its NodeClaim: nothing would be left of this one.
 		l.trial = ""
 		n.marks.MarkAvailable(scope)
 	}
-	n.pause(ctx, nodeClass, l, f, period, false)
-}
-
-// pause marks the NodeClass and reports it once, although launches that were under way fail in the same way; the caller holds the lock.
-func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, l launches, f failure, period time.Duration,
-	suspected bool) {
-	key := capacity.NodeClassKey(nodeClass)
-	news := n.marks.MarkAll(ctx, []capacity.Offering{{NodeClass: key}}, f.reason, period)
+	news := n.marks.MarkAll(ctx, []capacity.Offering{scope}, f.reason, period)
 	l.last, l.until, l.suspected = f, n.clock.Now().Add(period), suspected && (news || l.suspected)
-	n.known.SetDefault(key, l)
+	n.known.SetDefault(scope.NodeClass, l)
 	if news {
 		n.recorder.Publish(events.LaunchesPaused(nodeClass, f.reason, period, f.err))
 	}

@@ -4,6 +4,7 @@
 package cloudprovider_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -18,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -507,6 +510,38 @@ var _ = Describe("Launches that fail", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("Availability zone HN1 is full"), ContainSubstring(" in HN1: "+capacity.ReasonInsufficientCapacity))))
 			Expect(createRequests()).To(Equal(4))
 		})
+		It("should pause when three trials are rejected for what accuses the NodeClass, as three launches would", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			rejects(http.StatusBadRequest, "Image is not valid")
+			for i := range 3 {
+				ended(nodeClaim(pool))
+				Expect(createRequests()).To(Equal(4 + i))
+			}
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(6), "launches pause")
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(7), "it is tried again")
+		})
+		It("should try the next offering when one fails for the trial, which says nothing of the others", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+				Message: "E_4711", Count: 1})
+			launched(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(5))
+		})
+		It("should pause for a minute however many nodes do not register at once", func() {
+			claims := lo.Times(6, func(int) *karpv1.NodeClaim { return launched(nodeClaim(pool)) })
+			for i, claim := range claims {
+				intent := intentOf(claim)
+				intent.Zone, intent.Flavor = []string{"HN1", "HN2"}[i%2], []string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}[i/2]
+				env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+			}
+			env.Clock.Step(time.Minute + time.Second)
+			launched(nodeClaim(pool))
+		})
 		It("should pause for a quota that the trial meets, as it would without a trial", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
@@ -573,6 +608,35 @@ var _ = Describe("Launches that fail", func() {
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		ended(nodeClaim(nil))
 		Expect(createRequests()).To(Equal(3), "it is tried again")
+	})
+
+	It("should not let the quota of one NodeClass prolong what a lack of capacity marks for others", func() {
+		nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
+		})
+		ssd := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Name = "ssd" })
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+		of := func(class string) *karpv1.NodeClaim {
+			GinkgoHelper()
+			claim := nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"),
+				unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
+			claim.Spec.NodeClassRef.Name = class
+			return claim
+		}
+		for i := range 3 {
+			ended(of(unit.NodeClassName))
+			Expect(createRequests()).To(Equal(i + 1))
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		}
+		env.Sandbox.ClearFaults()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		ended(of(ssd.Name))
+		ended(of(ssd.Name))
+		Expect(createRequests()).To(Equal(4))
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		_, err := env.CloudProvider.Create(ctx, of(ssd.Name))
+		Expect(err).ToNot(HaveOccurred())
 	})
 
 	It("should try the other name of a flavor once, and remember which one works", func() {
@@ -690,6 +754,22 @@ var _ = Describe("Launches that fail", func() {
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 		})
 	})
+	It("should not be reported as never sent when an earlier process has sent the request, and its record cannot be read now", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		env.Restart(ctx)
+		config := env.CloudProviderConfig
+		config.APIReader = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("etcd is away")
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(BeZero())
+	})
 	Context("in the metric of failures", func() {
 		failed := func(reason string) float64 {
 			GinkgoHelper()
@@ -737,6 +817,16 @@ var _ = Describe("Launches that fail", func() {
 			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
 				claim := launched(nodeClaim(nil))
 				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
+			}),
+			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
+				env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+				env.WithoutIDWait()
+				claim := nodeClaim(unit.NodePool())
+				Expect(failedCreate(claim)).To(HaveOccurred())
+				config := env.CloudProviderConfig
+				config.Overlay = &failingOverlay{err: errors.New("overlays are being evaluated")}
+				env.CloudProvider = cloudprovider.New(config)
+				ended(aged(claim, lifecycle.LaunchTimeout))
 			}),
 			Entry(nil, cloudprovider.ReasonLaunchNotPrepared, func() {
 				claim := launched(nodeClaim(nil))

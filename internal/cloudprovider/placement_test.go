@@ -154,7 +154,7 @@ var _ = Describe("Placement", func() {
 			launched(nodeClaim(pool))
 			Expect(zones()).To(Equal(map[string]int{"HN2": 1}))
 			env.Sandbox.SetStock("nix.2c_4g", "HN1", "*", 100)
-			env.Capacity.Flush()
+			env.Capacity.MarkAvailable(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
 			launched(nodeClaim(pool))
 			Expect(zones()).To(Equal(map[string]int{"HN1": 1, "HN2": 1}))
 		})

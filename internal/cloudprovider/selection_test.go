@@ -192,7 +192,7 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			err := failedCreate(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
 			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
-			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))
+			Expect(err).To(MatchError(And(ContainSubstring("has neither spot nor reserved capacity"), ContainSubstring("allow on-demand"))))
 			Expect(createRequests()).To(BeZero())
 		})
 		DescribeTable("should take spot in a replacement by core as what the NodePool asks for:",

@@ -21,24 +21,21 @@ import (
 
 // Reasons of the events about launches.
 const (
-	ReasonNodeClassUnresolved     = "NodeClassUnresolved"
-	ReasonNoCompatibleFlavor      = "NoCompatibleFlavor"
-	ReasonCapacityTypeUnsupported = "CapacityTypeUnsupported"
-	ReasonAccountLimit            = "AccountLimitReached"
-	ReasonQuotaTooSmall           = "QuotaTooSmall"
-	ReasonSpendingLimit           = "SpendingLimitReached"
-	ReasonNodePoolUnlimited       = "NodePoolUnlimited"
-	ReasonLaunchFailed            = "LaunchFailed"
-	ReasonLaunchOutcomeUnknown    = "LaunchOutcomeUnknown"
-	ReasonLaunchSlow              = "LaunchSlow"
-	ReasonLaunchesPaused          = "LaunchesPaused"
-	ReasonLaunchNotSent           = "LaunchNotSent"
-	ReasonNodeNotRegistered       = "NodeNotRegistered"
-	ReasonServerLaunched          = "ServerLaunched"
-	ReasonOfferingUnavailable     = "OfferingUnavailable"
-	ReasonLaunchRejected          = "LaunchRejected"
-	ReasonLaunchIntentUnreadable  = "LaunchIntentUnreadable"
-	ReasonNodeSmallerThanPlanned  = "NodeSmallerThanPlanned"
+	ReasonNoCompatibleFlavor     = "NoCompatibleFlavor"
+	ReasonAccountLimit           = "AccountLimitReached"
+	ReasonQuotaTooSmall          = "QuotaTooSmall"
+	ReasonSpendingLimit          = "SpendingLimitReached"
+	ReasonNodePoolUnlimited      = "NodePoolUnlimited"
+	ReasonLaunchFailed           = "LaunchFailed"
+	ReasonLaunchOutcomeUnknown   = "LaunchOutcomeUnknown"
+	ReasonLaunchSlow             = "LaunchSlow"
+	ReasonLaunchesPaused         = "LaunchesPaused"
+	ReasonLaunchNotSent          = "LaunchNotSent"
+	ReasonNodeNotRegistered      = "NodeNotRegistered"
+	ReasonServerLaunched         = "ServerLaunched"
+	ReasonOfferingUnavailable    = "OfferingUnavailable"
+	ReasonLaunchRejected         = "LaunchRejected"
+	ReasonNodeSmallerThanPlanned = "NodeSmallerThanPlanned"
 )
 
 const (
@@ -87,28 +84,10 @@ func some(names []string) string {
 	return list
 }
 
-// NodeClassUnresolved reports that the NodeClass of a NodeClaim does not exist or is being deleted.
-func NodeClassUnresolved(claim *karpv1.NodeClaim, cause error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonNodeClassUnresolved,
-		"No server is launched and the NodeClaim ends. Correct nodeClassRef of the NodePool or create the BizflyNodeClass: %s", cause)
-}
-
 // NoCompatibleFlavor reports that no flavor, available or not, can ever satisfy the NodePool.
 func NoCompatibleFlavor(pool *karpv1.NodePool, detail string) karpevents.Event {
 	return every(seldom, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNoCompatibleFlavor,
 		"No flavor satisfies spec.template.spec.requirements, so no server is launched for this NodePool: %s", detail))
-}
-
-// CapacityTypeUnsupported reports that the NodeClaim allows only capacity types that BizFly Cloud does not offer.
-func CapacityTypeUnsupported(claim *karpv1.NodeClaim, advice error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported, "%s", advice)
-}
-
-// CapacityTypeAdvice is why spot and reserved are not offered, and what to use instead.
-func CapacityTypeAdvice(allowed string) string {
-	return fmt.Sprintf("The requirement is %s, but BizFly Cloud has neither spot nor reserved capacity. Allow %s. "+
-		"To pay another way, set spec.billingPlan of the BizflyNodeClass; use %s only with static NodePools (spec.replicas), since it is prepaid at each create",
-		allowed, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanSavingPlan)
 }
 
 // AccountLimitReached reports that balance or credentials stop every launch for a while.
@@ -170,12 +149,6 @@ func NodeNotRegistered(claim *karpv1.NodeClaim, server, flavor, zone string) kar
 		"Server %s (%s in %s) was created, but its node did not register within 15 minutes. It is deleted, and the offering is unavailable to this NodeClass for "+
 			"an hour. Check bootstrap, network and firewalls",
 		server, flavor, zone)
-}
-
-// LaunchIntentUnreadable reports that a NodeClaim is replaced because its launch intent cannot be read.
-func LaunchIntentUnreadable(claim *karpv1.NodeClaim, cause error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonLaunchIntentUnreadable,
-		"The launch intent was changed by another client, so the NodeClaim is replaced; a server that was launched for it is garbage collected: %s", cause)
 }
 
 // LaunchFailed reports that BizFly Cloud accepted a create request and then failed to build the server.

@@ -27,6 +27,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -88,7 +89,9 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		}, "3s").Should(Succeed())
 
 		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 10)
-		env.Capacity.Flush()
+		for _, zone := range []string{"HN1", "HN2"} {
+			env.Capacity.MarkAvailable(capacity.Offering{Flavor: "p2.2c_4g", Zone: zone, BillingPlan: "on_demand"})
+		}
 		Eventually(claims).Should(And(HaveLen(3), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
 	})
 })

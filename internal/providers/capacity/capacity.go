@@ -53,7 +53,3 @@ var (
 		"Moving average of the seconds from a create request until the node has registered. By flavor, zone and image.",
 		metrics.Label("flavor"), metrics.Label("zone"), metrics.Label("image"))
 )
-
-func (l Launch) labels() map[string]string {
-	return map[string]string{"flavor": l.Flavor, "zone": l.Zone, "image": l.ImageID}
-}

@@ -165,7 +165,7 @@ func (p *DefaultProvider) expire(due time.Time) {
 	marks := maps.Clone(p.state.Load().marks)
 	before := len(marks)
 	maps.DeleteFunc(marks, func(_ Offering, m mark) bool { return !m.until.After(due) })
-	// Nothing is due when the mark was prolonged or flushed; then no answer has changed either.
+	// Nothing is due when the mark was prolonged or has ended; then no answer has changed either.
 	if len(marks) != before {
 		p.publish(marks)
 	}
@@ -251,7 +251,7 @@ func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 		launchSecondsAverage.Reset()
 	}
 	p.launches[launch] = average{seconds: seconds, at: now}
-	launchSecondsAverage.Set(seconds, launch.labels())
+	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone, "image": launch.ImageID})
 }
 
 // LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
@@ -264,14 +264,4 @@ func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
 		return 0, false
 	}
 	return known.seconds, true
-}
-
-// Flush forgets everything, for tests.
-func (p *DefaultProvider) Flush() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.failures)
-	clear(p.launches)
-	launchSecondsAverage.Reset()
-	p.publish(nil)
 }

@@ -51,7 +51,7 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 	It("should not be ready while nothing that they lack can be launched", func() {
 		pool("static", lo.ToPtr[int64](1))
 		Eventually(flavors).Should(Equal("NothingLaunchable"))
-		w.Capacity.Flush()
+		w.Capacity.MarkAvailable(capacity.Offering{Flavor: flavor})
 		Expect(flavors()).To(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
 	It("should be ready while they have their nodes", func() {
