@@ -230,8 +230,10 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		if f, ok := fromLabels(used[name][0]); ok && idx.byName[name] == nil {
-			all = append(all, p.build(c, f, nil, zonesOf(used[name])))
+		// One NodeClaim whose labels were edited must not take the type from all others.
+		known := lo.FilterMap(used[name], func(labels map[string]string, _ int) (*facts, bool) { return fromLabels(labels) })
+		if len(known) > 0 && idx.byName[name] == nil {
+			all = append(all, p.build(c, known[0], nil, zonesOf(used[name])))
 		}
 	}
 	return all, nil
