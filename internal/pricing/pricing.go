@@ -40,8 +40,6 @@ type Item struct {
 	Disks []Disk
 	// BillingPlan is how it is paid for.
 	BillingPlan v1alpha1.BillingPlan
-	// NetworkPlan is how traffic is charged.
-	NetworkPlan v1alpha1.NetworkPlan
 }
 
 // Disk is a disk of a server.
@@ -90,8 +88,6 @@ type Table struct {
 	Disks map[v1alpha1.DiskMedium]float64 `json:"disks"`
 	// BillingPlans are multiples of the on-demand rates.
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
-	// NetworkPlans are surcharges per server.
-	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
 	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
 	// path that leads to a number counts; a number without one is assumed.
 	Sources map[string]Source `json:"sources"`
@@ -217,11 +213,6 @@ func (t *Table) validate() error {
 			errs = append(errs, fmt.Errorf("%s is %g, it must be above 0", path, value))
 		}
 	}
-	for _, plan := range slices.Sorted(maps.Keys(t.NetworkPlans)) {
-		if value := t.NetworkPlans[plan]; !(value >= 0) || math.IsInf(value, 0) {
-			errs = append(errs, fmt.Errorf("networkPlans.%s is %g, it must not be negative", plan, value))
-		}
-	}
 	for _, path := range slices.Sorted(maps.Keys(t.Sources)) {
 		if !slices.Contains(Sources, t.Sources[path]) {
 			errs = append(errs, fmt.Errorf("sources.%s is %q, use one of %q", path, t.Sources[path], Sources))
@@ -233,9 +224,7 @@ func (t *Table) validate() error {
 		misspelt("generations", t.Generations, small, "small letters"),
 		misspelt("gpus", t.GPUs, func(word string) bool { return word == t.gpu(word) }, "one word of the model's name in small letters"),
 		misspelt("disks", t.Disks, oneOf(v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD), "SSD or HDD"),
-		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"),
-		misspelt("networkPlans", t.NetworkPlans, oneOf(v1alpha1.NetworkPlanFreeDataTransfer, v1alpha1.NetworkPlanFreeBandwidth),
-			"FreeDataTransfer or FreeBandwidth"))...)
+		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"))...)
 }
 
 // misspelt returns an error for names by which nothing is priced: the price that they were to correct would stay as it was.
@@ -255,8 +244,7 @@ func oneOf[K comparable](names ...K) func(K) bool {
 // or memory, or an unknown medium or plan.
 func (t *Table) Price(item Item) (float64, bool) {
 	plan, known := t.BillingPlans[item.BillingPlan]
-	network, knownNetwork := t.NetworkPlans[item.NetworkPlan]
-	if !known || !knownNetwork || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
+	if !known || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
 		return 0, false
 	}
 	disks := 0.0
@@ -267,7 +255,7 @@ func (t *Table) Price(item Item) (float64, bool) {
 		}
 		disks += float64(disk.GiB) * rate
 	}
-	return t.compute(item)*plan.Compute + disks*plan.Disk + network, true
+	return t.compute(item)*plan.Compute + disks*plan.Disk, true
 }
 
 // compute is the on-demand rate of CPU, memory and GPUs.
@@ -306,9 +294,6 @@ func (t *Table) Source(item Item) Source {
 		if disk.GiB > 0 {
 			used = append(used, "disks."+string(disk.Type), plan+".disk")
 		}
-	}
-	if t.NetworkPlans[item.NetworkPlan] != 0 {
-		used = append(used, "networkPlans."+string(item.NetworkPlan))
 	}
 	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.sourceAt(path)) }))]
 }
