@@ -22,7 +22,7 @@ const flavorsIntroduction = `# Flavors
 
 Look up the estimated price of each flavor that public sources name for the region HN. ` + "`kubectl bizfly flavors`" + ` shows those of your project.
 
-Prices are in VND, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has 720 hours. Where no
+Prices are in VND, without VAT, with the default root disk (40 GiB of SSD). A month has 720 hours. Where no
 source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pricing.md) has the formula.
 
 | flavor | category | vCPU, memory, GPU | per hour | per month | saving plan, per hour |
@@ -53,7 +53,7 @@ func flavorsPage() (string, error) {
 		item := pricing.Item{
 			Category: strings.ToLower(f.Category), CPU: f.VCPUs, MemoryMiB: f.RAM,
 			Disks:       []pricing.Disk{{GiB: 40, Type: v1alpha1.DiskMediumSSD}},
-			BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+			BillingPlan: v1alpha1.BillingPlanOnDemand,
 		}
 		if f.Generation != nil {
 			item.Generation = f.Generation.Code[1:] // without the letter of the category

@@ -69,7 +69,7 @@ type Config struct {
 	Recorder  karpevents.Recorder
 	Clock     clock.Clock
 	Instances instance.Provider
-	Flavors   flavor.Provider
+	Flavors   *flavor.DefaultProvider
 	Catalog   catalog.Provider
 	Capacity  *capacity.DefaultProvider
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/samber/lo"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -39,8 +40,6 @@ type Item struct {
 	Disks []Disk
 	// BillingPlan is how it is paid for.
 	BillingPlan v1alpha1.BillingPlan
-	// NetworkPlan is how traffic is charged.
-	NetworkPlan v1alpha1.NetworkPlan
 }
 
 // Disk is a disk of a server.
@@ -89,8 +88,6 @@ type Table struct {
 	Disks map[v1alpha1.DiskMedium]float64 `json:"disks"`
 	// BillingPlans are multiples of the on-demand rates.
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
-	// NetworkPlans are surcharges per server.
-	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
 	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
 	// path that leads to a number counts; a number without one is assumed.
 	Sources map[string]Source `json:"sources"`
@@ -118,11 +115,11 @@ type PlanFactors struct {
 var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
 
 // ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
-// every rate keeps prices above 0 and strictly growing. A number that differs from the embedded one has the source
-// configured, unless the table gives a source for it. The error names each field that is wrong.
+// every rate keeps prices above 0 and strictly growing, and that every name is one that is priced. A number that differs from the
+// embedded one has the source configured, unless the table gives a source for it. The error names each field that is wrong.
 func ParseTable(text []byte) (*Table, error) {
 	var builtIn, given map[string]any
-	if err := yaml.Unmarshal(text, &given); err != nil {
+	if err := yaml.UnmarshalStrict(text, &given); err != nil {
 		return nil, fmt.Errorf("parsing the price table: %w", err)
 	}
 	if len(given) == 0 {
@@ -169,9 +166,15 @@ func asMap(value any) map[string]any {
 	return map[string]any{}
 }
 
+// parse takes names of fields as they are: encoding/json would take CPU for cpu, and leave open which of both numbers counts.
 func parse(text []byte) (*Table, error) {
+	raw, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the price table: %w", err)
+	}
 	table := &Table{}
-	if err := yaml.UnmarshalStrict(text, table); err != nil {
+	unknown, err := json.UnmarshalStrict(raw, table)
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return nil, fmt.Errorf("parsing the price table: %w", err)
 	}
 	if err := table.validate(); err != nil {
@@ -192,11 +195,11 @@ func (t *Table) factors() map[string]float64 {
 	for name, rate := range t.GPUs {
 		positive["gpus."+name] = rate
 	}
-	for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
-		positive["disks."+string(medium)] = t.Disks[medium]
+	for medium, rate := range t.Disks {
+		positive["disks."+string(medium)] = rate
 	}
-	for _, plan := range []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan} {
-		path, factors := "billingPlans."+string(plan), t.BillingPlans[plan]
+	for plan, factors := range t.BillingPlans {
+		path := "billingPlans." + string(plan)
 		positive[path+".compute"], positive[path+".stopped"], positive[path+".disk"] = factors.Compute, factors.Stopped, factors.Disk
 	}
 	return positive
@@ -210,31 +213,38 @@ func (t *Table) validate() error {
 			errs = append(errs, fmt.Errorf("%s is %g, it must be above 0", path, value))
 		}
 	}
-	for _, plan := range []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeDataTransfer, v1alpha1.NetworkPlanFreeBandwidth} {
-		if value := t.NetworkPlans[plan]; !(value >= 0) || math.IsInf(value, 0) {
-			errs = append(errs, fmt.Errorf("networkPlans.%s is %g, it must not be negative", plan, value))
-		}
-	}
 	for _, path := range slices.Sorted(maps.Keys(t.Sources)) {
 		if !slices.Contains(Sources, t.Sources[path]) {
 			errs = append(errs, fmt.Errorf("sources.%s is %q, use one of %q", path, t.Sources[path], Sources))
 		}
 	}
-	if !lo.HasKey(t.Categories, fallback) {
-		errs = append(errs, errors.New("categories.default is missing, it prices categories that are not named"))
+	small := func(name string) bool { return name == strings.ToLower(name) }
+	return errors.Join(append(errs,
+		misspelt("categories", t.Categories, small, "small letters"),
+		misspelt("generations", t.Generations, small, "small letters"),
+		misspelt("gpus", t.GPUs, func(word string) bool { return word == t.gpu(word) }, "one word of the model's name in small letters"),
+		misspelt("disks", t.Disks, oneOf(v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD), "SSD or HDD"),
+		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"))...)
+}
+
+// misspelt returns an error for names by which nothing is priced: the price that they were to correct would stay as it was.
+func misspelt[K ~string, V any](section string, rates map[K]V, valid func(K) bool, use string) error {
+	wrong := lo.Reject(slices.Sorted(maps.Keys(rates)), func(name K, _ int) bool { return valid(name) })
+	if len(wrong) == 0 {
+		return nil
 	}
-	if !lo.HasKey(t.GPUs, fallback) {
-		errs = append(errs, errors.New("gpus.default is missing, it prices GPUs that are not named"))
-	}
-	return errors.Join(errs...)
+	return fmt.Errorf("%s has %q, by which nothing is priced: use %s", section, wrong, use)
+}
+
+func oneOf[K comparable](names ...K) func(K) bool {
+	return func(name K) bool { return slices.Contains(names, name) }
 }
 
 // Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false for what cannot be priced: no CPU
 // or memory, or an unknown medium or plan.
 func (t *Table) Price(item Item) (float64, bool) {
 	plan, known := t.BillingPlans[item.BillingPlan]
-	network, knownNetwork := t.NetworkPlans[item.NetworkPlan]
-	if !known || !knownNetwork || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
+	if !known || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
 		return 0, false
 	}
 	disks := 0.0
@@ -245,7 +255,7 @@ func (t *Table) Price(item Item) (float64, bool) {
 		}
 		disks += float64(disk.GiB) * rate
 	}
-	return t.compute(item)*plan.Compute + disks*plan.Disk + network, true
+	return t.compute(item)*plan.Compute + disks*plan.Disk, true
 }
 
 // compute is the on-demand rate of CPU, memory and GPUs.
@@ -284,9 +294,6 @@ func (t *Table) Source(item Item) Source {
 		if disk.GiB > 0 {
 			used = append(used, "disks."+string(disk.Type), plan+".disk")
 		}
-	}
-	if t.NetworkPlans[item.NetworkPlan] != 0 {
-		used = append(used, "networkPlans."+string(item.NetworkPlan))
 	}
 	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.sourceAt(path)) }))]
 }

@@ -19,7 +19,7 @@ import (
 
 var base = pricing.Item{
 	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024,
-	BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+	BillingPlan: v1alpha1.BillingPlanOnDemand,
 }
 
 func with(change func(*pricing.Item)) pricing.Item {
@@ -93,7 +93,6 @@ var _ = Describe("Pricing", func() {
 		Entry("a negative disk", withDisk(-1, v1alpha1.DiskMediumSSD)),
 		Entry("a disk of an unknown medium", withDisk(10, "TAPE")),
 		Entry("an unknown billing plan", func(i *pricing.Item) { i.BillingPlan = "spot_instance" }),
-		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
 	)
 	It("should grow strictly with CPU, memory, GPUs and disk, whatever else it is", func() {
 		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 1))
@@ -107,7 +106,6 @@ var _ = Describe("Pricing", func() {
 				GPUCount:    random.IntN(9),
 				Disks:       []pricing.Disk{{GiB: random.IntN(16384), Type: pick(random, []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD})}},
 				BillingPlan: pick(random, []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}),
-				NetworkPlan: pick(random, []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeBandwidth, v1alpha1.NetworkPlanFreeDataTransfer}),
 			}
 			less := price(item)
 			Expect(less).To(BeNumerically(">", 0))
@@ -167,8 +165,6 @@ var _ = Describe("Pricing", func() {
 			func(i *pricing.Item) { i.Category = "basic" }, pricing.SourcePublished),
 		Entry("an assumed factor of the generation", "generations: {'4a': 1.1}\nsources: {generations: assumed}",
 			func(i *pricing.Item) { i.Generation = "4a" }, pricing.SourceAssumed),
-		Entry("a surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": 5}\nsources: {networkPlans: assumed}",
-			func(i *pricing.Item) { i.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }, pricing.SourceAssumed),
 	)
 	DescribeTable("should reject a table that would break comparison, naming the field",
 		func(text, message string) {
@@ -179,7 +175,16 @@ var _ = Describe("Pricing", func() {
 		Entry("no table", "5", "parsing the price table"),
 		Entry("an empty table", "", "remove it to use the built-in one"),
 		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
-		Entry("a field that does not exist inside", "categories: {basic: {gpu: 1}}", `unknown field "gpu"`),
+		Entry("a field that does not exist inside", "categories: {basic: {gpu: 1}}", `unknown field "categories.basic.gpu"`),
+		Entry("a field in other letters", "Disks: {SSD: 4}", `unknown field "Disks"`),
+		Entry("a field in other letters inside", "categories: {premium: {CPU: 450}}", `unknown field "categories.premium.CPU"`),
+		Entry("a field that is given twice", "disks: {SSD: 4}\ndisks: {HDD: 2}", `"disks" already set`),
+		Entry("a category that no flavor has", "categories: {Premium: {cpu: 1, memoryGiB: 1}}", `categories has ["Premium"], by which nothing is priced`),
+		Entry("a generation that no flavor has", "generations: {'4A': 1.1}", `generations has ["4A"], by which nothing is priced`),
+		Entry("a GPU in capital letters", "gpus: {A100: 5}", `gpus has ["A100"], by which nothing is priced`),
+		Entry("a GPU by several words", "gpus: {a100-80gb: 5}", `gpus has ["a100-80gb"], by which nothing is priced`),
+		Entry("a medium that no disk has", "disks: {ssd: 4}", `disks has ["ssd"], by which nothing is priced: use SSD or HDD`),
+		Entry("a plan that no server has", "billingPlans: {on_demand: {compute: 1, stopped: 1, disk: 1}}", `billingPlans has ["on_demand"]`),
 		Entry("a rate of 0", "categories: {basic: {cpu: 0, memoryGiB: 1}}", "categories.basic.cpu is 0"),
 		Entry("half a category that the built-in table does not know", "categories: {quantum: {cpu: 1}}", "categories.quantum.memoryGiB is 0"),
 		Entry("a rate that is no number", "categories: {basic: {cpu: 1, memoryGiB: .nan}}", "NaN"),
@@ -189,8 +194,6 @@ var _ = Describe("Pricing", func() {
 		Entry("a free medium", "disks: {SSD: 0}", "disks.SSD is 0"),
 		Entry("a plan without a factor", "billingPlans: {"+string(v1alpha1.BillingPlanSavingPlan)+": {compute: 0}}",
 			"billingPlans."+string(v1alpha1.BillingPlanSavingPlan)+".compute is 0"),
-		Entry("a negative surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": -1}",
-			"networkPlans."+string(v1alpha1.NetworkPlanFreeBandwidth)+" is -1"),
 		Entry("a source that does not exist", "sources: {disks: guessed}", `sources.disks is "guessed"`),
 	)
 })

@@ -220,7 +220,7 @@ func (r *run) cheapest() (offer, error) {
 			o.price, known = pricing.DefaultTable().Price(pricing.Item{
 				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
 				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
-				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+				BillingPlan: v1alpha1.BillingPlanOnDemand,
 			})
 			if known && o.price < best.price {
 				best = o

@@ -187,6 +187,21 @@ var _ = Describe("Types that live claims run on", func() {
 			Expect(zonesOf(after)).To(BeEmpty(), "no topology domain of a type that cannot be launched")
 		}
 	})
+	It("should stay for all of their claims when the labels of one were edited", func(ctx context.Context) {
+		name := source.snapshot.Flavors[5].Name
+		it := r.list(ctx, nodeClass)[name]
+		for range 3 {
+			claim(ctx, it, "HN1", nodeClass.Name)
+		}
+		claims := &karpv1.NodeClaimList{}
+		Expect(env.Client.List(ctx, claims)).To(Succeed())
+		for _, edited := range []int{0, 2} {
+			delete(claims.Items[edited].Labels, v1alpha1.LabelInstanceCPU)
+			Expect(env.Client.Update(ctx, &claims.Items[edited])).To(Succeed())
+		}
+		delist(name)
+		Expect(r.list(ctx, nodeClass)).To(HaveKey(name))
+	})
 	It("should be there once a claim runs on them that was under way when they went", func(ctx context.Context) {
 		name := source.snapshot.Flavors[5].Name
 		it := r.list(ctx, nodeClass)[name]

@@ -77,10 +77,9 @@ func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium
 
 // item is what a server of the flavor is priced as.
 func (c *class) item(f *facts) pricing.Item {
-	return pricing.Item{
-		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
-		Disks: c.priced, BillingPlan: c.billingPlan, NetworkPlan: c.nodeClass.EffectiveNetworkPlan(),
-	}
+	item := f.item(c.billingPlan)
+	item.Disks = c.priced
+	return item
 }
 
 // key identifies an offering for the capacity provider.

@@ -24,11 +24,11 @@ const scrapeTimeout = time.Second
 var observed atomic.Pointer[DefaultProvider]
 
 // The metrics that providers of Karpenter share have the names and labels of the AWS provider's. The NodeClass is one label
-// more where it decides about the value: prices are those of its disks and plans.
+// more where it decides about the value: prices are those of its disks and its billing plan.
 var (
 	priceDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_price_estimate",
-		"Estimated price of one server of the instance type in the zone, with the disks and plans of the NodeClass, in VND per hour.",
+		"Estimated price of one server of the instance type in the zone, with the disks and the billing plan of the NodeClass, in VND per hour.",
 		[]string{"nodeclass", "instance_type", "zone", "capacity_type", "source"}, nil,
 	)
 	availableDesc = prometheus.NewDesc(

@@ -161,8 +161,13 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 // labels do not say it. Labels say nothing of disks.
 func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
 	f, ok := fromLabels(labels)
+	return f.item(plan), ok
+}
+
+// item is what the compute of a server is priced as.
+func (f *facts) item(plan v1alpha1.BillingPlan) pricing.Item {
 	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
-		BillingPlan: plan}, ok
+		BillingPlan: plan}
 }
 
 func categoryFrom(in *gobizfly.ServerFlavorResponse) string {

@@ -29,32 +29,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Provider returns instance types.
-type Provider interface {
-	// List returns the instance types of a NodeClass: every flavor that it can use, with an offering for each of its
-	// zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
-	// whatever has become of them. What cannot be launched now is there with Available=false and its real price.
-	//
-	// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not available with its billing plan or
-	// in any of its zones, no volume type of a name that it asks for) and that no NodeClaim runs on is left out: it would only
-	// be weighed in vain. It comes back with the catalog or the NodeClass that allows it. One that a NodeClaim runs on stays
-	// even when the cloud has delisted it, because core replaces nodes whose type or offering has vanished; it is then built
-	// from the NodeClaim's labels.
-	//
-	// The slice and all in it are shared and immutable; it is built anew when the NodeClass (UID, generation, resolved
-	// zones and image), the catalog, the settings or the marks of the capacity provider have changed. Errors are
-	// catalog.ErrNotReady and those of listing the NodeClaims.
-	List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error)
-	// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a
-	// NodeClass from using them. Errors are catalog.ErrNotReady.
-	Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error)
-	// Category returns the category in which servers of the flavor are created, and false for an unknown flavor.
-	Category(flavor string) (string, bool)
-	// Complete reports whether the cloud describes the flavor completely, by generation, zones and plans. What it does not may be a flavor
-	// that is listed and can no longer be launched. It is false for an unknown flavor, and for all before the catalog is ready.
-	Complete(flavor string) bool
-}
-
 // maxEntries bounds how many NodeClasses are remembered; a cluster that has more builds some of them more often.
 const maxEntries = 256
 
@@ -98,8 +72,6 @@ type version struct {
 	uses       uint64
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns a provider. The reader lists NodeClaims and is the manager's cached client.
 func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvider,
 	bootstrap *bootstrap.DefaultProvider, reader client.Reader, settings *options.Store) *DefaultProvider {
@@ -112,7 +84,19 @@ func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvide
 	return p
 }
 
-// List implements Provider.
+// List returns the instance types of a NodeClass: every flavor that it can use, with an offering for each of its
+// zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
+// whatever has become of them. What cannot be launched now is there with Available=false and its real price.
+//
+// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not available with its billing plan or
+// in any of its zones, no volume type of a name that it asks for) and that no NodeClaim runs on is left out: it would only
+// be weighed in vain. It comes back with the catalog or the NodeClass that allows it. One that a NodeClaim runs on stays
+// even when the cloud has delisted it, because core replaces nodes whose type or offering has vanished; it is then built
+// from the NodeClaim's labels.
+//
+// The slice and all in it are shared and immutable; it is built anew when the NodeClass (UID, generation, resolved
+// zones and image), the catalog, the settings or the marks of the capacity provider have changed. Errors are
+// catalog.ErrNotReady and those of listing the NodeClaims.
 func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
@@ -137,13 +121,14 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return answer.(*entry).types, nil
 }
 
-// Category implements Provider.
+// Category returns the category in which servers of the flavor are created, and false for an unknown flavor.
 func (p *DefaultProvider) Category(flavor string) (string, bool) {
 	f := p.named(flavor)
 	return lo.FromPtr(f).category, f != nil
 }
 
-// Complete implements Provider.
+// Complete reports whether the cloud describes the flavor completely, by generation, zones and plans. What it does not may be a flavor
+// that is listed and can no longer be launched. It is false for an unknown flavor, and for all before the catalog is ready.
 func (p *DefaultProvider) Complete(flavor string) bool { return lo.FromPtr(p.named(flavor)).complete }
 
 // named returns what is known of the flavor, nil for an unknown one.
@@ -165,7 +150,8 @@ func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovi
 	return instanceType, offering
 }
 
-// Matching implements Provider.
+// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a
+// NodeClass from using them. Errors are catalog.ErrNotReady.
 func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
@@ -244,8 +230,10 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		if f, ok := fromLabels(used[name][0]); ok && idx.byName[name] == nil {
-			all = append(all, p.build(c, f, nil, zonesOf(used[name])))
+		// One NodeClaim whose labels were edited must not take the type from all others.
+		known := lo.FilterMap(used[name], func(labels map[string]string, _ int) (*facts, bool) { return fromLabels(labels) })
+		if len(known) > 0 && idx.byName[name] == nil {
+			all = append(all, p.build(c, known[0], nil, zonesOf(used[name])))
 		}
 	}
 	return all, nil

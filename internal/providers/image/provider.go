@@ -73,14 +73,8 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	r := &resolution{DefaultProvider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
 	found, err := r.firstTerm(ctx, nodeClass)
-	if err != nil && !lookup.IsNotFound(err) {
-		return nil, err
-	}
-	if doubt := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(), lo.FromPtr(found).ID,
-		found != nil && r.newer(found, &nodeClass.Status), r.reads); doubt != nil {
-		return nil, fmt.Errorf("spec.imageSelectorTerms: image %w", doubt)
-	}
-	return found, err
+	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(), lo.FromPtr(found).ID,
+		found != nil && r.newer(found, &nodeClass.Status), r.reads, err)
 }
 
 // resolution is one search for an image.

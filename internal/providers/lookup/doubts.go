@@ -41,16 +41,19 @@ type doubt struct {
 	reads   int
 }
 
-// Confirm returns nil when what was found is to be taken: the NodeClass uses it already, or nothing for this spec, or it is newer, or
-// enough reads agree. Otherwise its error, which is no NotFoundError, says that what is used stays in use. The condition is that of what
-// was found, for which the NodeClass used something.
-func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, reads Reads) error {
+// Confirm returns the error of a resolution, nil or a NotFoundError, when what it found is to be taken: the NodeClass uses it already, or
+// nothing for this spec, or it is newer, or enough reads agree. Otherwise its error, which is no NotFoundError, says that what is used stays
+// in use. A resolution that could not find it out shows nothing. The condition is that of what was found, for which the NodeClass used something.
+func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, reads Reads, err error) error {
+	if err != nil && !IsNotFound(err) {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join([]string{string(nodeClass.UID), nodeClass.Name, condition, used}, "/")
 	if used == found || newer || !Resolved(nodeClass, condition) {
 		delete(d.seen, key)
-		return nil
+		return err
 	}
 	seen, read := d.seen[key], fmt.Sprint(reads)
 	switch {
@@ -61,14 +64,14 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 	}
 	if seen.reads >= confirmations {
 		delete(d.seen, key)
-		return nil
+		return err
 	}
 	if d.seen == nil || len(d.seen) >= maxDoubts {
 		d.seen = map[string]doubt{}
 	}
 	d.seen[key] = seen
-	return fmt.Errorf("%s was found before and %s now; it stays in use until %d reads in a row agree (%d so far)",
-		used, lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
+	return fmt.Errorf("%s: %s was found before and %s now; it stays in use until %d reads in a row agree (%d so far)",
+		condition, used, lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
 }
 
 // Resolved reports whether the condition is that of the NodeClass's present spec, and true.

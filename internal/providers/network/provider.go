@@ -90,7 +90,8 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err
 	})
-	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeNetworksReady, used, found, func(n Network) string { return n.ID }, err)
+	ids := lo.Map(found, func(n Network, _ int) string { return n.ID })
+	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeNetworksReady, strings.Join(used, ", "), strings.Join(ids, ", "), false, reads, err)
 }
 
 func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
@@ -102,19 +103,6 @@ func only(used []string) func([]*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
 	return func(matching []*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
 		return lo.Filter(matching, func(n *gobizfly.VPCNetwork, _ int) bool { return len(matching) == 1 || slices.Contains(used, n.ID) })
 	}
-}
-
-// confirmed returns what was found unless it takes from the NodeClass what it uses and too few reads agree.
-func confirmed[T any](p *DefaultProvider, reads lookup.Reads, nodeClass *v1alpha1.BizflyNodeClass, condition string, used []string, found []T,
-	id func(T) string, err error) ([]T, error) {
-	if err != nil && !lookup.IsNotFound(err) {
-		return nil, err
-	}
-	ids := lo.Map(found, func(t T, _ int) string { return id(t) })
-	if doubt := p.doubts.Confirm(nodeClass, condition, strings.Join(used, ", "), strings.Join(ids, ", "), false, reads); doubt != nil {
-		return nil, fmt.Errorf("%s: %w", condition, doubt)
-	}
-	return found, err
 }
 
 // vpc selects a VPC network.
@@ -207,9 +195,12 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		slices.SortFunc(firewalls, func(a, b v1alpha1.FirewallStatus) int { return strings.Compare(a.ID, b.ID) })
 		return firewalls, err
 	})
-	id := func(f v1alpha1.FirewallStatus) string { return f.ID }
-	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return id(f) })
-	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, id, err)
+	used := firewallIDs(nodeClass.Status.Firewalls)
+	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, firewallIDs(found), false, reads, err)
+}
+
+func firewallIDs(of []v1alpha1.FirewallStatus) string {
+	return strings.Join(lo.Map(of, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }), ", ")
 }
 
 // ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is
@@ -228,19 +219,16 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	if name == "" {
 		return "", nil
 	}
-	keyName := func(k *gobizfly.KeyPair) string { return k.SSHKeyPair.Name }
 	reads := lookup.Reads{}
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) ([]string, error) {
-		_, err := choose(all, []selector[*gobizfly.KeyPair]{{
-			field: "spec.sshKeyName", value: name,
-			remedy:  "keys belong to the user whose credentials the controller has",
-			matches: func(k *gobizfly.KeyPair) bool { return keyName(k) == name },
-		}}, keyName, keyName, every)
-		return lo.Ternary(err == nil, []string{name}, nil), err
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
+		names := lo.Map(lo.Compact(all), func(k *gobizfly.KeyPair, _ int) string { return k.SSHKeyPair.Name })
+		if slices.Contains(names, name) {
+			return name, nil
+		}
+		return "", &lookup.NotFoundError{Field: "spec.sshKeyName", Value: name, Available: lookup.Shorten(names),
+			Remedy: "keys belong to the user whose credentials the controller has"}
 	})
-	found, err = confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeSSHKeyReady, lo.Compact([]string{nodeClass.Status.SSHKeyName}), found,
-		func(name string) string { return name }, err)
-	return strings.Join(found, ""), err
+	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeSSHKeyReady, nodeClass.Status.SSHKeyName, found, false, reads, err)
 }
 
 // selector is one selector term in a form that does not depend on what it selects.

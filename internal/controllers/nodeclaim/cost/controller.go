@@ -53,14 +53,14 @@ func (g group) labels() map[string]string {
 // Controller adds up the cost.
 type Controller struct {
 	kubeClient client.Client
-	flavors    flavor.Provider
+	flavors    *flavor.DefaultProvider
 	settings   *options.Store
 	// reported are the groups of the last time.
 	reported map[group]float64
 }
 
 // NewController returns a Controller.
-func NewController(kubeClient client.Client, flavors flavor.Provider, settings *options.Store) *Controller {
+func NewController(kubeClient client.Client, flavors *flavor.DefaultProvider, settings *options.Store) *Controller {
 	return &Controller{kubeClient: kubeClient, flavors: flavors, settings: settings}
 }
 

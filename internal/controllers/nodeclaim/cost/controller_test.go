@@ -4,13 +4,10 @@
 package cost_test
 
 import (
-	"context"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
@@ -22,12 +19,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// unready are flavors before the catalog was read.
-type unready struct{ flavor.Provider }
+// unread is a catalog that was not read yet.
+type unread struct{ catalog.Provider }
 
-func (unready) List(context.Context, *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
-	return nil, catalog.ErrNotReady
-}
+func (unread) Snapshot() (*catalog.Snapshot, error) { return nil, catalog.ErrNotReady }
 
 var _ = Describe("Cost per hour", func() {
 	var controller *cost.Controller
@@ -125,7 +120,8 @@ var _ = Describe("Cost per hour", func() {
 	})
 	It("should be added up again as soon as ever where instance types are not known, and count their claims as not priced", func() {
 		launched(in("HN1"))
-		controller = cost.NewController(env.APIReader, unready{env.Flavors}, env.Settings)
+		flavors := flavor.NewDefaultProvider(unread{}, env.Capacity, env.Bootstrap, env.Client, env.Settings)
+		controller = cost.NewController(env.APIReader, flavors, env.Settings)
 		reckoned()
 		metric, _ := expectations.FindMetricWithLabelValues("karpenter_bizfly_unpriced_nodeclaims", nil)
 		Expect(metric.GetGauge().GetValue()).To(BeEquivalentTo(1))

@@ -53,14 +53,14 @@ type Controller struct {
 	images     *image.DefaultProvider
 	networks   *network.DefaultProvider
 	bootstraps *bootstrap.DefaultProvider
-	flavors    flavor.Provider
+	flavors    *flavor.DefaultProvider
 }
 
 // NewController returns the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
 	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider, bootstraps *bootstrap.DefaultProvider,
-	flavors flavor.Provider,
+	flavors *flavor.DefaultProvider,
 ) *Controller {
 	return &Controller{
 		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
