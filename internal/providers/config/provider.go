@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -49,12 +48,10 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// DefaultProvider looks at the configuration.
+// DefaultProvider looks at the configuration. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
 	Options
 
-	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
-	mu sync.Mutex
 	// active is the effective configuration that is applied, nil before the first.
 	active *bizfly.Config
 	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
@@ -119,8 +116,6 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 // Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what is wrong is in the
 // result, and the old configuration stays.
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -45,15 +44,13 @@ type Result struct {
 	Err error
 }
 
-// DefaultProvider keeps the tuning active.
+// DefaultProvider keeps the tuning active. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
 	// reader reads the ConfigMap by name. It is no cache: the Role grants one ConfigMap by name, and a cache would have to list them all.
 	reader   client.Reader
 	settings *options.Store
 	start    *options.Options
 
-	// mu allows one Sync at a time.
-	mu sync.Mutex
 	// active are the texts of the keys that are active; nil before the first Sync.
 	active map[string]string
 }
@@ -67,8 +64,6 @@ func NewDefaultProvider(reader client.Reader, settings *options.Store) *DefaultP
 // nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the status of the ProviderConfig. A
 // key, or a reference, that was removed returns to the default.
 func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	result := &Result{}
 	if ref := object.Spec.TuningConfigMapRef; ref != nil {
 		result.ConfigMap = cmp.Or(ref.Name, p.start.TuningConfigMapName)
