@@ -126,8 +126,6 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			err = errors.New("it is under binaryData, put it under data")
 		case len(raw) > v1alpha1.MaxTuningValueBytes:
 			err = fmt.Errorf("it has %d bytes, of which at most %d are accepted", len(raw), v1alpha1.MaxTuningValueBytes)
-		case known && raw == last:
-			setting.Copy(&next, before)
 		default:
 			err = setting.Apply(&next, raw)
 		}
