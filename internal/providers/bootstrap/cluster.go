@@ -169,10 +169,11 @@ type registration struct {
 // registration, and the node never initialises. What is not a label or taint by Kubernetes' own rules is an error:
 // the kubelet would not start with it, and nothing else may reach a script.
 func newRegistration(input Input) (*registration, error) {
+	taints := slices.Concat(input.NodeClaim.Spec.Taints, input.NodeClaim.Spec.StartupTaints)
 	r := &registration{
 		labels: lo.Assign(input.Labels, map[string]string{karpv1.NodeDoNotSyncTaintsLabelKey: "true"}),
 		taints: append([]corev1.Taint{karpv1.UnregisteredNoExecuteTaint},
-			lo.Reject(input.Taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
+			lo.Reject(taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
 	}
 	invalid := func(kind, key, value string, problems ...string) error {
 		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...), problems...); len(problems) > 0 {

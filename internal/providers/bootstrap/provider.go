@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
@@ -48,17 +49,15 @@ type Config struct {
 type Input struct {
 	// NodeName is the name of the server and of its node.
 	NodeName string
-	// NodeClaim, NodeClaimUID and Attempt identify the launch that a join token is for.
-	NodeClaim, NodeClaimUID string
-	Attempt                 int
-	NodeClass               *v1alpha1.BizflyNodeClass
+	// NodeClaim and Attempt are the launch that a join token is for.
+	NodeClaim *karpv1.NodeClaim
+	Attempt   int
+	NodeClass *v1alpha1.BizflyNodeClass
 	// KubernetesVersion is the image's, for example v1.35.4; empty for images that are not BKE's.
 	KubernetesVersion string
 	// NetworkIDs are the VPC networks in the order of the ports.
 	NetworkIDs []string
 	Labels     map[string]string
-	// Taints are the NodeClaim's taints and startup taints, without karpenter.sh/unregistered, which is always added.
-	Taints []corev1.Taint
 	// CPU is the number of vCPUs, and MemoryMiB the memory, of the flavor.
 	CPU, MemoryMiB int
 }

@@ -20,6 +20,7 @@ import (
 	"text/template"
 	"text/template/parse"
 
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -34,6 +35,7 @@ var position = regexp.MustCompile(`^template: [^:]*:(\d+)(?::(\d+))?:`)
 func plausible(nodeClass *v1alpha1.BizflyNodeClass) Input {
 	return Input{
 		NodeName:          "nodepool-x7k2p-0a1b2c3d",
+		NodeClaim:         &karpv1.NodeClaim{},
 		NodeClass:         nodeClass,
 		KubernetesVersion: "v1.35.4",
 		NetworkIDs:        []string{"00000000-0000-0000-0000-000000000000"},

@@ -152,8 +152,7 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 			return triedJoinToken, nil
 		}
 		token, err := p.config.JoinTokens.Issue(ctx, jointoken.Request{
-			NodeClaim: input.NodeClaim, NodeClaimUID: input.NodeClaimUID, NodeName: input.NodeName, Attempt: input.Attempt,
-			TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
+			NodeClaim: input.NodeClaim, NodeName: input.NodeName, Attempt: input.Attempt, TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
 		})
 		if err != nil {
 			return "", &lookupError{err}
