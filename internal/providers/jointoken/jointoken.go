@@ -11,7 +11,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -58,11 +57,12 @@ type DefaultProvider struct {
 	groups string
 
 	mu     sync.Mutex // not held while anything is written
-	issued map[types.UID][]*issue
+	issued []*issue
 }
 
 // issue is a token that was issued.
 type issue struct {
+	nodeClaim     types.UID
 	attempt       int
 	token         string
 	secret        *corev1.Secret
@@ -73,7 +73,7 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider whose tokens have the given groups: those that the chart's admission policy accepts.
 func NewDefaultProvider(writer client.Writer, clk clock.Clock, groups []string) *DefaultProvider {
-	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ","), issued: map[types.UID][]*issue{}}
+	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ",")}
 }
 
 // Issue implements Provider. Core launches one NodeClaim once at a time, so this is called for it once at a time.
@@ -88,7 +88,7 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 			request.NodeClaim.Name, metav1.NamespaceSystem, err)
 	}
 	p.mu.Lock()
-	p.issued[request.NodeClaim.UID] = append(p.issued[request.NodeClaim.UID], created)
+	p.issued = append(p.issued, created)
 	p.mu.Unlock()
 	return created.token, nil
 }
@@ -97,12 +97,9 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 func (p *DefaultProvider) known(request Request, now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for uid := range p.issued {
-		p.issued[uid] = lo.Filter(p.issued[uid], func(i *issue, _ int) bool { return i.ends.After(now) })
-	}
-	maps.DeleteFunc(p.issued, func(_ types.UID, issues []*issue) bool { return len(issues) == 0 })
-	usable, _ := lo.Find(p.issued[request.NodeClaim.UID], func(i *issue) bool {
-		return i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
+	p.issued = lo.Filter(p.issued, func(i *issue, _ int) bool { return i.ends.After(now) })
+	usable, _ := lo.Find(p.issued, func(i *issue) bool {
+		return i.nodeClaim == request.NodeClaim.UID && i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
 	})
 	return lo.FromPtr(usable).token
 }
@@ -132,13 +129,13 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, now time.
 	if err := p.writer.Create(ctx, object); err != nil {
 		return nil, err
 	}
-	return &issue{attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
+	return &issue{nodeClaim: claim.UID, attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
 }
 
 // Revoke implements Provider. Only the object that was created is deleted, not another one of its name.
 func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaim types.UID) error {
 	p.mu.Lock()
-	issues := p.issued[nodeClaim]
+	issues := lo.Filter(p.issued, func(i *issue, _ int) bool { return i.nodeClaim == nodeClaim })
 	p.mu.Unlock()
 	var errs error
 	for _, i := range issues {
@@ -149,7 +146,7 @@ func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaim types.UID) error
 	}
 	if errs == nil {
 		p.mu.Lock()
-		delete(p.issued, nodeClaim)
+		p.issued = lo.Without(p.issued, issues...) // a launch may have added one
 		p.mu.Unlock()
 	}
 	return errs

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -149,6 +151,23 @@ var _ = Describe("Join tokens", func() {
 		Expect(secrets()).To(HaveLen(1))
 		Eventually(func() error { _, err := whoami(token); return err }, "10s").Should(HaveOccurred())
 		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed(), "there is nothing left")
+	})
+	It("should be gone although they were issued while others were revoked", func() {
+		launching := interceptor.NewClient(lo.Must(client.NewWithWatch(config, client.Options{})), interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+				if request.Attempt == 1 {
+					request.Attempt = 2
+					issue()
+				}
+				return c.Delete(ctx, object, options...)
+			},
+		})
+		provider = jointoken.NewDefaultProvider(launching, clk, groups)
+		issue()
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
+		Expect(secrets()).To(HaveLen(1))
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
+		Expect(secrets()).To(BeEmpty())
 	})
 	It("should not delete what a user has created under the same name since", func() {
 		issue()
