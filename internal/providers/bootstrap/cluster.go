@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/url"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
@@ -85,19 +85,14 @@ func (c *cluster) authorityHashes() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var hashes []string
-	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, notConfigured("the certificate authority of the cluster is no certificate")
-		}
+	certificates, err := cert.ParseCertsPEM([]byte(bundle))
+	if err != nil {
+		return nil, notConfigured("the certificate authority of the cluster is no certificate in PEM")
+	}
+	return lo.Map(certificates, func(certificate *x509.Certificate, _ int) string {
 		sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
-		hashes = append(hashes, "sha256:"+hex.EncodeToString(sum[:]))
-	}
-	if len(hashes) == 0 {
-		return nil, notConfigured("the certificate authority of the cluster is not PEM")
-	}
-	return hashes, nil
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}), nil
 }
 
 // dns are the addresses of the cluster's DNS.

@@ -12,7 +12,6 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"mime/quotedprintable"
 	"net/mail"
 	"net/textproto"
 	"strings"
@@ -107,7 +106,7 @@ func readMultipart(text string) ([]part, error) {
 	reader := multipart.NewReader(message.Body, parameters["boundary"])
 	var parts []part
 	for len(parts) <= maxParts {
-		next, err := reader.NextRawPart()
+		next, err := reader.NextPart() // decodes quoted-printable
 		if errors.Is(err, io.EOF) && len(parts) > 0 {
 			return parts, nil
 		}
@@ -123,13 +122,10 @@ func readMultipart(text string) ([]part, error) {
 			return nil, errors.New("a document in a document")
 		}
 		body := io.Reader(next)
-		switch strings.ToLower(next.Header.Get("Content-Transfer-Encoding")) {
-		case "base64":
+		if strings.EqualFold(next.Header.Get("Content-Transfer-Encoding"), "base64") {
 			body = base64.NewDecoder(base64.StdEncoding, next)
-		case "quoted-printable":
-			body = quotedprintable.NewReader(next)
 		}
-		content, err := io.ReadAll(io.LimitReader(body, maxTemplateBytes))
+		content, err := io.ReadAll(body) // less than the text, which is rendered and so bounded
 		if err != nil {
 			return nil, err
 		}

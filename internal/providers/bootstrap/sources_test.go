@@ -164,9 +164,11 @@ var _ = Describe("User data from several places", func() {
 		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
 			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) +
 			"\n" +
+			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: quoted-printable\n\n#!/bin/bash=0Aecho=20hai\n" +
 			"--x\nContent-Type: text/cloud-config; charset=\"us-ascii\"\n\n#cloud-config\n{}\n--x--\n"
 		Expect(pieces(render(input(inline(bke(), document))).UserData)).To(Equal([]piece{
-			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/cloud-config", "#cloud-config\n{}"}, {"text/x-shellscript", ownScript},
+			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/x-shellscript", "#!/bin/bash\necho hai"}, {"text/cloud-config", "#cloud-config\n{}"},
+			{"text/x-shellscript", ownScript},
 		}))
 	})
 	DescribeTable("should be rejected, naming the field", func(text, message string) {
