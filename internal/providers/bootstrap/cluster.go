@@ -98,7 +98,7 @@ func (c *cluster) authorityHashes() ([]string, error) {
 // dns are the addresses of the cluster's DNS.
 func (c *cluster) dns() ([]string, error) {
 	if len(c.config.ClusterDNS) > 0 {
-		return slices.Clone(c.config.ClusterDNS), nil
+		return c.config.ClusterDNS, nil
 	}
 	service := &corev1.Service{}
 	if err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, service); err != nil {
