@@ -18,7 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/samber/lo"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v2"
 )
 
 const (
@@ -174,28 +174,30 @@ func encoded(text string) (body, encoding string) {
 }
 
 // cloudConfigOf makes one cloud-config: lists are put one after the other, maps are merged, and of two plain values the
-// later one stays. cloud-init itself, given both, would drop a list of the first.
+// later one stays. cloud-init itself, given both, would drop a list of the first. Texts that are repeated by aliases share their memory until
+// they are written: a document of 16 KiB can be a gigabyte long.
 func cloudConfigOf(parts []part) (string, error) {
-	merged := map[string]any{}
+	merged := map[any]any{}
 	for _, p := range parts {
-		var next map[string]any
+		var next map[any]any
 		if err := yaml.Unmarshal([]byte(p.text), &next); err != nil {
 			return "", invalidUserData(p.field, "", "it begins with #cloud-config and is no YAML map")
 		}
 		merged = deepMerge(merged, next)
 	}
-	out, err := yaml.Marshal(merged)
-	if err != nil {
-		return "", err
+	out := &limitedBuffer{}
+	encoder := yaml.NewEncoder(out)
+	if encoder.Encode(merged) != nil || encoder.Close() != nil {
+		return "", tooLarge()
 	}
-	return "#cloud-config\n" + string(out), nil
+	return "#cloud-config\n" + out.String(), nil
 }
 
-func deepMerge(first, second map[string]any) map[string]any {
+func deepMerge(first, second map[any]any) map[any]any {
 	for key, value := range second {
 		switch was := first[key].(type) {
-		case map[string]any:
-			if is, ok := value.(map[string]any); ok {
+		case map[any]any:
+			if is, ok := value.(map[any]any); ok {
 				value = deepMerge(was, is)
 			}
 		case []any:

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/mail"
+	"runtime"
 	"strings"
 	"time"
 
@@ -183,6 +184,16 @@ var _ = Describe("User data from several places", func() {
 			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n"+secret+"\n--y--\n--x--\n", "is a document again"),
 		Entry("where it is too large with BKE's own", "#!/bin/bash\n"+strings.Repeat("x", 16384-12), "larger than the 16384 bytes"),
 	)
+	It("should be rejected where aliases would take the controller's memory", func() {
+		nodeClass := inline(fromSecret(map[string]string{"userData": "#cloud-config\n{}"}), "#cloud-config\nplain: ["+strings.Repeat("1,", 1500)+"]\n"+
+			"a: &a "+strings.Repeat("x", 4000)+"\nb: &b ["+strings.Repeat("*a,", 450)+"]\nc: ["+strings.Repeat("*b,", 100)+"]\n")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := validate(nodeClass)
+		runtime.ReadMemStats(&after)
+		Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
+		Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 64), "MiB")
+	})
 	It("should be rejected where cloud-config is no map", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
 		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
