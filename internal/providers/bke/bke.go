@@ -277,10 +277,16 @@ func (p *DefaultProvider) consistent(of string, read *reading) error {
 	if configured := p.config.ClusterID; configured != "" && read.ClusterID != configured {
 		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured)
 	}
-	if join, err := url.Parse(read.JoinEndpoint); err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
+	if !IsHTTP(read.JoinEndpoint) {
 		return errors.New(of + " bke_join_endpoint is not an http or https URL")
 	}
 	return nil
+}
+
+// IsHTTP reports whether the text is an http or https URL.
+func IsHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // completed adds to the values of the environment what they leave out.

@@ -41,7 +41,7 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		if v.missing != "" && strings.TrimSpace(v.value) == "" {
 			problems = append(problems, fmt.Sprintf("%s is not set (%s)", v.name, v.missing))
 		}
-		if v.isURL && v.value != "" && !isHTTP(v.value) {
+		if v.isURL && v.value != "" && !bke.IsHTTP(v.value) {
 			problems = append(problems, v.name+" is not an http or https URL")
 		}
 	}
@@ -64,11 +64,6 @@ func insecureJoin(endpoint string) string {
 	}
 	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
 		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", u.Host)
-}
-
-func isHTTP(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // renderBKE returns the script that starts the worker image's own, and sets the metadata that this one reads, and the notes. The BKE cluster is
