@@ -162,9 +162,6 @@ func countLoops(list *parse.ListNode) {
 // countEach puts a step before everything else.
 func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0, stepNode) }
 
-// maxIndent bounds indent: user data is text, and a template must not be able to ask for gigabytes of blanks.
-const maxIndent = 256
-
 // functions are what a template can call beside those of text/template. Their names and the order of their arguments are
 // sprig's, which Helm has made known:
 //
@@ -221,8 +218,8 @@ func marshaled(out []byte, err error) (string, error) {
 }
 
 func indent(n int, s string) (string, error) {
-	if n < 0 || n > maxIndent {
-		return "", fmt.Errorf("indent takes 0 to %d blanks", maxIndent)
+	if n < 0 || n > maxUserDataBytes {
+		return "", fmt.Errorf("indent takes 0 to %d blanks", maxUserDataBytes)
 	}
 	blanks := strings.Repeat(" ", n)
 	out, err := replace("\n", "\n"+blanks, s)
