@@ -17,7 +17,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -85,29 +84,19 @@ func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderCon
 
 // read returns the keys of the ConfigMap, and those that are there but under binaryData.
 func (p *DefaultProvider) read(ctx context.Context, name string) (data map[string]string, broken map[string][]byte, err error) {
-	namespace, granted := p.start.Namespace, p.start.TuningConfigMapName
 	if name == "" {
 		return nil, nil, nil
-	}
-	forbidden := &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap", Variable: "TUNING_CONFIGMAP_NAME",
-		Namespace: namespace, Name: name, Granted: granted}
-	if name != granted {
-		return nil, nil, forbidden
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
 	configMap := &corev1.ConfigMap{}
-	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
-			"(empty for the defaults) or remove the reference", name, namespace)
-	case apierrors.IsForbidden(err):
-		return nil, nil, forbidden
-	case err != nil:
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: reading the ConfigMap in namespace %s: %w", name, namespace, err)
+	err = config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap",
+		Variable: "TUNING_CONFIGMAP_NAME", Namespace: p.start.Namespace, Name: name, Granted: p.start.TuningConfigMapName})
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
+			"(empty for the defaults) or remove the reference", name, p.start.Namespace)
 	}
-	return configMap.Data, configMap.BinaryData, nil
+	return configMap.Data, configMap.BinaryData, err
 }
 
 // apply activates the valid keys on top of the defaults.
