@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -193,11 +194,10 @@ var _ = Describe("a real API server", Ordered, func() {
 		By("the tokens that the controller issues")
 		groups := []string{"system:bootstrappers:karpenter"} // those of the values
 		provider := jointoken.NewDefaultProvider(controller, clock.RealClock{}, groups)
-		request := jointoken.Request{NodeClaim: "default-abcde", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "default-abcde-0a1b2c3d",
-			Attempt: 1, TTL: 30 * time.Minute}
-		_, err = provider.Issue(ctx, request)
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-abcde", UID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11"}}
+		_, err = provider.Issue(ctx, jointoken.Request{NodeClaim: claim, NodeName: "default-abcde-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute})
 		Expect(err).ToNot(HaveOccurred())
-		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+		Expect(provider.Revoke(ctx, claim.UID)).To(Succeed())
 
 		By("tokens that last for ever or become another node")
 		token := func(change func(data map[string]string)) *corev1.Secret {

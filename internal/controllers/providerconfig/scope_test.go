@@ -4,6 +4,8 @@
 package providerconfig_test
 
 import (
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -150,6 +152,22 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
 			Expect(restarted.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		})
+		DescribeTable("should not log in, nor list servers, each time that a configuration is checked while none is written down",
+			func(config func() bizfly.Config) {
+				restarted := startWith(true, config(), false)
+				sandbox.ResetRequests()
+				for range 10 {
+					_, err := restarted.controller.Reconcile(ctx)
+					Expect(err).ToNot(HaveOccurred())
+				}
+				count := func(suffix string) int {
+					return lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, suffix) })
+				}
+				Expect(count("/token")).To(And(BeNumerically(">", 0), BeNumerically("<=", 3)))
+				Expect(count("/servers")).To(And(BeNumerically(">", 0), BeNumerically("<=", 2)))
+			},
+			Entry("where the servers are", environment), Entry("where none of them is", func() bizfly.Config { return elsewhere }),
+		)
 		It("should become another project where the user names it", func() {
 			restarted := start(true, elsewhere)
 			restarted.look()

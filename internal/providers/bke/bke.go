@@ -37,8 +37,6 @@ const LabelPoolNode = "bke.bizflycloud.vn/node-id"
 const (
 	// maxServers bounds how many pool servers, or launch configurations of pools, are read before one has the values.
 	maxServers = 3
-	// page bounds each part of the list of nodes.
-	page = 100
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
 	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
@@ -115,12 +113,9 @@ type DefaultProvider struct {
 
 	mu      sync.Mutex // not held while anything is read
 	learned *Values
-	// current is when they were learned last.
-	current time.Time
-	failed  error
-	tried   time.Time
-	// sent is whether the try under way has sent a request to the cloud. It belongs to the flight.
-	sent bool
+	// failed is the error of the last try, and next when the next one is due.
+	failed error
+	next   time.Time
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -134,43 +129,38 @@ func NewDefaultProvider(config Config, reader client.Reader, api API, clk clock.
 func (p *DefaultProvider) Known() Values {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.learned != nil {
-		return *p.learned
-	}
-	return p.config.Values
+	return lo.FromPtrOr(p.learned, p.config.Values)
 }
 
 // Values implements Provider. Calls at the same time share one try. What is complete is returned at once, and learned again beside that
 // when it is old; it stays where that fails.
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
-	known := p.Known()
+	if !p.config.Discover || p.config.Complete() {
+		return p.config.Values, nil
+	}
 	p.mu.Lock()
-	failed, next, current := p.failed, p.tried.Add(retry), p.learned == nil || p.clock.Since(p.current) < relearn
+	known, failed, next := lo.FromPtrOr(p.learned, p.config.Values), p.failed, p.next
 	p.mu.Unlock()
 	complete := known.Complete()
-	if complete && current || !p.config.Discover {
-		return known, nil
-	}
-	if failed != nil && p.clock.Now().Before(next) {
+	if p.clock.Now().Before(next) {
 		return known, lo.Ternary(complete, nil, failed)
 	}
 	result := p.flight.DoChan("", func() (any, error) {
 		// It must not end with the caller that happened to begin it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		p.sent = false
 		learned, err := p.learn(ctx)
 		if err != nil {
 			err = fmt.Errorf("learning the BKE values: %w", err)
 		}
-		if bizfly.IsNotSent(err) && !p.sent {
+		if bizfly.IsNotSent(err) && bizfly.IsAuth(err) {
 			return nil, err // before the first login, which is no try: it would delay the one after the login
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tried, p.failed = p.clock.Now(), err
+		p.failed, p.next = err, p.clock.Now().Add(lo.Ternary(err == nil, relearn, retry))
 		if err == nil {
-			p.learned, p.current = learned, p.tried
+			p.learned = learned
 		}
 		return nil, err
 	})
@@ -217,20 +207,10 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 			return nil, errors.Join(append(failures, err)...)
 		}
 	}
-	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
-	if p.asked(err) != nil {
+	if _, err := p.api.GetCluster(ctx, found.ClusterID); err != nil {
 		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, found.clusterFrom, err)
 	}
-	if cluster == nil || cluster.UID != found.ClusterID {
-		return nil, fmt.Errorf("%s names cluster %s, which the Kubernetes Engine does not confirm", found.clusterFrom, found.ClusterID)
-	}
 	return p.completed(found), nil
-}
-
-// asked notes whether the call was sent, and returns its error.
-func (p *DefaultProvider) asked(err error) error {
-	p.sent = p.sent || !bizfly.IsNotSent(err)
-	return err
 }
 
 // poolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
@@ -238,28 +218,24 @@ var poolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(Lab
 
 // PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
 func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
-	var newest []corev1.Node
 	list := &corev1.NodeList{}
-	for first := true; first || list.Continue != ""; first = false {
-		if err := p.reader.List(ctx, list, poolNodes, client.Limit(page), client.Continue(list.Continue)); err != nil {
-			return nil, fmt.Errorf("listing nodes: %w", err)
-		}
-		newest = append(newest, lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
-			_, parsed := providerid.Parse(node.Spec.ProviderID)
-			return parsed
-		})...)
-		slices.SortFunc(newest, func(a, b corev1.Node) int {
-			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-		})
-		newest = newest[:min(len(newest), maxServers)]
+	if err := p.reader.List(ctx, list, poolNodes); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	return newest, nil
+	newest := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
+		_, parsed := providerid.Parse(node.Spec.ProviderID)
+		return parsed
+	})
+	slices.SortFunc(newest, func(a, b corev1.Node) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return newest[:min(len(newest), maxServers)], nil
 }
 
 func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading, error) {
 	id, _ := providerid.Parse(node.Spec.ProviderID)
 	metadata, err := p.api.GetServerMetadata(ctx, id)
-	if p.asked(err) != nil {
+	if err != nil {
 		return nil, fmt.Errorf("reading server %s: %w", id, err)
 	}
 	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
@@ -301,10 +277,16 @@ func (p *DefaultProvider) consistent(of string, read *reading) error {
 	if configured := p.config.ClusterID; configured != "" && read.ClusterID != configured {
 		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured)
 	}
-	if join, err := url.Parse(read.JoinEndpoint); err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
+	if !IsHTTP(read.JoinEndpoint) {
 		return errors.New(of + " bke_join_endpoint is not an http or https URL")
 	}
 	return nil
+}
+
+// IsHTTP reports whether the text is an http or https URL.
+func IsHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // completed adds to the values of the environment what they leave out.

@@ -31,7 +31,7 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (
 		return nil, errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: set BKE_CLUSTER_ID")
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
-	if p.asked(err) != nil {
+	if err != nil {
 		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
 	}
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
@@ -41,7 +41,7 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (
 		}
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
-		if p.asked(err) == nil {
+		if err == nil {
 			found = p.readingOf(metadata, of)
 			err = p.consistent("its metadata", found)
 		}

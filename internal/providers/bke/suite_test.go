@@ -57,7 +57,7 @@ type counting struct {
 
 func (c *counting) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
 	if c.notSent {
-		return nil, &bizfly.APIError{Operation: "GetServerMetadata", NotSent: true, Message: "no configuration is active"}
+		return nil, &bizfly.APIError{Operation: "GetServerMetadata", Class: bizfly.ClassAuth, NotSent: true, Message: "no configuration is active"}
 	}
 	c.mu.Lock()
 	c.read++

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -41,7 +41,7 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		if v.missing != "" && strings.TrimSpace(v.value) == "" {
 			problems = append(problems, fmt.Sprintf("%s is not set (%s)", v.name, v.missing))
 		}
-		if v.isURL && v.value != "" && !isHTTP(v.value) {
+		if v.isURL && v.value != "" && !bke.IsHTTP(v.value) {
 			problems = append(problems, v.name+" is not an http or https URL")
 		}
 	}
@@ -56,18 +56,6 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 	return values, nil
 }
 
-// bkeCluster returns the BKE cluster, which is read by the controller of the catalog, not by each launch.
-func (p *DefaultProvider) bkeCluster() (*gobizfly.FullCluster, error) {
-	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
-		return nil, err
-	}
-	if snapshot.Cluster == nil {
-		return nil, catalog.ErrClusterUnknown
-	}
-	return snapshot.Cluster, nil
-}
-
 // insecureJoin names the risk of a join endpoint without TLS. It is not rejected: BKE's own pools join so.
 func insecureJoin(endpoint string) string {
 	u, err := url.Parse(endpoint)
@@ -78,22 +66,23 @@ func insecureJoin(endpoint string) string {
 		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", u.Host)
 }
 
-func isHTTP(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
-}
-
-// renderBKE returns the script that starts the worker image's own, and the metadata that this one reads.
-func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source, map[string]string, error) {
+// renderBKE returns the script that starts the worker image's own, and sets the metadata that this one reads, and the notes. The BKE cluster is
+// read by the controller of the catalog, not by each launch.
+func (p *DefaultProvider) renderBKE(ctx context.Context, input Input, output *Output) (script string, err error) {
 	values, err := p.bkeValues(ctx)
 	if err != nil {
-		return nil, nil, err
+		return "", err
 	}
-	cluster, err := p.bkeCluster()
+	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil, nil, fmt.Errorf("rendering user data: %w", err)
+		return "", err
 	}
-	metadata := map[string]string{
+	cluster := snapshot.Cluster
+	if cluster == nil {
+		return "", catalog.ErrClusterUnknown
+	}
+	output.notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
+	output.Metadata = map[string]string{
 		"bizfly_cloud_service": "kubernetes_engine",
 		"bke_cluster_id":       values.ClusterID,
 		"bke_cluster_token":    values.Token,
@@ -104,16 +93,13 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source,
 		"kubernetes_version": cmp.Or(input.KubernetesVersion, cluster.Version.K8SVersion),
 	}
 	if values.LogEndpoint != "" {
-		metadata["bke_log_endpoint"] = values.LogEndpoint
+		output.Metadata["bke_log_endpoint"] = values.LogEndpoint
 	}
 	if len(input.NetworkIDs) > 0 {
-		metadata["bke_node_network_id"] = input.NetworkIDs[0]
+		output.Metadata["bke_node_network_id"] = input.NetworkIDs[0]
 	}
 	arguments, err := p.kubeletArgumentsScript(input)
-	if err != nil {
-		return nil, nil, err
-	}
-	return []source{{field: "BKE's own script", text: shebang + arguments + bkeScript}}, metadata, nil
+	return shebang + arguments + bkeScript, err
 }
 
 // kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts

@@ -141,7 +141,7 @@ var _ = Describe("BKE mode", func() {
 		})
 		It("should not repeat the unregistered taint", func() {
 			in := input(bke())
-			in.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
+			in.NodeClaim.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
 			Expect(strings.Count(run(render(in).UserData), "unregistered")).To(Equal(1))
 		})
 		It("should leave out labels with which a kubelet does not start", func() {
@@ -162,9 +162,9 @@ var _ = Describe("BKE mode", func() {
 		},
 			Entry("a label's value", func(in *bootstrap.Input) { in.Labels["team"] = "x'; reboot; '" }),
 			Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
-			Entry("a taint's key", func(in *bootstrap.Input) { in.Taints[0].Key = "a b" }),
-			Entry("a taint's value", func(in *bootstrap.Input) { in.Taints[0].Value = "a,b" }),
-			Entry("a taint's effect", func(in *bootstrap.Input) { in.Taints[0].Effect = "Sometimes" }),
+			Entry("a taint's key", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Key = "a b" }),
+			Entry("a taint's value", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Value = "a,b" }),
+			Entry("a taint's effect", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Effect = "Sometimes" }),
 		)
 	})
 })

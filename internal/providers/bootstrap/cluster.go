@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/url"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
@@ -85,25 +85,20 @@ func (c *cluster) authorityHashes() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var hashes []string
-	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, notConfigured("the certificate authority of the cluster is no certificate")
-		}
+	certificates, err := cert.ParseCertsPEM([]byte(bundle))
+	if err != nil {
+		return nil, notConfigured("the certificate authority of the cluster is no certificate in PEM")
+	}
+	return lo.Map(certificates, func(certificate *x509.Certificate, _ int) string {
 		sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
-		hashes = append(hashes, "sha256:"+hex.EncodeToString(sum[:]))
-	}
-	if len(hashes) == 0 {
-		return nil, notConfigured("the certificate authority of the cluster is not PEM")
-	}
-	return hashes, nil
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}), nil
 }
 
 // dns are the addresses of the cluster's DNS.
 func (c *cluster) dns() ([]string, error) {
 	if len(c.config.ClusterDNS) > 0 {
-		return slices.Clone(c.config.ClusterDNS), nil
+		return c.config.ClusterDNS, nil
 	}
 	service := &corev1.Service{}
 	if err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, service); err != nil {
@@ -169,10 +164,11 @@ type registration struct {
 // registration, and the node never initialises. What is not a label or taint by Kubernetes' own rules is an error:
 // the kubelet would not start with it, and nothing else may reach a script.
 func newRegistration(input Input) (*registration, error) {
+	taints := slices.Concat(input.NodeClaim.Spec.Taints, input.NodeClaim.Spec.StartupTaints)
 	r := &registration{
 		labels: lo.Assign(input.Labels, map[string]string{karpv1.NodeDoNotSyncTaintsLabelKey: "true"}),
 		taints: append([]corev1.Taint{karpv1.UnregisteredNoExecuteTaint},
-			lo.Reject(input.Taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
+			lo.Reject(taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
 	}
 	invalid := func(kind, key, value string, problems ...string) error {
 		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...), problems...); len(problems) > 0 {

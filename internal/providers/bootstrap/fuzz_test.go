@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -88,7 +88,7 @@ func FuzzUserData(f *testing.F) {
 // readable fails where cloud-init could not read what several pieces became.
 func readable(t *testing.T, text string) {
 	if strings.HasPrefix(text, "#cloud-config\n") {
-		if err := yaml.Unmarshal([]byte(text), &map[string]any{}); err != nil {
+		if err := yaml.Unmarshal([]byte(text), &map[any]any{}); err != nil {
 			t.Errorf("%v: %q", err, text)
 		}
 		return

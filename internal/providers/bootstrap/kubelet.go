@@ -98,8 +98,6 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) v1alpha
 	maxPods := lo.FromPtrOr(settings.MaxPods, 110)
 	if perCore := lo.FromPtr(settings.PodsPerCore); perCore > 0 {
 		maxPods = int32(min(int64(maxPods), int64(perCore)*int64(cpu))) //nolint:gosec // not above maxPods
-	} else {
-		settings.PodsPerCore = nil // 0 is no limit
 	}
 	settings.MaxPods = &maxPods
 	return settings

@@ -12,14 +12,13 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"mime/quotedprintable"
 	"net/mail"
 	"net/textproto"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/samber/lo"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v2"
 )
 
 const (
@@ -107,7 +106,7 @@ func readMultipart(text string) ([]part, error) {
 	reader := multipart.NewReader(message.Body, parameters["boundary"])
 	var parts []part
 	for len(parts) <= maxParts {
-		next, err := reader.NextRawPart()
+		next, err := reader.NextPart() // decodes quoted-printable
 		if errors.Is(err, io.EOF) && len(parts) > 0 {
 			return parts, nil
 		}
@@ -123,13 +122,10 @@ func readMultipart(text string) ([]part, error) {
 			return nil, errors.New("a document in a document")
 		}
 		body := io.Reader(next)
-		switch strings.ToLower(next.Header.Get("Content-Transfer-Encoding")) {
-		case "base64":
+		if strings.EqualFold(next.Header.Get("Content-Transfer-Encoding"), "base64") {
 			body = base64.NewDecoder(base64.StdEncoding, next)
-		case "quoted-printable":
-			body = quotedprintable.NewReader(next)
 		}
-		content, err := io.ReadAll(io.LimitReader(body, maxTemplateBytes))
+		content, err := io.ReadAll(body) // less than the text, which is rendered and so bounded
 		if err != nil {
 			return nil, err
 		}
@@ -178,28 +174,30 @@ func encoded(text string) (body, encoding string) {
 }
 
 // cloudConfigOf makes one cloud-config: lists are put one after the other, maps are merged, and of two plain values the
-// later one stays. cloud-init itself, given both, would drop a list of the first.
+// later one stays. cloud-init itself, given both, would drop a list of the first. Texts that are repeated by aliases share their memory until
+// they are written: a document of 16 KiB can be a gigabyte long.
 func cloudConfigOf(parts []part) (string, error) {
-	merged := map[string]any{}
+	merged := map[any]any{}
 	for _, p := range parts {
-		var next map[string]any
+		var next map[any]any
 		if err := yaml.Unmarshal([]byte(p.text), &next); err != nil {
 			return "", invalidUserData(p.field, "", "it begins with #cloud-config and is no YAML map")
 		}
 		merged = deepMerge(merged, next)
 	}
-	out, err := yaml.Marshal(merged)
-	if err != nil {
-		return "", err
+	out := &limitedBuffer{}
+	encoder := yaml.NewEncoder(out)
+	if encoder.Encode(merged) != nil || encoder.Close() != nil {
+		return "", tooLarge()
 	}
-	return "#cloud-config\n" + string(out), nil
+	return "#cloud-config\n" + out.String(), nil
 }
 
-func deepMerge(first, second map[string]any) map[string]any {
+func deepMerge(first, second map[any]any) map[any]any {
 	for key, value := range second {
 		switch was := first[key].(type) {
-		case map[string]any:
-			if is, ok := value.(map[string]any); ok {
+		case map[any]any:
+			if is, ok := value.(map[any]any); ok {
 				value = deepMerge(was, is)
 			}
 		case []any:

@@ -14,10 +14,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
@@ -48,17 +48,15 @@ type Config struct {
 type Input struct {
 	// NodeName is the name of the server and of its node.
 	NodeName string
-	// NodeClaim, NodeClaimUID and Attempt identify the launch that a join token is for.
-	NodeClaim, NodeClaimUID string
-	Attempt                 int
-	NodeClass               *v1alpha1.BizflyNodeClass
+	// NodeClaim and Attempt are the launch that a join token is for.
+	NodeClaim *karpv1.NodeClaim
+	Attempt   int
+	NodeClass *v1alpha1.BizflyNodeClass
 	// KubernetesVersion is the image's, for example v1.35.4; empty for images that are not BKE's.
 	KubernetesVersion string
 	// NetworkIDs are the VPC networks in the order of the ports.
 	NetworkIDs []string
 	Labels     map[string]string
-	// Taints are the NodeClaim's taints and startup taints, without karpenter.sh/unregistered, which is always added.
-	Taints []corev1.Taint
 	// CPU is the number of vCPUs, and MemoryMiB the memory, of the flavor.
 	CPU, MemoryMiB int
 }
@@ -71,6 +69,8 @@ type Output struct {
 	Metadata map[string]string
 	// UserDataHash identifies the templates that the user data was rendered from; empty without any.
 	UserDataHash string
+	// notes are those of Resolution.
+	notes []string
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.
@@ -146,83 +146,59 @@ func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *Defaul
 // Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass from joining, with
 // field or environment variable and remedy; any other error means that this is not known.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
-	resolution := &Resolution{}
-	if err := p.validateJoinToken(nodeClass); err != nil {
-		return nil, err
-	}
-	var own []source
-	if nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		values, err := p.bkeValues(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := p.bkeCluster(); err != nil {
-			return nil, err
-		}
-		resolution.Notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
-		own = []source{{text: shebang + bkeScript}}
-	}
-	_, hash, err := p.userData(ctx, plausible(nodeClass), own, true)
+	output, err := p.render(ctx, plausible(nodeClass), true)
 	if err != nil {
 		return nil, err
 	}
-	resolution.UserDataHash = hash
-	return resolution, nil
+	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes}, nil
 }
 
 // Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
 // neither this provider's own metadata nor the user's is in it.
 func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, error) {
-	if err := p.validateJoinToken(input.NodeClass); err != nil {
-		return nil, err
+	return p.render(ctx, input, false)
+}
+
+// render renders the templates of the NodeClass, and puts BKE's own script behind them in BKE mode; tried means that this only shows whether
+// that is possible, and issues no join token.
+func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (*Output, error) {
+	if input.NodeClass.Spec.JoinToken != nil && p.config.JoinTokens == nil {
+		return nil, &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not create bootstrap tokens; " +
+			"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
 	}
 	output := &Output{Metadata: map[string]string{}}
 	var own []source
-	var err error
 	if input.NodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		if own, output.Metadata, err = p.renderBKE(ctx, input); err != nil {
+		script, err := p.renderBKE(ctx, input, output)
+		if err != nil {
 			return nil, err
 		}
+		own = []source{{field: "BKE's own script", text: script}}
 	}
-	if output.UserData, output.UserDataHash, err = p.userData(ctx, input, own, false); err != nil {
-		return nil, err
-	}
-	return output, nil
-}
-
-func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
-	if nodeClass.Spec.JoinToken == nil || p.config.JoinTokens != nil {
-		return nil
-	}
-	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not create bootstrap tokens; " +
-		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
-}
-
-// userData renders the templates of the NodeClass, merges the own pieces behind them, and returns the hash of the templates;
-// tried means that this only shows whether they can be rendered.
-func (p *DefaultProvider) userData(ctx context.Context, input Input, own []source, tried bool) (text, hash string, err error) {
 	sources, err := p.sources(ctx, input.NodeClass)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	variables, err := p.variables(ctx, input, tried)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
 	pieces := make([]source, 0, len(sources)+len(own))
 	for _, s := range sources {
-		if text, err = s.render(variables, tried); err != nil {
-			return "", "", err
+		text, err := s.render(variables, tried)
+		if err != nil {
+			return nil, err
 		}
 		pieces = append(pieces, source{field: s.field, text: text})
 	}
-	if text, err = merge(append(pieces, own...)); err != nil {
-		return "", "", err
+	if output.UserData, err = merge(append(pieces, own...)); err != nil {
+		return nil, err
 	}
-	if len(text) > maxUserDataBytes {
-		return "", "", tooLarge()
+	if len(output.UserData) > maxUserDataBytes {
+		return nil, tooLarge()
 	}
-	return text, hashOf(sources), nil
+	output.UserDataHash = hashOf(sources)
+	return output, nil
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/mail"
+	"runtime"
 	"strings"
 	"time"
 
@@ -164,9 +165,11 @@ var _ = Describe("User data from several places", func() {
 		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
 			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) +
 			"\n" +
+			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: quoted-printable\n\n#!/bin/bash=0Aecho=20hai\n" +
 			"--x\nContent-Type: text/cloud-config; charset=\"us-ascii\"\n\n#cloud-config\n{}\n--x--\n"
 		Expect(pieces(render(input(inline(bke(), document))).UserData)).To(Equal([]piece{
-			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/cloud-config", "#cloud-config\n{}"}, {"text/x-shellscript", ownScript},
+			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/x-shellscript", "#!/bin/bash\necho hai"}, {"text/cloud-config", "#cloud-config\n{}"},
+			{"text/x-shellscript", ownScript},
 		}))
 	})
 	DescribeTable("should be rejected, naming the field", func(text, message string) {
@@ -181,6 +184,16 @@ var _ = Describe("User data from several places", func() {
 			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n"+secret+"\n--y--\n--x--\n", "is a document again"),
 		Entry("where it is too large with BKE's own", "#!/bin/bash\n"+strings.Repeat("x", 16384-12), "larger than the 16384 bytes"),
 	)
+	It("should be rejected where aliases would take the controller's memory", func() {
+		nodeClass := inline(fromSecret(map[string]string{"userData": "#cloud-config\n{}"}), "#cloud-config\nplain: ["+strings.Repeat("1,", 1500)+"]\n"+
+			"a: &a "+strings.Repeat("x", 4000)+"\nb: &b ["+strings.Repeat("*a,", 450)+"]\nc: ["+strings.Repeat("*b,", 100)+"]\n")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := validate(nodeClass)
+		runtime.ReadMemStats(&after)
+		Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
+		Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 64), "MiB")
+	})
 	It("should be rejected where cloud-config is no map", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
 		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
@@ -195,10 +208,9 @@ var _ = Describe("A join token", func() {
 		return nodeClass
 	}
 	It("should be requested with the attempt that it is for, and valid for half an hour", func() {
-		Expect(render(input(withToken("{{ .JoinToken }} {{ .JoinToken }}"))).UserData).To(Equal("node01.0123456789abcdef node01.0123456789abcdef"))
-		Expect(tokens.requests).To(HaveEach(jointoken.Request{
-			NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute,
-		}))
+		in := input(withToken("{{ .JoinToken }} {{ .JoinToken }}"))
+		Expect(render(in).UserData).To(Equal("node01.0123456789abcdef node01.0123456789abcdef"))
+		Expect(tokens.requests).To(HaveEach(jointoken.Request{NodeClaim: in.NodeClaim, NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute}))
 	})
 	It("should not be created while a template is only tried, nor for one that does not use it", func() {
 		Expect(validate(withToken("{{ .JoinToken }}"))).To(Succeed())

@@ -17,8 +17,10 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
@@ -100,7 +102,7 @@ func (i *issuer) Issue(_ context.Context, request jointoken.Request) (string, er
 	return fmt.Sprintf("node%02d.0123456789abcdef", request.Attempt), nil
 }
 
-func (*issuer) Revoke(context.Context, string) error { return nil }
+func (*issuer) Revoke(context.Context, types.UID) error { return nil }
 
 func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
 	_, err := provider().Resolve(ctx, nodeClass)
@@ -129,11 +131,11 @@ func input(nodeClass *v1alpha1.BizflyNodeClass) bootstrap.Input {
 	return bootstrap.Input{
 		NodeName: "general-x7k2p-0a1b2c3d", NodeClass: nodeClass, KubernetesVersion: "v1.35.2", NetworkIDs: []string{"network-1", "network-2"},
 		Labels: map[string]string{"karpenter.sh/nodepool": "general", "team": "storage"},
-		Taints: []corev1.Taint{
-			{Key: "dedicated", Value: "storage", Effect: corev1.TaintEffectNoSchedule},
-			{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
-		},
-		CPU: 4, MemoryMiB: 8192, NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d", Attempt: 1,
+		CPU:    4, MemoryMiB: 8192, Attempt: 1,
+		NodeClaim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "general-x7k2p", UID: "6f2d"}, Spec: karpv1.NodeClaimSpec{
+			Taints:        []corev1.Taint{{Key: "dedicated", Value: "storage", Effect: corev1.TaintEffectNoSchedule}},
+			StartupTaints: []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoExecute}},
+		}},
 	}
 }
 

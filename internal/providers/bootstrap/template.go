@@ -20,6 +20,7 @@ import (
 	"text/template"
 	"text/template/parse"
 
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -34,6 +35,7 @@ var position = regexp.MustCompile(`^template: [^:]*:(\d+)(?::(\d+))?:`)
 func plausible(nodeClass *v1alpha1.BizflyNodeClass) Input {
 	return Input{
 		NodeName:          "nodepool-x7k2p-0a1b2c3d",
+		NodeClaim:         &karpv1.NodeClaim{},
 		NodeClass:         nodeClass,
 		KubernetesVersion: "v1.35.4",
 		NetworkIDs:        []string{"00000000-0000-0000-0000-000000000000"},
@@ -160,9 +162,6 @@ func countLoops(list *parse.ListNode) {
 // countEach puts a step before everything else.
 func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0, stepNode) }
 
-// maxIndent bounds indent: user data is text, and a template must not be able to ask for gigabytes of blanks.
-const maxIndent = 256
-
 // functions are what a template can call beside those of text/template. Their names and the order of their arguments are
 // sprig's, which Helm has made known:
 //
@@ -219,8 +218,8 @@ func marshaled(out []byte, err error) (string, error) {
 }
 
 func indent(n int, s string) (string, error) {
-	if n < 0 || n > maxIndent {
-		return "", fmt.Errorf("indent takes 0 to %d blanks", maxIndent)
+	if n < 0 || n > maxUserDataBytes {
+		return "", fmt.Errorf("indent takes 0 to %d blanks", maxUserDataBytes)
 	}
 	blanks := strings.Repeat(" ", n)
 	out, err := replace("\n", "\n"+blanks, s)

@@ -7,9 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -92,7 +90,7 @@ func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorit
 // ClusterDNS are the addresses of the cluster's DNS, as of spec.kubelet.clusterDNS.
 func (v *Variables) ClusterDNS() ([]string, error) {
 	if len(v.clusterDNS) > 0 {
-		return slices.Clone(v.clusterDNS), nil
+		return v.clusterDNS, nil
 	}
 	return v.cluster.dns()
 }
@@ -130,11 +128,10 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionHard:            settings.EvictionHard,
 		EvictionSoft:            settings.EvictionSoft,
 		EvictionSoftGracePeriod: settings.EvictionSoftGracePeriod,
-		// A copy: what a template gets is its own.
-		Tags:       maps.Clone(input.NodeClass.Spec.Tags),
-		clusterDNS: settings.ClusterDNS,
-		cluster:    &cluster{ctx: ctx, config: &p.config},
-		token:      p.tokenOf(ctx, input, tried),
+		Tags:                    input.NodeClass.Spec.Tags,
+		clusterDNS:              settings.ClusterDNS,
+		cluster:                 &cluster{ctx: ctx, config: &p.config},
+		token:                   p.tokenOf(ctx, input, tried),
 	}, nil
 }
 
@@ -152,8 +149,7 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 			return triedJoinToken, nil
 		}
 		token, err := p.config.JoinTokens.Issue(ctx, jointoken.Request{
-			NodeClaim: input.NodeClaim, NodeClaimUID: input.NodeClaimUID, NodeName: input.NodeName, Attempt: input.Attempt,
-			TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
+			NodeClaim: input.NodeClaim, NodeName: input.NodeName, Attempt: input.Attempt, TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
 		})
 		if err != nil {
 			return "", &lookupError{err}

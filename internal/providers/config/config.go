@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -67,6 +68,22 @@ type ForbiddenError struct {
 func (e *ForbiddenError) Error() string {
 	return fmt.Sprintf("%s %q: the controller's Role in namespace %s grants get on the %s %q only; use that name, or change the Role's "+
 		"resourceNames and %s together", e.Field, e.Name, e.Namespace, e.Kind, e.Granted, e.Variable)
+}
+
+// ReadGranted reads the object of the controller's namespace that the ProviderConfig names. It returns forbidden, which describes it, where the
+// Role does not grant that.
+func ReadGranted(ctx context.Context, reader client.Reader, object client.Object, forbidden *ForbiddenError) error {
+	if forbidden.Name != forbidden.Granted {
+		return forbidden
+	}
+	err := reader.Get(ctx, types.NamespacedName{Namespace: forbidden.Namespace, Name: forbidden.Name}, object)
+	switch {
+	case apierrors.IsForbidden(err):
+		return forbidden
+	case err != nil:
+		return fmt.Errorf("%s %q: reading the %s in namespace %s: %w", forbidden.Field, forbidden.Name, forbidden.Kind, forbidden.Namespace, err)
+	}
+	return nil
 }
 
 // ScopeChangedError says that a configuration is about another place than the servers of this cluster are in.
@@ -120,16 +137,9 @@ func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.Provid
 
 func (p *DefaultProvider) credentials(ctx context.Context, name string, config *bizfly.Config) error {
 	secret := &corev1.Secret{}
-	forbidden := name != p.SecretName
-	if !forbidden {
-		err := p.Reader.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name}, secret)
-		if forbidden = apierrors.IsForbidden(err); err != nil && !forbidden {
-			return fmt.Errorf("spec.secretRef.name %q: reading the Secret in namespace %s: %w", name, p.Namespace, err)
-		}
-	}
-	if forbidden {
-		return &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
-			Namespace: p.Namespace, Name: name, Granted: p.SecretName}
+	if err := ReadGranted(ctx, p.Reader, secret, &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
+		Namespace: p.Namespace, Name: name, Granted: p.SecretName}); err != nil {
+		return err
 	}
 	get := func(key string) string { return string(secret.Data[key]) }
 	config.Email, config.Password, config.AppCredID, config.AppCredSecret = "", "", "", ""

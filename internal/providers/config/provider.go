@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -49,57 +48,35 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// DefaultProvider looks at the configuration.
+// DefaultProvider looks at the configuration. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
 	Options
 
-	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
-	mu sync.Mutex
 	// active is the effective configuration that is applied, nil before the first.
 	active *bizfly.Config
-	// given is what the client was given last, nil before the first.
-	given *bizfly.Config
 	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
 	kept bool
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
-	// last is the last answer of probe.
-	last *probeResult
+	// last is what probe and serversOf have asked last.
+	last *probed
 }
 
-type probeResult struct {
+// probed is what the cloud has answered about a configuration.
+type probed struct {
 	config bizfly.Config
+	client *bizfly.Client
 	scope  bizfly.Scope
 	err    error
 	at     time.Time
+	// servers are the ids of all servers of the scope, nil before they were listed.
+	servers []string
 }
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
 	return &DefaultProvider{Options: config}
-}
-
-// serversOf returns the ids of all servers where a configuration is about, by a client of its own. They are only compared with ids that are known.
-func serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
-	client, scope, err := candidate(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	client.Confirm(scope)
-	servers, err := client.ListServers(ctx)
-	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
-}
-
-// candidate returns a client that has logged in, with a metrics registry of its own, which is not served.
-func candidate(ctx context.Context, config bizfly.Config) (*bizfly.Client, bizfly.Scope, error) {
-	config.Registerer = prometheus.NewRegistry()
-	client, err := bizfly.NewClient(config)
-	if err != nil {
-		return nil, bizfly.Scope{}, err
-	}
-	scope, err := client.Scope(ctx)
-	return client, scope, err
 }
 
 // Effective returns the configuration that Sync would check now, valid or with the error that says why it is not.
@@ -139,8 +116,6 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 // Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what is wrong is in the
 // result, and the old configuration stays.
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
@@ -193,7 +168,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.active, p.given, p.kept, result.Changed = &effective, &candidate, kept, true
+	p.active, p.kept, result.Changed = &effective, kept, true
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
@@ -220,11 +195,32 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 // probe asks the cloud whom a configuration is for, without applying it, and remembers the answer for a while: a configuration that was
 // rejected is checked every few seconds, and must not log in as often.
 func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, config) {
-		_, scope, err := candidate(ctx, config)
-		p.last = &probeResult{config: config, scope: scope, err: err, at: p.Clock.Now()}
+	if p.last != nil && p.Clock.Since(p.last.at) <= ttl.Probe && reflect.DeepEqual(p.last.config, config) {
+		return p.last.scope, p.last.err
 	}
-	return p.last.scope, p.last.err
+	last := &probed{config: config}
+	config.Registerer = prometheus.NewRegistry() // which is not served
+	if last.client, last.err = bizfly.NewClient(config); last.err == nil {
+		last.scope, last.err = last.client.Scope(ctx)
+	}
+	last.at, p.last = p.Clock.Now(), last
+	return last.scope, last.err
+}
+
+// serversOf returns the ids of all servers where a configuration is about, and remembers them with the answer of probe. They are only
+// compared with ids that are known.
+func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
+	scope, err := p.probe(ctx, config)
+	if err != nil || p.last.servers != nil {
+		return p.last.servers, err
+	}
+	p.last.client.Confirm(scope)
+	servers, err := p.last.client.ListServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.last.servers = lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID })
+	return p.last.servers, nil
 }
 
 // target is the scope that a configuration is about as far as it says so itself.
@@ -295,7 +291,7 @@ func (p *DefaultProvider) provenByServers(ctx context.Context, wanted bizfly.Sco
 	if len(ids) == 0 || p.named == wanted.ProjectID {
 		return nil
 	}
-	servers, err := serversOf(ctx, candidate)
+	servers, err := p.serversOf(ctx, candidate)
 	if err != nil {
 		return fmt.Errorf("looking for the servers of NodeClaims in %s: %w", wanted, err)
 	}
@@ -331,7 +327,9 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	case err == nil:
 		// Another scope that was allowed when it became active need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.
-		if result.ScopeErr = p.allow(ctx, scope, pinned, *p.given); result.ScopeErr == nil {
+		config := *p.active
+		config.ProjectID = scope.ProjectID
+		if result.ScopeErr = p.allow(ctx, scope, pinned, config); result.ScopeErr == nil {
 			result.Scope = &scope
 		}
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,18 +181,16 @@ func count(outcome string) { launchesTotal.Inc(map[string]string{labelOutcome: o
 
 // createRequest returns the body of the create request.
 func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {
-	claim, nodeClass := request.NodeClaim, request.NodeClass
+	nodeClass := request.NodeClass
 	image := nodeClass.Status.Image()
 	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
-		NodeClaim:         claim.Name,
-		NodeClaimUID:      string(claim.UID),
+		NodeClaim:         request.NodeClaim,
 		Attempt:           intent.Attempt,
 		NodeClass:         nodeClass,
 		KubernetesVersion: nodeClass.Status.KubernetesVersion,
 		NetworkIDs:        intent.Networks,
 		Labels:            request.Labels,
-		Taints:            slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints),
 		CPU:               request.CPU,
 		MemoryMiB:         request.MemoryMiB,
 	})

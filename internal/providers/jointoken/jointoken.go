@@ -11,7 +11,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // idLength and secretLength are how long the parts of a bootstrap token are.
@@ -31,8 +31,8 @@ const idLength, secretLength = 6, 16
 
 // Request is the attempt that a token is for.
 type Request struct {
-	// NodeClaim and NodeClaimUID are the NodeClaim, which owns the Secret.
-	NodeClaim, NodeClaimUID string
+	// NodeClaim owns the Secret.
+	NodeClaim *karpv1.NodeClaim
 	// NodeName is the name of the future node, for users.
 	NodeName string
 	// Attempt is from 1.
@@ -45,7 +45,7 @@ type Provider interface {
 	// Issue returns the token of the attempt, id.secret, and the same one at each call while half of its time is left.
 	Issue(ctx context.Context, request Request) (string, error)
 	// Revoke deletes the tokens of a NodeClaim that this process has issued. Those of an earlier one expire.
-	Revoke(ctx context.Context, nodeClaimUID string) error
+	Revoke(ctx context.Context, nodeClaim types.UID) error
 }
 
 // DefaultProvider is the Provider over the API server.
@@ -57,11 +57,12 @@ type DefaultProvider struct {
 	groups string
 
 	mu     sync.Mutex // not held while anything is written
-	issued map[string][]*issue
+	issued []*issue
 }
 
 // issue is a token that was issued.
 type issue struct {
+	nodeClaim     types.UID
 	attempt       int
 	token         string
 	secret        *corev1.Secret
@@ -72,14 +73,11 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider whose tokens have the given groups: those that the chart's admission policy accepts.
 func NewDefaultProvider(writer client.Writer, clk clock.Clock, groups []string) *DefaultProvider {
-	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ","), issued: map[string][]*issue{}}
+	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ",")}
 }
 
 // Issue implements Provider. Core launches one NodeClaim once at a time, so this is called for it once at a time.
 func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, error) {
-	if request.NodeClaimUID == "" || request.NodeClaim == "" || request.Attempt < 1 || request.TTL <= 0 {
-		return "", errors.New("a join token needs the NodeClaim with its UID, an attempt from 1 and a time")
-	}
 	now := p.clock.Now()
 	if token := p.known(request, now); token != "" {
 		return token, nil
@@ -87,10 +85,10 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 	created, err := p.create(ctx, request, now)
 	if err != nil {
 		return "", fmt.Errorf("creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
-			request.NodeClaim, metav1.NamespaceSystem, err)
+			request.NodeClaim.Name, metav1.NamespaceSystem, err)
 	}
 	p.mu.Lock()
-	p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], created)
+	p.issued = append(p.issued, created)
 	p.mu.Unlock()
 	return created.token, nil
 }
@@ -99,27 +97,22 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 func (p *DefaultProvider) known(request Request, now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for uid := range p.issued {
-		p.issued[uid] = lo.Filter(p.issued[uid], func(i *issue, _ int) bool { return i.ends.After(now) })
-	}
-	maps.DeleteFunc(p.issued, func(_ string, issues []*issue) bool { return len(issues) == 0 })
-	usable, _ := lo.Find(p.issued[request.NodeClaimUID], func(i *issue) bool {
-		return i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
+	p.issued = lo.Filter(p.issued, func(i *issue, _ int) bool { return i.ends.After(now) })
+	usable, _ := lo.Find(p.issued, func(i *issue) bool {
+		return i.nodeClaim == request.NodeClaim.UID && i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
 	})
 	return lo.FromPtr(usable).token
 }
 
 func (p *DefaultProvider) create(ctx context.Context, request Request, now time.Time) (*issue, error) {
-	random, ends := strings.ToLower(rand.Text()), now.Add(request.TTL)
+	claim, random, ends := request.NodeClaim, strings.ToLower(rand.Text()), now.Add(request.TTL)
 	id, secret := random[:idLength], random[idLength:idLength+secretLength]
 	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem,
-			Name:      "bootstrap-token-" + id,
-			Labels:    map[string]string{"app.kubernetes.io/managed-by": "karpenter", karpapis.Group + "/nodeclaim": request.NodeClaim},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: karpapis.Group + "/v1", Kind: "NodeClaim", Name: request.NodeClaim, UID: types.UID(request.NodeClaimUID),
-			}},
+			Namespace:       metav1.NamespaceSystem,
+			Name:            "bootstrap-token-" + id,
+			Labels:          map[string]string{"app.kubernetes.io/managed-by": "karpenter", karpapis.Group + "/nodeclaim": claim.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: karpapis.Group + "/v1", Kind: "NodeClaim", Name: claim.Name, UID: claim.UID}},
 		},
 		Type: corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
@@ -130,19 +123,19 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, now time.
 			// kubeadm finds the API server by a ConfigMap that is signed with the token.
 			"usage-bootstrap-signing": "true",
 			"auth-extra-groups":       p.groups,
-			"description":             fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, request.NodeClaim, request.Attempt),
+			"description":             fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, claim.Name, request.Attempt),
 		},
 	}
 	if err := p.writer.Create(ctx, object); err != nil {
 		return nil, err
 	}
-	return &issue{attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
+	return &issue{nodeClaim: claim.UID, attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
 }
 
 // Revoke implements Provider. Only the object that was created is deleted, not another one of its name.
-func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error {
+func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaim types.UID) error {
 	p.mu.Lock()
-	issues := p.issued[nodeClaimUID]
+	issues := lo.Filter(p.issued, func(i *issue, _ int) bool { return i.nodeClaim == nodeClaim })
 	p.mu.Unlock()
 	var errs error
 	for _, i := range issues {
@@ -153,7 +146,7 @@ func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error
 	}
 	if errs == nil {
 		p.mu.Lock()
-		delete(p.issued, nodeClaimUID)
+		p.issued = lo.Without(p.issued, issues...) // a launch may have added one
 		p.mu.Unlock()
 	}
 	return errs

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -56,8 +59,8 @@ var _ = Describe("Join tokens", func() {
 	BeforeEach(func() {
 		clk = clocktesting.NewFakeClock(time.Now())
 		provider = jointoken.NewDefaultProvider(kube, clk, groups)
-		request = jointoken.Request{NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1,
-			TTL: 30 * time.Minute}
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "general-x7k2p", UID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11"}}
+		request = jointoken.Request{NodeClaim: claim, NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute}
 		DeferCleanup(func() {
 			Expect(kube.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(metav1.NamespaceSystem))).To(Succeed())
 		})
@@ -112,7 +115,7 @@ var _ = Describe("Join tokens", func() {
 		made := secrets()[0]
 		Expect(string(made.Type)).To(Equal("bootstrap.kubernetes.io/token"))
 		Expect(string(made.Data["description"])).To(And(ContainSubstring("general-x7k2p-0a1b2c3d"), ContainSubstring("attempt 1")))
-		Expect(made.OwnerReferences).To(HaveExactElements(And(HaveField("Kind", "NodeClaim"), HaveField("UID", BeEquivalentTo(request.NodeClaimUID)))))
+		Expect(made.OwnerReferences).To(HaveExactElements(And(HaveField("Kind", "NodeClaim"), HaveField("UID", request.NodeClaim.UID))))
 		expiration, err := time.Parse(time.RFC3339, string(made.Data["expiration"]))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(expiration).To(BeTemporally("~", clk.Now().Add(30*time.Minute), time.Second))
@@ -136,29 +139,46 @@ var _ = Describe("Join tokens", func() {
 		first := issue()
 		provider = jointoken.NewDefaultProvider(kube, clk, groups)
 		Expect(issue()).ToNot(Equal(first))
-		Expect(secrets()).To(HaveEach(HaveField("OwnerReferences", HaveExactElements(HaveField("Name", request.NodeClaim)))), "and ends with the NodeClaim")
+		Expect(secrets()).To(HaveEach(HaveField("OwnerReferences", HaveExactElements(HaveField("Name", request.NodeClaim.Name)))), "and ends with the NodeClaim")
 	})
 	It("should be gone once they are revoked, and those of others not", func() {
 		token := issue()
 		other := request
-		other.NodeClaimUID = "another"
+		other.NodeClaim = &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "another", UID: "another"}}
 		_, err := provider.Issue(ctx, other)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
 		Expect(secrets()).To(HaveLen(1))
 		Eventually(func() error { _, err := whoami(token); return err }, "10s").Should(HaveOccurred())
-		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed(), "there is nothing left")
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed(), "there is nothing left")
+	})
+	It("should be gone although they were issued while others were revoked", func() {
+		launching := interceptor.NewClient(lo.Must(client.NewWithWatch(config, client.Options{})), interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+				if request.Attempt == 1 {
+					request.Attempt = 2
+					issue()
+				}
+				return c.Delete(ctx, object, options...)
+			},
+		})
+		provider = jointoken.NewDefaultProvider(launching, clk, groups)
+		issue()
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
+		Expect(secrets()).To(HaveLen(1))
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
+		Expect(secrets()).To(BeEmpty())
 	})
 	It("should not delete what a user has created under the same name since", func() {
 		issue()
 		made := secrets()[0]
 		Expect(kube.Delete(ctx, &made)).To(Succeed())
 		Expect(kube.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: made.Namespace, Name: made.Name}})).To(Succeed())
-		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+		Expect(provider.Revoke(ctx, request.NodeClaim.UID)).To(Succeed())
 		Expect(secrets()).To(HaveLen(1))
 	})
 	It("should not be created without a NodeClaim", func() {
-		_, err := provider.Issue(ctx, jointoken.Request{})
+		_, err := provider.Issue(ctx, jointoken.Request{NodeClaim: &karpv1.NodeClaim{}, Attempt: 1, TTL: time.Minute})
 		Expect(err).To(HaveOccurred())
 	})
 })

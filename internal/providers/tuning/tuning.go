@@ -13,12 +13,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -45,15 +43,13 @@ type Result struct {
 	Err error
 }
 
-// DefaultProvider keeps the tuning active.
+// DefaultProvider keeps the tuning active. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
 	// reader reads the ConfigMap by name. It is no cache: the Role grants one ConfigMap by name, and a cache would have to list them all.
 	reader   client.Reader
 	settings *options.Store
 	start    *options.Options
 
-	// mu allows one Sync at a time.
-	mu sync.Mutex
 	// active are the texts of the keys that are active; nil before the first Sync.
 	active map[string]string
 }
@@ -67,8 +63,6 @@ func NewDefaultProvider(reader client.Reader, settings *options.Store) *DefaultP
 // nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the status of the ProviderConfig. A
 // key, or a reference, that was removed returns to the default.
 func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	result := &Result{}
 	if ref := object.Spec.TuningConfigMapRef; ref != nil {
 		result.ConfigMap = cmp.Or(ref.Name, p.start.TuningConfigMapName)
@@ -90,29 +84,19 @@ func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderCon
 
 // read returns the keys of the ConfigMap, and those that are there but under binaryData.
 func (p *DefaultProvider) read(ctx context.Context, name string) (data map[string]string, broken map[string][]byte, err error) {
-	namespace, granted := p.start.Namespace, p.start.TuningConfigMapName
 	if name == "" {
 		return nil, nil, nil
-	}
-	forbidden := &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap", Variable: "TUNING_CONFIGMAP_NAME",
-		Namespace: namespace, Name: name, Granted: granted}
-	if name != granted {
-		return nil, nil, forbidden
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
 	configMap := &corev1.ConfigMap{}
-	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
-			"(empty for the defaults) or remove the reference", name, namespace)
-	case apierrors.IsForbidden(err):
-		return nil, nil, forbidden
-	case err != nil:
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: reading the ConfigMap in namespace %s: %w", name, namespace, err)
+	err = config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap",
+		Variable: "TUNING_CONFIGMAP_NAME", Namespace: p.start.Namespace, Name: name, Granted: p.start.TuningConfigMapName})
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
+			"(empty for the defaults) or remove the reference", name, p.start.Namespace)
 	}
-	return configMap.Data, configMap.BinaryData, nil
+	return configMap.Data, configMap.BinaryData, err
 }
 
 // apply activates the valid keys on top of the defaults.
@@ -131,8 +115,6 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			err = errors.New("it is under binaryData, put it under data")
 		case len(raw) > v1alpha1.MaxTuningValueBytes:
 			err = fmt.Errorf("it has %d bytes, of which at most %d are accepted", len(raw), v1alpha1.MaxTuningValueBytes)
-		case known && raw == last:
-			setting.Copy(&next, before)
 		default:
 			err = setting.Apply(&next, raw)
 		}

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -37,11 +38,11 @@ func (r readOnly) Patch(ctx context.Context, object client.Object, patch client.
 // revocations are the NodeClaims whose join tokens were revoked.
 type revocations struct {
 	jointoken.Provider
-	of []string
+	of []types.UID
 }
 
-func (r *revocations) Revoke(_ context.Context, nodeClaimUID string) error {
-	r.of = append(r.of, nodeClaimUID)
+func (r *revocations) Revoke(_ context.Context, nodeClaim types.UID) error {
+	r.of = append(r.of, nodeClaim)
 	return nil
 }
 
@@ -91,7 +92,7 @@ var _ = Describe("A step that fails", func() {
 		controller := server.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock)
 		_, err := controller.Reconcile(ctx, claim)
 		Expect(err).To(HaveOccurred())
-		Expect(tokens.of).To(ConsistOf(string(claim.UID)))
+		Expect(tokens.of).To(ConsistOf(claim.UID))
 		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.RunningServer))
 	})
 })

@@ -37,7 +37,7 @@ var _ = Describe("The join token of a NodeClaim", func() {
 			expectations.ExpectCleanedUp(ctx, env.Client)
 			Expect(env.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(metav1.NamespaceSystem))).To(Succeed())
 		})
-		_, err := tokens.Issue(ctx, jointoken.Request{NodeClaim: claim.Name, NodeClaimUID: string(claim.UID), NodeName: "n", Attempt: 1, TTL: time.Hour})
+		_, err := tokens.Issue(ctx, jointoken.Request{NodeClaim: claim, NodeName: "n", Attempt: 1, TTL: time.Hour})
 		Expect(err).ToNot(HaveOccurred())
 	})
 	secrets := func() []corev1.Secret {

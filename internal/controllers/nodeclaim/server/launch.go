@@ -66,7 +66,7 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if l.tokens == nil {
 		return nil
 	}
-	return l.tokens.Revoke(ctx, string(claim.UID))
+	return l.tokens.Revoke(ctx, claim.UID)
 }
 
 // conclude reports how a launch ended: the node has registered, core has waited for it in vain, or the NodeClaim was deleted for another
