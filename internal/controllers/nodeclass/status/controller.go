@@ -136,7 +136,7 @@ func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 		case condition.Type == opstatus.ConditionReady: // only repeats the others
 		case condition.IsFalse() && changed:
 			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
-		case isStale(condition) && !isStale(was) && condition.Reason == reasonCloudUnavailable:
+		case isStale(condition) && !isStale(was):
 			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))
 		}
 	}
