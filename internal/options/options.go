@@ -195,11 +195,8 @@ type Store struct {
 	current atomic.Pointer[Options]
 }
 
-// NewStore returns a store with these settings active; nil means the defaults.
+// NewStore returns a store with these settings active.
 func NewStore(o *Options) *Store {
-	if o == nil {
-		o = Defaults()
-	}
 	s := &Store{}
 	s.current.Store(o)
 	return s

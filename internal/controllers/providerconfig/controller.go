@@ -36,6 +36,7 @@ import (
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -61,40 +62,27 @@ const (
 
 // Controller keeps the configuration active.
 type Controller struct {
-	create     bool
-	clock      clock.Clock
-	kubeClient client.Client
-	recorder   events.Recorder
-	config     *config.DefaultProvider
-	tuning     *tuning.DefaultProvider
-	catalog    catalog.Provider
-	elected    <-chan struct{}
-	limits     Limits
-	forms      Forms
+	create       bool
+	clock        clock.Clock
+	kubeClient   client.Client
+	recorder     events.Recorder
+	config       *config.DefaultProvider
+	tuning       *tuning.DefaultProvider
+	catalog      catalog.Provider
+	elected      <-chan struct{}
+	limitReached func() (reason, description string)
+	forms        *instance.Forms
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
 }
 
-// Limits knows the limits of the cluster; *cloudprovider.CloudProvider is one.
-type Limits interface {
-	// LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason without one.
-	LimitReached() (reason, description string)
-}
-
-// Forms know in which forms the cloud takes create requests; *instance.Forms is one.
-type Forms interface {
-	// Accepted returns the forms that the cloud takes, by field.
-	Accepted() map[string]string
-	// Restore remembers forms that the cloud has taken before, where none is known.
-	Restore(accepted map[string]string)
-}
-
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so.
+// create says so. limitReached is that of the CloudProvider.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}) *Controller {
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string), forms *instance.Forms,
+	create bool, elected <-chan struct{}) *Controller {
 	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
+		catalog: catalogProvider, limitReached: limitReached, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -213,7 +201,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 
 // checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
-	reason, description := c.limits.LimitReached()
+	reason, description := c.limitReached()
 	if reason != "" {
 		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 		return

@@ -102,9 +102,6 @@ type replica struct {
 	limit string
 }
 
-// LimitReached implements providerconfig.Limits.
-func (r *replica) LimitReached() (reason, description string) { return r.limit, "a description" }
-
 func environment() bizfly.Config {
 	credentials := sandbox.Credentials()
 	return bizfly.Config{
@@ -139,7 +136,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r.active, r.seen = options.NewStore(opts), opts
 	tuned := tuning.NewDefaultProvider(kubeClient, r.active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, r, &r.forms, create, elected)
+		r.catalog, func() (string, string) { return r.limit, "a description" }, &r.forms, create, elected)
 	return r
 }
 

@@ -37,7 +37,7 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	// JSON leaves out an empty list or map, like one that was never set.
 	spec := &BizflyNodeClassSpec{}
 	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in)), spec))
-	spec.BillingPlan = in.effectiveBillingPlan()
+	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
 	spec.PublicIPv4 = lo.ToPtr(lo.FromPtrOr(spec.PublicIPv4, true))
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil
@@ -77,10 +77,8 @@ func effectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
 }
 
 // EffectiveBillingPlan returns the billing plan with its default.
-func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan { return in.Spec.effectiveBillingPlan() }
-
-func (in *BizflyNodeClassSpec) effectiveBillingPlan() BillingPlan {
-	return lo.CoalesceOrEmpty(in.BillingPlan, BillingPlanOnDemand)
+func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan {
+	return lo.CoalesceOrEmpty(in.Spec.BillingPlan, BillingPlanOnDemand)
 }
 
 // EffectiveNetworkPlan returns the network plan with its default.
