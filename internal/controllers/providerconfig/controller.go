@@ -146,9 +146,10 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLimits(object.StatusConditions())
-	// The configuration was active before this object existed, on which it is reported.
-	if (result.Changed || pinnedNow) && result.Scope != nil {
-		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
+	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
+	since := metav1.NewTime(result.Since.Truncate(time.Second))
+	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
+		object.Status.LastLoginTime = &since
 	}
 	if snapshot, err := c.catalog.Snapshot(); err == nil {
 		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })

@@ -55,8 +55,9 @@ type DefaultProvider struct {
 
 	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
 	mu sync.Mutex
-	// active is the effective configuration that is applied, nil before the first.
+	// active is the effective configuration that is applied, nil before the first, and since is when it was.
 	active *bizfly.Config
+	since  time.Time
 	// given is what the client was given last, nil before the first.
 	given *bizfly.Config
 	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
@@ -158,6 +159,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	}
 	pinned := p.pinnedScope(object)
 	p.apply(ctx, effective, pinned, result)
+	result.Since = p.since
 	p.guard(ctx, pinned, result)
 	return result
 }
@@ -193,7 +195,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.active, p.given, p.kept, result.Changed = &effective, &candidate, kept, true
+	p.active, p.given, p.kept, p.since = &effective, &candidate, kept, p.Clock.Now()
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
