@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -223,15 +223,12 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 // cannot be written would keep new credentials from being applied.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
-// maxProblems bounds the message of the condition; each problem has an event as well.
-const maxProblems = 10
-
 // tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
 // others are active, and these keep their last valid values.
 func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
 	conditions := object.StatusConditions()
 	object.Status.Tuning = result.Active
-	for _, problem := range result.Problems {
+	for _, problem := range result.Problems { // the message of the condition may lack some
 		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem))
 	}
 	switch {
@@ -239,16 +236,8 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
 		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, strings.Join(lookup.Shorten(result.Problems), ". "))
 	default:
 		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
 	}
-}
-
-func summary(problems []string) string {
-	texts := slices.Clone(problems[:min(len(problems), maxProblems)])
-	if more := len(problems) - maxProblems; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, ". ")
 }

@@ -64,8 +64,8 @@ const (
 	// retryUnavailable is how soon a cloud that did not answer is asked again.
 	retryUnavailable = 20 * time.Second
 
-	// maxMessageBytes bounds what a cloud can put into a condition.
-	maxMessageBytes = 1024
+	// maxMessage is how many characters a cloud can put into a condition.
+	maxMessage = 1024
 )
 
 // result is the outcome of one sub-reconciler.
@@ -136,7 +136,7 @@ func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 		Type:    conditionType,
 		Status:  f.status,
 		Reason:  lo.CoalesceOrEmpty(f.reason, conditionType),
-		Message: shorten(f.message),
+		Message: lo.Ellipsis(f.message, maxMessage),
 	})
 }
 
@@ -156,9 +156,9 @@ func explain(conditions opstatus.ConditionSet, order []string) {
 		Type:   opstatus.ConditionReady,
 		Status: ready.Status,
 		Reason: culprits[0].Reason,
-		Message: shorten(strings.Join(lo.Map(culprits, func(c opstatus.Condition, _ int) string {
+		Message: lo.Ellipsis(strings.Join(lo.Map(culprits, func(c opstatus.Condition, _ int) string {
 			return c.Type + ": " + c.Message
-		}), "; ")),
+		}), "; "), maxMessage),
 	})
 }
 
@@ -171,12 +171,4 @@ func summaryOf(nodeClass *v1alpha1.BizflyNodeClass, ready *opstatus.Condition) *
 			return lo.CoalesceOrEmpty(n.Name, n.ID)
 		}), ","),
 	}
-}
-
-// shorten cuts at a rune boundary.
-func shorten(message string) string {
-	if len(message) <= maxMessageBytes {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessageBytes-3], "") + "..."
 }
