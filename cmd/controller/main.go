@@ -130,8 +130,8 @@ func exitOn(err error) {
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider, op.Instances.Forms(),
-			opts.CreateProviderConfig, op.Elected()),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.LimitReached,
+			op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),

@@ -36,7 +36,7 @@ for (const [fault, message, change] of [
   ["an owner that has moved", /internal\/moved does not exist/, (dir) => appendFileSync(join(dir, "contribute/documentation.md"), "| `internal/moved` | |\n")],
   ["a number of the start page that an older recording had", /1\.3 is not in docs\/images\/demo\.svg/, (dir) => replaceIn(join(dir, "index.md"), " 1.1 seconds", " 1.3 seconds")],
   ["a bill of the start page that an older measurement had", /652,266 is not in docs\/concepts\/cost\.md/, (dir) => replaceIn(join(dir, "index.md"), measured, "652,266 VND")],
-  ["a reason that does not exist", /CatalogUnready is no reason/, (dir) => replaceIn(join(dir, "operate/troubleshooting.md"), "`CatalogNotReady`", "`CatalogUnready`")],
+  ["a reason that does not exist", /CloudAbsent is no reason/, (dir) => replaceIn(join(dir, "operate/troubleshooting.md"), "`CloudUnavailable`", "`CloudAbsent`")],
 ]) {
   test(`should fail for ${fault}`, () => {
     const { status, stderr } = check(change);

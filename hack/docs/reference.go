@@ -42,8 +42,8 @@ type condition struct {
 	more     string
 }
 
-// unavailable are the reasons that every condition of a NodeClass may have.
-var unavailable = []string{"reasonCatalogNotReady", "reasonCloudUnavailable"}
+// unavailable is the reason that every condition of a NodeClass may have.
+const unavailable = "reasonCloudUnavailable"
 
 func found(reasons ...string) map[string][]string {
 	return map[string][]string{statusSource: reasons}
@@ -108,12 +108,9 @@ func referencePage() (string, error) {
 	errs := []error{complete(sources)}
 	page.WriteString("## Conditions\n\nA true condition has its own name as its reason unless another is listed. Until it has been checked, it is `Unknown`\n" +
 		"with the reason `AwaitingReconciliation`. [Events](events.md) has what the other reasons mean and what to do.\n\n" +
-		"All conditions of a BizflyNodeClass may also have these reasons:\n\n")
-	for _, name := range unavailable {
-		reason, _ := sources[statusSource].find(name)
-		fmt.Fprintf(page, "- `%s`: %s\n", reason.value, reason.sentence())
-	}
-	page.WriteString("\n")
+		"All conditions of a BizflyNodeClass may also have this reason:\n\n")
+	reason, _ := sources[statusSource].find(unavailable)
+	fmt.Fprintf(page, "- `%s`: %s\n\n", reason.value, reason.sentence())
 	for _, table := range []struct {
 		title string
 		of    []condition
@@ -176,10 +173,7 @@ func conditionRow(sources map[string]source, c condition) (string, error) {
 
 // complete says which conditions and reasons of the sources the tables lack, so that none goes undocumented.
 func complete(sources map[string]source) error {
-	used := map[string]bool{}
-	for _, name := range unavailable {
-		used[statusSource+name] = true
-	}
+	used := map[string]bool{statusSource + unavailable: true}
 	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, providerConfigAdvice, elsewhere) {
 		used[apiSource+c.constant] = true
 		for dir, names := range c.reasons {

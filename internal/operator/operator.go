@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"runtime"
 	"slices"
 
@@ -190,11 +189,9 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 
 // Authority is the certificate that a client trusts the API server by; nil where it has none of its own.
 func Authority(config *rest.Config) []byte {
-	if len(config.CAData) > 0 || config.CAFile == "" {
-		return config.CAData
-	}
-	content, _ := os.ReadFile(config.CAFile)
-	return content
+	loaded := rest.CopyConfig(config)
+	_ = rest.LoadTLSFiles(loaded) // what cannot be read, the client has reported
+	return loaded.CAData
 }
 
 // Environment is the configuration of the client that the environment sets. Its own endpoint is an allowed host.

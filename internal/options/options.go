@@ -165,11 +165,8 @@ func (o *Options) Validate() error {
 }
 
 // ToContext puts the options into a context.
-func (o *Options) ToContext(ctx context.Context) context.Context { return ToContext(ctx, o) }
-
-// ToContext puts options into a context.
-func ToContext(ctx context.Context, opts *Options) context.Context {
-	return context.WithValue(ctx, optionsKey{}, opts)
+func (o *Options) ToContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, optionsKey{}, o)
 }
 
 // FromContext returns the options of a context, nil when it has none.
@@ -198,11 +195,8 @@ type Store struct {
 	current atomic.Pointer[Options]
 }
 
-// NewStore returns a store with these settings active; nil means the defaults.
+// NewStore returns a store with these settings active.
 func NewStore(o *Options) *Store {
-	if o == nil {
-		o = Defaults()
-	}
 	s := &Store{}
 	s.current.Store(o)
 	return s
@@ -218,7 +212,7 @@ func (s *Store) Set(o *Options) { s.current.Store(o) }
 var table = []*Setting{
 	checked(plain("cluster-name", "CLUSTER_NAME", "",
 		"The name of the cluster, written into the metadata of its servers. Required.",
-		func(o *Options) *string { return &o.ClusterName }), "", checkClusterName),
+		func(o *Options) *string { return &o.ClusterName }), checkClusterName),
 	plain("bizfly-auth-method", "BIZFLY_CLOUD_AUTH_METHOD", "application_credential",
 		"How to log in: password or application_credential.",
 		func(o *Options) *string { return &o.AuthMethod }),
@@ -241,7 +235,7 @@ var table = []*Setting{
 	},
 	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
 		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short name.",
-		func(o *Options) *string { return &o.RegionLabel }), "", isLabelValue(func(o *Options) *string { return &o.RegionLabel })),
+		func(o *Options) *string { return &o.RegionLabel }), checkRegionLabel),
 
 	plain("system-namespace", "SYSTEM_NAMESPACE", "karpenter",
 		"The controller's own namespace.",
@@ -270,14 +264,14 @@ var table = []*Setting{
 		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
 	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES", "",
 		"The Secrets that spec.userDataFrom may name, separated by commas.",
-		func(o *Options) *[]string { return &o.UserDataSecretNames }), "", checkUserDataSecrets),
+		func(o *Options) *[]string { return &o.UserDataSecretNames }), checkUserDataSecrets),
 	plain("join-tokens", "JOIN_TOKENS", "false",
 		"Permit spec.joinToken of NodeClasses, which writes a bootstrap token per server to kube-system.",
 		func(o *Options) *bool { return &o.JoinTokens }),
 	checked(list("join-token-groups", "JOIN_TOKEN_GROUPS",
 		"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token",
 		"The groups of each bootstrap token beside system:bootstrappers. The default has those of kubeadm and k3s, to which they bind a joining node's rights.",
-		func(o *Options) *[]string { return &o.JoinTokenGroups }), "", checkJoinTokenGroups),
+		func(o *Options) *[]string { return &o.JoinTokenGroups }), checkJoinTokenGroups),
 	{
 		Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
 		Doc:   "The API server as nodes reach it, host:port, for templates. Empty: that of kube-public/cluster-info.",
@@ -289,7 +283,7 @@ var table = []*Setting{
 	},
 	checked(list("cluster-dns", "CLUSTER_DNS", "",
 		"The addresses of the cluster's DNS for templates, separated by commas. Empty: that of the Service kube-system/kube-dns.",
-		func(o *Options) *[]string { return &o.ClusterDNS }), "", checkClusterDNS),
+		func(o *Options) *[]string { return &o.ClusterDNS }), checkClusterDNS),
 
 	plain("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
 		"Create the ProviderConfig default where there is none.",
@@ -325,8 +319,8 @@ var table = []*Setting{
 		"How often the controller looks for servers without a NodeClaim.",
 		func(o *Options) *time.Duration { return &o.GarbageCollectionInterval }),
 	checked(duration("garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "garbageCollectionGrace", "5m", 10*time.Second, 24*time.Hour,
-		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way.",
-		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), ", and longer than LAUNCH_TIMEOUT", checkGrace),
+		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed LAUNCH_TIMEOUT.",
+		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), checkGrace),
 	duration("", "", "serverPollInterval", "2s", 500*time.Millisecond, 30*time.Second,
 		"The time between two reads of the servers that are being launched.",
 		func(o *Options) *time.Duration { return &o.ServerPollInterval }),

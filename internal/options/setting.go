@@ -4,7 +4,6 @@
 package options
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,10 +181,9 @@ func limit(name, variable, unit, doc string, field func(*Options) *float64) *Set
 	return s
 }
 
-// checked adds a check to a setting, and what it demands to the bounds.
-func checked(s *Setting, bounds string, check func(*Options) error) *Setting {
+// checked adds a check to a setting.
+func checked(s *Setting, check func(*Options) error) *Setting {
 	before := s.check
-	s.Bounds += bounds
 	s.check = func(o *Options) error {
 		if before != nil {
 			if err := before(o); err != nil {
@@ -197,15 +195,13 @@ func checked(s *Setting, bounds string, check func(*Options) error) *Setting {
 	return s
 }
 
-// isLabelValue checks a text that becomes the value of a label. The labels of a node are written together with the id of
-// its server: one that the API server rejects would lose every server that was launched.
-func isLabelValue(field func(*Options) *string) func(*Options) error {
-	return func(o *Options) error {
-		if problems := validation.IsValidLabelValue(*field(o)); len(problems) > 0 {
-			return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
-		}
-		return nil
+// checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one that the API
+// server rejects would lose every server that was launched.
+func checkRegionLabel(o *Options) error {
+	if problems := validation.IsValidLabelValue(o.RegionLabel); len(problems) > 0 {
+		return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
 	}
+	return nil
 }
 
 // checkClusterName requires the name, which is written on every server.
@@ -366,7 +362,7 @@ func parseOverrides(o *Options, raw string) error {
 	o.FlavorOverrides = nil
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		override := FlavorOverride{}
-		err := strictly(entries[name], &override)
+		err := yaml.UnmarshalStrict(entries[name], &override)
 		if err == nil {
 			err = override.validate()
 		}
@@ -377,10 +373,4 @@ func parseOverrides(o *Options, raw string) error {
 		o.FlavorOverrides = lo.Assign(o.FlavorOverrides, map[string]FlavorOverride{name: override})
 	}
 	return errs
-}
-
-func strictly(raw json.RawMessage, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }

@@ -110,11 +110,12 @@ p2.2c_4g: {hidden: true}
 odd: {category: Premium}
 old: {generation: 4A, cpuVendor: AMD}
 gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
+next: {generation: 2}
 plain: {gpuCount: 0}`)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values.FlavorOverrides).To(Equal(map[string]options.FlavorOverride{
 			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"}, "old": {Generation: "4a", CPUVendor: "amd"},
-			"gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
+			"next": {Generation: "2"}, "gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
 		}))
 	})
 	DescribeTable("should ignore the override of one flavor and keep the others",

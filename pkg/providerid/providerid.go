@@ -12,17 +12,17 @@ import (
 // Prefix is what every provider ID of this cloud begins with: two slashes, no region, no zone.
 const Prefix = "bizflycloud://"
 
-// serverID is what we accept as the id of a server: no slash, dot or percent sign can turn it into another API path.
-var serverID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+// ofServer has what we accept as the id of a server: no slash, dot or percent sign can turn it into another API path.
+var ofServer = regexp.MustCompile(`^` + Prefix + `([A-Za-z0-9][A-Za-z0-9_-]{0,127})$`)
 
 // New returns the provider ID of a server.
 func New(server string) string { return Prefix + server }
 
-// Parse returns the server id of a provider ID, and false for anything that is not this cloud's.
+// Parse returns the server id of a provider ID, and an empty one and false for anything that is not this cloud's.
 func Parse(providerID string) (string, bool) {
-	if len(providerID) <= len(Prefix) || providerID[:len(Prefix)] != Prefix {
+	match := ofServer.FindStringSubmatch(providerID)
+	if match == nil {
 		return "", false
 	}
-	id := providerID[len(Prefix):]
-	return id, serverID.MatchString(id)
+	return match[1], true
 }

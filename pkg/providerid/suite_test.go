@@ -29,8 +29,9 @@ var _ = Describe("A provider ID", func() {
 		Expect(id).To(Equal(server))
 	})
 	DescribeTable("should not be", func(foreign string) {
-		_, ok := providerid.Parse(foreign)
+		id, ok := providerid.Parse(foreign)
 		Expect(ok).To(BeFalse())
+		Expect(id).To(BeEmpty(), "some callers use what is returned without asking whether it is one")
 	},
 		Entry("empty", ""),
 		Entry("a prefix without a server", "bizflycloud://"),

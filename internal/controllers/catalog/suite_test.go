@@ -35,7 +35,7 @@ var _ = Describe("catalog.refresh", func() {
 
 	BeforeEach(func() {
 		provider = &counting{}
-		controller = catalogcontroller.NewController(provider, options.NewStore(nil))
+		controller = catalogcontroller.NewController(provider, options.NewStore(options.Defaults()))
 	})
 
 	It("should be known by its name", func() { Expect(controller.Name()).To(Equal("catalog.refresh")) })
@@ -63,7 +63,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
 	It("should come back after the interval that is tuned", func(ctx context.Context) {
-		settings := options.NewStore(nil)
+		settings := options.NewStore(options.Defaults())
 		controller = catalogcontroller.NewController(provider, settings)
 		tuned := options.Defaults()
 		tuned.CatalogInterval = time.Minute
@@ -73,7 +73,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
 	})
 	It("should have defaults", func(ctx context.Context) {
-		result, err := catalogcontroller.NewController(provider, options.NewStore(nil)).Reconcile(ctx)
+		result, err := catalogcontroller.NewController(provider, options.NewStore(options.Defaults())).Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +35,8 @@ import (
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -61,40 +62,27 @@ const (
 
 // Controller keeps the configuration active.
 type Controller struct {
-	create     bool
-	clock      clock.Clock
-	kubeClient client.Client
-	recorder   events.Recorder
-	config     *config.DefaultProvider
-	tuning     *tuning.DefaultProvider
-	catalog    catalog.Provider
-	elected    <-chan struct{}
-	limits     Limits
-	forms      Forms
+	create       bool
+	clock        clock.Clock
+	kubeClient   client.Client
+	recorder     events.Recorder
+	config       *config.DefaultProvider
+	tuning       *tuning.DefaultProvider
+	catalog      catalog.Provider
+	elected      <-chan struct{}
+	limitReached func() (reason, description string)
+	forms        *instance.Forms
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
 }
 
-// Limits knows the limits of the cluster; *cloudprovider.CloudProvider is one.
-type Limits interface {
-	// LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason without one.
-	LimitReached() (reason, description string)
-}
-
-// Forms know in which forms the cloud takes create requests; *instance.Forms is one.
-type Forms interface {
-	// Accepted returns the forms that the cloud takes, by field.
-	Accepted() map[string]string
-	// Restore remembers forms that the cloud has taken before, where none is known.
-	Restore(accepted map[string]string)
-}
-
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so.
+// create says so. limitReached is that of the CloudProvider.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}) *Controller {
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string), forms *instance.Forms,
+	create bool, elected <-chan struct{}) *Controller {
 	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
+		catalog: catalogProvider, limitReached: limitReached, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -158,9 +146,10 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLimits(object.StatusConditions())
-	// The configuration was active before this object existed, on which it is reported.
-	if (result.Changed || pinnedNow) && result.Scope != nil {
-		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
+	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
+	since := metav1.NewTime(result.Since.Truncate(time.Second))
+	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
+		object.Status.LastLoginTime = &since
 	}
 	if snapshot, err := c.catalog.Snapshot(); err == nil {
 		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
@@ -213,7 +202,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 
 // checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
-	reason, description := c.limits.LimitReached()
+	reason, description := c.limitReached()
 	if reason != "" {
 		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 		return
@@ -234,15 +223,12 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 // cannot be written would keep new credentials from being applied.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
-// maxProblems bounds the message of the condition; each problem has an event as well.
-const maxProblems = 10
-
 // tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
 // others are active, and these keep their last valid values.
 func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
 	conditions := object.StatusConditions()
 	object.Status.Tuning = result.Active
-	for _, problem := range result.Problems {
+	for _, problem := range result.Problems { // the message of the condition may lack some
 		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem))
 	}
 	switch {
@@ -250,16 +236,8 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
 		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, strings.Join(lookup.Shorten(result.Problems), ". "))
 	default:
 		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
 	}
-}
-
-func summary(problems []string) string {
-	texts := slices.Clone(problems[:min(len(problems), maxProblems)])
-	if more := len(problems) - maxProblems; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, ". ")
 }

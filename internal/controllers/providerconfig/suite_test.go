@@ -100,10 +100,9 @@ type replica struct {
 	forms instance.Forms
 	// limit is the reason of the limit that holds launches back.
 	limit string
+	// elect lets it win the lease.
+	elect func()
 }
-
-// LimitReached implements providerconfig.Limits.
-func (r *replica) LimitReached() (reason, description string) { return r.limit, "a description" }
 
 func environment() bizfly.Config {
 	credentials := sandbox.Credentials()
@@ -131,15 +130,16 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	settings.Client = r.client
 	r.catalog = catalog.NewDefaultProvider(r.client, clock.RealClock{}, catalog.Config{})
 	elected := make(chan struct{})
+	r.elect = func() { close(elected) }
 	if leader {
-		close(elected)
+		r.elect()
 	}
 	opts := options.Defaults()
 	opts.Namespace, opts.TuningConfigMapName = namespace, tuningName
 	r.active, r.seen = options.NewStore(opts), opts
 	tuned := tuning.NewDefaultProvider(kubeClient, r.active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, r, &r.forms, create, elected)
+		r.catalog, func() (string, string) { return r.limit, "a description" }, &r.forms, create, elected)
 	return r
 }
 
@@ -349,6 +349,20 @@ var _ = Describe("ProviderConfig", func() {
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{}})
 			process.look()
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(And(ContainSubstring(secretName), ContainSubstring("application_credential_id")))
+		})
+		It("should show a login before which the replica did not lead, and each once", func() {
+			process.look()
+			old := stored()
+			old.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Hour)))
+			Expect(kubeClient.Status().Update(ctx, old)).To(Succeed())
+			next := start(false, environment())
+			next.look()
+			next.elect()
+			next.look()
+			Expect(stored().Status.LastLoginTime.Time).To(BeTemporally("~", time.Now(), time.Minute))
+			reported := stored().ResourceVersion
+			next.look()
+			Expect(stored().ResourceVersion).To(Equal(reported))
 		})
 		It("should apply changed limits", func() {
 			apply(v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: 7}}})

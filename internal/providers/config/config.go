@@ -42,8 +42,8 @@ type Result struct {
 	Object *v1alpha1.ProviderConfig
 	// Scope is what the credentials are for; nil when the cloud could not be asked.
 	Scope *bizfly.Scope
-	// Changed is true when another configuration became active.
-	Changed bool
+	// Since is when the configuration that is active became so; zero while there is none.
+	Since time.Time
 	// ReadErr says why the ProviderConfig could not be read: whether there is one is not known then, and nothing else was checked.
 	ReadErr error
 	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why

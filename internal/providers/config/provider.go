@@ -52,8 +52,9 @@ type Options struct {
 type DefaultProvider struct {
 	Options
 
-	// active is the effective configuration that is applied, nil before the first.
+	// active is the effective configuration that is applied, nil before the first, and since is when it was.
 	active *bizfly.Config
+	since  time.Time
 	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
 	kept bool
 	// named is the project that the ProviderConfig names, empty where it names none.
@@ -133,6 +134,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	}
 	pinned := p.pinnedScope(object)
 	p.apply(ctx, effective, pinned, result)
+	result.Since = p.since
 	p.guard(ctx, pinned, result)
 	return result
 }
@@ -168,7 +170,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.active, p.kept, result.Changed = &effective, kept, true
+	p.active, p.kept, p.since = &effective, kept, p.Clock.Now()
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.

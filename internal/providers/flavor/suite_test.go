@@ -49,7 +49,7 @@ type room struct {
 func newRoom(source catalog.Provider, reader client.Reader) *room {
 	r := &room{clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))}
 	r.marks = capacity.NewDefaultProvider(r.clock)
-	r.options = options.NewStore(nil)
+	r.options = options.NewStore(options.Defaults())
 	r.DefaultProvider = flavor.NewDefaultProvider(source, r.marks,
 		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, r.options)
 	return r

@@ -39,11 +39,6 @@ const (
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 )
 
-// AdvisoryConditionTypes are the conditions that Ready does not depend on.
-var AdvisoryConditionTypes = []string{
-	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeBillingPlanSuitable,
-}
-
 // ReasonNotApplicable says that what the condition reports does not apply.
 const ReasonNotApplicable = "NotApplicable"
 

@@ -267,6 +267,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("the default medium", `rootDisk: {size: 60Gi}`, `rootDisk: {size: 60Gi, medium: SSD}`),
 		Entry("the default medium of a data disk", `dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 102400Mi, medium: SSD}]`),
 		Entry("no data disks", ``, `dataDisks: []`),
+		Entry("no networks", ``, `networkSelectorTerms: []`),
 		Entry("no metadata", ``, `tags: {}`),
 		Entry("no IPv6", ``, `ipv6: false`),
 		Entry("the default address", ``, `publicIPv4: true`),

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -33,8 +34,10 @@ func (in *BizflyNodeClass) Hash() string {
 // effective returns the spec with every default written out and everything that says nothing left out, as far as hashed
 // fields go: what means the same must hash the same, however it is written.
 func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
-	spec := in.DeepCopy()
-	spec.BillingPlan = in.effectiveBillingPlan()
+	// JSON leaves out an empty list or map, like one that was never set.
+	spec := &BizflyNodeClassSpec{}
+	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in)), spec))
+	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
 	spec.PublicIPv4 = lo.ToPtr(lo.FromPtrOr(spec.PublicIPv4, true))
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil
@@ -43,47 +46,26 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	root.Size = lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(DefaultRootDiskSize)))
 	root.Medium = effectiveMedium(root.Medium, root.VolumeType)
 	spec.RootDisk = &root
-	if len(spec.DataDisks) == 0 {
-		spec.DataDisks = nil
-	}
 	for i := range spec.DataDisks {
 		spec.DataDisks[i].Medium = effectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
 	}
 	spec.BootstrapMode = lo.CoalesceOrEmpty(spec.BootstrapMode, BootstrapModeBKE)
-	spec.Kubelet = spec.Kubelet.effective()
-	if spec.BootstrapMode != BootstrapModeCustom {
-		// There it only says what the worker image does by itself.
-		spec.Kubelet = nil
-	}
-	if len(spec.Tags) == 0 {
-		spec.Tags = nil
-	}
-	return spec
-}
-
-// effective leaves out what says nothing and writes each quantity in its one canonical form; nil where nothing is left.
-func (in *KubeletConfiguration) effective() *KubeletConfiguration {
-	if in == nil {
-		return nil
-	}
-	kubelet := in.DeepCopy()
-	for _, values := range []*map[string]string{
-		&kubelet.SystemReserved, &kubelet.KubeReserved, &kubelet.EvictionHard, &kubelet.EvictionSoft, &kubelet.EvictionSoftGracePeriod,
+	kubelet := lo.FromPtr(spec.Kubelet)
+	for _, values := range []map[string]string{
+		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft, kubelet.EvictionSoftGracePeriod,
 	} {
-		for key, value := range *values {
+		for key, value := range values {
 			// Percentages and durations are none, and stay as they are.
 			if quantity, err := resource.ParseQuantity(value); err == nil {
-				(*values)[key] = quantity.String()
+				values[key] = quantity.String()
 			}
 		}
-		if len(*values) == 0 {
-			*values = nil
-		}
 	}
-	if reflect.ValueOf(*kubelet).IsZero() {
-		return nil
+	// In BKE mode it only says what the worker image does by itself.
+	if spec.BootstrapMode != BootstrapModeCustom || reflect.ValueOf(kubelet).IsZero() {
+		spec.Kubelet = nil
 	}
-	return kubelet
+	return spec
 }
 
 // effectiveMedium is the medium that is asked for: none where a volume type says it.
@@ -95,10 +77,8 @@ func effectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
 }
 
 // EffectiveBillingPlan returns the billing plan with its default.
-func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan { return in.Spec.effectiveBillingPlan() }
-
-func (in *BizflyNodeClassSpec) effectiveBillingPlan() BillingPlan {
-	return lo.CoalesceOrEmpty(in.BillingPlan, BillingPlanOnDemand)
+func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan {
+	return lo.CoalesceOrEmpty(in.Spec.BillingPlan, BillingPlanOnDemand)
 }
 
 // EffectiveNetworkPlan returns the network plan with its default.

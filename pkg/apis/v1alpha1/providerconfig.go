@@ -133,7 +133,7 @@ type ProviderConfigStatus struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
 	Zones []string `json:"zones,omitempty"`
-	// LastLoginTime is when BizFly Cloud last accepted the credentials of a changed configuration.
+	// LastLoginTime is when BizFly Cloud accepted the active configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
 	// Tuning are the active keys of the tuning ConfigMap, also after a restart. A key that becomes invalid or is missing with the

@@ -108,12 +108,6 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
-	for _, advisory := range v1alpha1.AdvisoryConditionTypes {
-		// Other controllers report them; they are here from the beginning, so that one can wait for them.
-		if conditions.Get(advisory) == nil {
-			conditions.SetUnknown(advisory)
-		}
-	}
 	explain(conditions, lo.Map(c.subReconcilers(), func(part subReconciler, _ int) string { return part.conditionType }))
 	nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
@@ -136,7 +130,7 @@ func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 		case condition.Type == opstatus.ConditionReady: // only repeats the others
 		case condition.IsFalse() && changed:
 			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
-		case isStale(condition) && !isStale(was) && condition.Reason == reasonCloudUnavailable:
+		case isStale(condition) && !isStale(was):
 			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))
 		}
 	}

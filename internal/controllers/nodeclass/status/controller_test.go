@@ -54,11 +54,11 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
 			Expect(w.recorder.Events()).To(BeEmpty())
 		})
-		It("should have every condition from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
+		It("should have every condition of its own from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
 			w := newSetup(nil)
 			apply("")
 			nodeClass, _ := w.look()
-			for _, conditionType := range append([]string{status.ConditionReady}, append(v1alpha1.AdvisoryConditionTypes, dependents...)...) {
+			for _, conditionType := range append([]string{status.ConditionReady, v1alpha1.ConditionTypeEgressAvailable}, dependents...) {
 				found := nodeClass.StatusConditions(status.WithObservedOnly()).Get(conditionType)
 				Expect(found).ToNot(BeNil(), conditionType)
 				Expect(found.IsFalse()).To(BeFalse(), conditionType)
@@ -385,8 +385,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			apply("")
 			nodeClass, result := w.look()
 			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
-			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).Reason).To(Equal("CatalogNotReady"))
-			Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).Reason).To(Equal("CloudUnavailable"))
+			Expect(result.RequeueAfter).To(BeNumerically("<=", 20*time.Second))
 			Expect(w.Catalog.Refresh(ctx)).To(Succeed())
 			nodeClass, _ = w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())

@@ -128,7 +128,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 	})
 
-	It("should stay ready on what it was, quietly, while a controller that has just started has not read the catalog", func() {
+	It("should stay ready on what it was while a controller that has started in an outage has not read the catalog", func() {
 		w := newSetup(nil)
 		apply("publicIPv4: false")
 		before, _ := w.look()
@@ -138,11 +138,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady,
 			v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 		} {
-			Expect(condition(after, conditionType)).To(saying("True", "CatalogNotReady", "has not been read yet"), conditionType)
+			Expect(condition(after, conditionType)).To(saying("True", "CloudUnavailable", "has not been read yet"), conditionType)
 		}
-		Expect(ready(after)).To(saying("True", "CatalogNotReady", "has not been read yet"))
-		Expect(restarted.recorder.Events()).To(BeEmpty())
-		Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
+		Expect(ready(after)).To(saying("True", "CloudUnavailable", "has not been read yet"))
+		Expect(restarted.recorder.Events()).To(HaveEach(HaveField("Reason", "NodeClassStale")))
+		Expect(result.RequeueAfter).To(BeNumerically("<=", 20*time.Second))
 		after.Status.Conditions, after.Status.Summary = before.Status.Conditions, before.Status.Summary
 		Expect(after.Status).To(Equal(before.Status))
 	})

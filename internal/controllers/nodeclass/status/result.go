@@ -12,7 +12,6 @@ import (
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -47,10 +46,8 @@ const (
 	reasonNoEgress = "NoEgress"
 )
 
-// Reasons of a condition that is unknown or, with one of the first two, still true: what was found last stays in use.
+// Reasons of a condition that is unknown or, with the first, still true: what was found last stays in use.
 const (
-	// reasonCatalogNotReady says that the controller has just started and has not read the catalog yet.
-	reasonCatalogNotReady = "CatalogNotReady"
 	// reasonCloudUnavailable says that the cloud did not answer: what was resolved for this spec stays in use.
 	reasonCloudUnavailable = "CloudUnavailable"
 	// reasonAwaitingNetworks says that NetworksReady must become true first.
@@ -66,11 +63,9 @@ const (
 	retryMissing = time.Minute
 	// retryUnavailable is how soon a cloud that did not answer is asked again.
 	retryUnavailable = 20 * time.Second
-	// retryCatalog is short: the catalog is read within seconds of the start, and until then nothing can be launched.
-	retryCatalog = 2 * time.Second
 
-	// maxMessageBytes bounds what a cloud can put into a condition.
-	maxMessageBytes = 1024
+	// maxMessage is how many characters a cloud can put into a condition.
+	maxMessage = 1024
 )
 
 // result is the outcome of one sub-reconciler.
@@ -104,9 +99,6 @@ func awaiting(reason, message string) result {
 
 // unavailable is the result where the cloud could not be asked, which does not classify the NodeClass.
 func unavailable(err error) result {
-	if errors.Is(err, catalog.ErrNotReady) {
-		return result{status: metav1.ConditionUnknown, reason: reasonCatalogNotReady, message: err.Error(), retryAfter: retryCatalog}
-	}
 	return result{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable,
 		message: "what was resolved last cannot be checked: " + err.Error()}
 }
@@ -122,7 +114,7 @@ func missingOr(err error, reason string) result {
 // orStale keeps a condition true that was true for this spec while the cloud cannot be asked: a launch with what does not exist any
 // more fails by itself.
 func (f result) orStale(was *opstatus.Condition, generation int64) result {
-	if (f.reason == reasonCloudUnavailable || f.reason == reasonCatalogNotReady) && was.IsTrue() && was.ObservedGeneration == generation {
+	if f.reason == reasonCloudUnavailable && was.IsTrue() && was.ObservedGeneration == generation {
 		f.status = metav1.ConditionTrue
 	}
 	return f
@@ -130,7 +122,7 @@ func (f result) orStale(was *opstatus.Condition, generation int64) result {
 
 // isStale reports whether a condition is true on what was resolved before.
 func isStale(condition opstatus.Condition) bool {
-	return condition.IsTrue() && (condition.Reason == reasonCloudUnavailable || condition.Reason == reasonCatalogNotReady)
+	return condition.IsTrue() && condition.Reason == reasonCloudUnavailable
 }
 
 // isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still holds what an
@@ -144,7 +136,7 @@ func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 		Type:    conditionType,
 		Status:  f.status,
 		Reason:  lo.CoalesceOrEmpty(f.reason, conditionType),
-		Message: shorten(f.message),
+		Message: lo.Ellipsis(f.message, maxMessage),
 	})
 }
 
@@ -164,9 +156,9 @@ func explain(conditions opstatus.ConditionSet, order []string) {
 		Type:   opstatus.ConditionReady,
 		Status: ready.Status,
 		Reason: culprits[0].Reason,
-		Message: shorten(strings.Join(lo.Map(culprits, func(c opstatus.Condition, _ int) string {
+		Message: lo.Ellipsis(strings.Join(lo.Map(culprits, func(c opstatus.Condition, _ int) string {
 			return c.Type + ": " + c.Message
-		}), "; ")),
+		}), "; "), maxMessage),
 	})
 }
 
@@ -179,12 +171,4 @@ func summaryOf(nodeClass *v1alpha1.BizflyNodeClass, ready *opstatus.Condition) *
 			return lo.CoalesceOrEmpty(n.Name, n.ID)
 		}), ","),
 	}
-}
-
-// shorten cuts at a rune boundary.
-func shorten(message string) string {
-	if len(message) <= maxMessageBytes {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessageBytes-3], "") + "..."
 }

@@ -29,8 +29,8 @@ const (
 	retryStatic = 10 * time.Second
 )
 
-// staticWait returns a false result where all NodePools of the NodeClass are static, some lack nodes, and no offering that these
-// allow is available. Core creates a NodeClaim of a static NodePool again as soon as one ends, whatever is available, and schedules
+// staticWait returns a false result where all NodePools of the NodeClass, those that are being deleted aside, are static, some lack
+// nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool again as soon as one ends, whatever is available, and schedules
 // nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198); it stops only for a NodePool that is not ready.
 func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, types cloudprovider.InstanceTypes) (result, bool, error) {
 	list := &karpv1.NodePoolList{}
@@ -40,7 +40,8 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	var lacking []string
 	for i := range list.Items {
 		pool := &list.Items[i]
-		if ref := pool.Spec.Template.Spec.NodeClassRef; ref == nil || ref.Group != v1alpha1.Group || ref.Name != nodeClass.Name {
+		ref := pool.Spec.Template.Spec.NodeClassRef
+		if ref == nil || ref.Group != v1alpha1.Group || ref.Name != nodeClass.Name || !pool.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if pool.Spec.Replicas == nil {

@@ -66,6 +66,19 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
+	It("should be ready while one that lacks nodes is being deleted, for which nothing is launched", func() {
+		static := pool("static", lo.ToPtr[int64](1))
+		static.Finalizers = []string{"example.test/drain"}
+		Expect(env.Client.Update(ctx, static)).To(Succeed())
+		Eventually(flavors).Should(Equal("NothingLaunchable"))
+		Expect(env.Client.Delete(ctx, static)).To(Succeed())
+		DeferCleanup(func() {
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(static), static)).To(Succeed())
+			static.Finalizers = nil
+			Expect(env.Client.Update(ctx, static)).To(Succeed())
+		})
+		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
+	})
 	It("should be ready for other NodePools", func() {
 		pool("static", lo.ToPtr[int64](1))
 		Eventually(flavors).Should(Equal("NothingLaunchable"))

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
@@ -34,24 +35,17 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Failures knows which NodeClasses pause; *cloudprovider.CloudProvider is one.
-type Failures interface {
-	// LaunchesBlocked returns the reason and the cause of the pause, until when nothing is launched, and a nil cause without a
-	// pause.
-	LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error)
-}
-
 // Controller writes the conditions.
 type Controller struct {
-	kubeClient client.Client
-	recorder   karpevents.Recorder
-	clock      clock.Clock
-	failures   Failures
+	kubeClient    client.Client
+	recorder      karpevents.Recorder
+	clock         clock.Clock
+	cloudProvider *cloudprovider.CloudProvider
 }
 
 // NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, failures Failures) *Controller {
-	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, failures: failures}
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, cloudProvider *cloudprovider.CloudProvider) *Controller {
+	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, cloudProvider: cloudProvider}
 }
 
 // Name is the controller's name.
@@ -115,7 +109,7 @@ const reasonNotPaused = "LaunchesNotPaused"
 // checkFailures reports that launches with the NodeClass pause. Ready does not depend on it: what the NodeClass refers
 // to exists, and only another launch shows whether it works again.
 func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
-	reason, until, cause := c.failures.LaunchesBlocked(nodeClass)
+	reason, until, cause := c.cloudProvider.LaunchesBlocked(nodeClass)
 	if cause == nil {
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
 		return
