@@ -42,7 +42,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		kube client.Client
 	)
 	opts := &options.Options{}
-	ctx, stop := context.WithCancel(options.ToContext(coreoptions.ToContext(context.Background(), coretest.Options()), opts))
+	ctx, stop := context.WithCancel(opts.ToContext(coreoptions.ToContext(context.Background(), coretest.Options())))
 	// One operator for all specs: a tuned key must come back to its default in any order of them.
 	BeforeAll(func() {
 		kube = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
