@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The suite nodes runs the controller as users do, from its image, by its chart, on real nodes: a server of the sandbox is a machine
+// Package nodes_test runs the controller as users do, from its image, by its chart, on real nodes: a server of the sandbox is a machine
 // that boots, runs the user data that the create request carried, and joins with a real kubelet. `make e2e-nodes` runs it.
 package nodes_test
 

@@ -1,6 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package properties_test lets core's disruption controller consolidate random clusters of this provider's flavors until it finds nothing.
 package properties_test
 
 import (

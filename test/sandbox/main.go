@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The sandbox is BizFly Cloud in a box: its API over HTTP with ground truth under /_sandbox/, and, given a kubeconfig,
+// Command sandbox is BizFly Cloud in a box: its API over HTTP with ground truth under /_sandbox/, and, given a kubeconfig,
 // servers that join that cluster. See README.md.
 package main
 

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The compare command prints where the responses of the sandbox differ from those of the real cloud.
+// Command compare prints where the responses of the sandbox differ from those of the real cloud.
 package main
 
 import (
