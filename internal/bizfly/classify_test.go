@@ -242,7 +242,8 @@ var _ = Describe("APIError", func() {
 		Entry("image", "", "Image x could not be found.", bizfly.IsInvalid, "Image x"),
 		Entry("no reason", "", "", ofClass(bizfly.ClassUnknown), "task t-1 failed without a reason"),
 		Entry("words behind a name of secrets, which are not shown", "", "user_data: too long", bizfly.IsInvalid, "user_data: [REDACTED]"),
-		Entry("words after many others, which are not shown", "", strings.Repeat("trace ", 1000)+"No valid host was found.", ofClass(bizfly.ClassCapacity), "trace t…"),
+		Entry("words after many others, which are not shown", "",
+			strings.Repeat("trace ", 1000)+"No valid host was found.", ofClass(bizfly.ClassCapacity), "trace t…"),
 	)
 })
 

@@ -42,7 +42,9 @@ func ScopeOfFailure(kind string, status int, message string) ErrorScope {
 }
 
 // TaskFailure is the error of a task that failed.
-func TaskFailure(id, action, message string) error { return taskFailure(&redact.Redactor{}, id, action, message) }
+func TaskFailure(id, action, message string) error {
+	return taskFailure(&redact.Redactor{}, id, action, message)
+}
 
 func kindOf(name string) kind {
 	return kind(name)

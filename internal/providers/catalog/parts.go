@@ -95,7 +95,9 @@ func sortServerTypes(types []*gobizfly.ServerType) {
 	for _, t := range types {
 		slices.Sort(t.ComputeClass)
 	}
-	slices.SortFunc(types, func(a, b *gobizfly.ServerType) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(types, func(a, b *gobizfly.ServerType) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
 }
 
 // sortVolumeTypes also makes the name of each its identifier. Public clients show both {name PREMIUM-SSD1, type "PREMIUM SSD"} and

@@ -107,7 +107,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 		raw, given := data[key]
 		last, known := p.active[key]
 		_, binary := broken[key]
-		err := error(nil)
+		var err error
 		switch {
 		case key == "" || !given && !binary:
 			continue

@@ -30,8 +30,9 @@ const (
 )
 
 // staticWait returns a false result where all NodePools of the NodeClass, those that are being deleted aside, are static, some lack
-// nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool again as soon as one ends, whatever is available, and schedules
-// nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198); it stops only for a NodePool that is not ready.
+// nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool again as soon as one ends, whatever
+// is available, and schedules nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198); it stops only for a NodePool
+// that is not ready.
 func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, types cloudprovider.InstanceTypes) (result, bool, error) {
 	list := &karpv1.NodePoolList{}
 	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
