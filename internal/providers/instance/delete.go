@@ -45,8 +45,8 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
 	case server == nil || server.gone():
-		if p.gone.Add(request.ID, nil, cache.DefaultExpiration) == nil {
-			p.gone.DeleteExpired()
+		if p.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
+			p.left.DeleteExpired()
 			p.leaveBKE(ctx, v, request)
 		}
 		return gone
@@ -77,6 +77,8 @@ func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time
 	}
 	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
+		p.gone.DeleteExpired()
+		p.gone.SetDefault(id, nil)
 		return v, nil, nil
 	}
 	return v, server, err

@@ -53,9 +53,9 @@ type DefaultProvider struct {
 
 	forms  Forms
 	poller *poller
-	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, and gone those that were
-	// proved to be gone and whose node leaves BKE, all by id. Core deletes from two controllers, and asks every few seconds.
-	requested, logged, gone *cache.Cache
+	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, gone those that were proved
+	// to be gone, which spares Get and Delete a request each, and left those whose node leaves BKE, all by id.
+	requested, logged, gone, left *cache.Cache
 	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
 	beginning sync.Mutex
 	leaving   errgroup.Group
@@ -75,7 +75,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		protected: newShared(config.Clock, protected),
 		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
 		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
-		reboots: cache.New(ttl.Reboot, 0),
+		left: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
 	}
 	p.leaving.SetLimit(leavesWaiting)
 	return p
