@@ -114,7 +114,7 @@ FAIL_RETRIED ?= $(filter schedule,$(GITHUB_EVENT_NAME))
 test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
 	@mkdir -p $(REPORTS) $(CACHE)/bin $(CACHE)/suites && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
-	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./hack/testsummary
 	@status=0; \
 	REPORTS=$(REPORTS) BINARIES=$(CACHE)/suites hack/suites.sh $(TEST_FIRST) $(TEST_DIRS) -- $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS) || status=$$?; \
 	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs*.json

@@ -17,12 +17,19 @@ mapfile -t suites < <(for root in "${roots[@]}"; do
 done | awk '!listed[$0]++')
 ((${#suites[@]})) || { echo "no tests in ${roots[*]}"; exit 1; }
 
+# module_of is the folder of the module that a suite belongs to.
+module_of() {
+  local module=$1
+  until [[ -e $module/go.mod ]]; do module=${module%/*}; done
+  echo "$module"
+}
+
 # run links one suite, unless its last binary is that of the same code, and runs it. Without debugging information, each binary links in
 # two thirds of the time. Traces are the same.
 run() {
-  local suite=$1 module=$1 name flags status=0
+  local suite=$1 module name flags status=0
   shift
-  until [[ -e $module/go.mod ]]; do module=${module%/*}; done
+  module=$(module_of "$suite")
   name=$(tr / - <<<"${suite#./}")
   (cd "$module" && go test -c -race -ldflags=-w -o "$BINARIES/$name.test" ".${suite#"$module"}") || return
   flags=(--randomize-all --timeout=60m --poll-progress-after=2m --json-report="$REPORTS/specs-$name.json" "$@")
@@ -48,17 +55,16 @@ if ((${#suites[@]} == 1)); then
   run "${suites[0]}" "$@"
   exit
 fi
-# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, Ginkgo reports.
+# A go command for each suite would compile what they share as often as commands run side by side. What does not compile, each suite reports.
 declare -A packages
 for suite in "${suites[@]}"; do
-  module=$suite
-  until [[ -e $module/go.mod ]]; do module=${module%/*}; done
+  module=$(module_of "$suite")
   packages[$module]+=" .${suite#"$module"}"
 done
 for module in "${!packages[@]}"; do
   # shellcheck disable=SC2086 # a list of folders
   (cd "$module" && go list -e -race -deps -test -export ${packages[$module]} >/dev/null)
 done
-export -f run later
+export -f module_of run later
 export REPORTS BINARIES GOGC="${GOGC:-400}" # a tenth of the processor's time for some memory
 printf '%s\n' "${suites[@]}" | xargs -P "${JOBS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" -I{} bash -c 'later "$@"' later {} "$@"

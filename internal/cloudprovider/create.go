@@ -61,7 +61,7 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	l := &launch{claim: claim}
 	var err error
 	if l.nodeClass, err = c.nodeClass(ctx, claim.Spec.NodeClassRef); apierrors.IsNotFound(err) {
-		return nil, c.end(ctx, ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w; correct nodeClassRef of the NodePool, or create it", err))
+		return nil, c.unresolved(ctx, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
 	}
@@ -110,14 +110,18 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	return c.launch(ctx, l, candidates)
 }
 
+// unresolved ends a NodeClaim whose NodeClass does not exist, or not for long.
+func (c *CloudProvider) unresolved(ctx context.Context, err error) error {
+	return c.end(ctx, ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w; correct nodeClassRef of the NodePool, or create it", err))
+}
+
 // checkNodeClass ends a NodeClaim whose NodeClass cannot launch anything now. Core schedules nothing as long as the NodeClaim
 // exists, so that of a NodePool is not kept waiting for the NodeClass: core creates another one.
 func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
 	condition := nodeClass.StatusConditions().Root()
 	switch {
 	case !nodeClass.DeletionTimestamp.IsZero():
-		return c.end(ctx, ReasonNodeClassUnresolved,
-			fmt.Errorf("resolving the NodeClass: %w", nodeClassNotFound(nodeClass.Name+" (being deleted)")))
+		return c.unresolved(ctx, nodeClassNotFound(nodeClass.Name+" (being deleted)"))
 	case condition.IsUnknown() && claim.Labels[karpv1.NodePoolLabelKey] == "":
 		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
 		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))

@@ -47,7 +47,9 @@ var _ = Describe("Create", func() {
 		It("should end the NodeClaim when it is being deleted", func() {
 			class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 			Expect(env.Client.Delete(ctx, class)).To(Succeed())
-			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
+			err := failedCreate(nodeClaim(nil))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
+			Expect(err).To(MatchError(And(ContainSubstring("being deleted"), ContainSubstring("correct nodeClassRef of the NodePool"))))
 		})
 		It("should end the NodeClaim when it is not ready", func() {
 			class := nodeClass()
@@ -398,10 +400,7 @@ var _ = Describe("Create", func() {
 		})
 		It("should give the NodeClaim up once the window has passed that began with the process", func() {
 			nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-			env.WithoutIDWait()
-			claim := nodeClaim(nil)
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			claim := unanswered(nil)
 			env.Restart(ctx)
 			env.WithoutIDWait()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
@@ -423,10 +422,7 @@ var _ = Describe("Create", func() {
 		})
 		It("should end the NodeClaim, and never send a second create request, when the first one may or may not have been received", func() {
 			nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-			claim := nodeClaim(nil)
-			env.WithoutIDWait()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			claim := unanswered(nil)
 			env.WithoutVisibilityWindow()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))

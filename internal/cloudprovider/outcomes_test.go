@@ -740,10 +740,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(err).To(MatchError(ContainSubstring("listing instance types")))
 		})
 		It("should stay while a server may exist, and be reported shortly before core's launch timeout", func() {
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-			env.WithoutIDWait()
-			claim := nodeClaim(unit.NodePool())
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			claim := unanswered(unit.NodePool())
 			overlay.err = errors.New("overlays are being evaluated")
 			err := failedCreate(claim)
 			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
@@ -756,10 +753,7 @@ var _ = Describe("Launches that fail", func() {
 	})
 	It("should not be reported as never sent when an earlier process has sent the request, and its record cannot be read now", func() {
 		nodeClass()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-		env.WithoutIDWait()
-		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		claim := unanswered(nil)
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 		env.Restart(ctx)
 		config := env.CloudProviderConfig
@@ -819,10 +813,7 @@ var _ = Describe("Launches that fail", func() {
 				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
 			}),
 			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
-				env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-				env.WithoutIDWait()
-				claim := nodeClaim(unit.NodePool())
-				Expect(failedCreate(claim)).To(HaveOccurred())
+				claim := unanswered(unit.NodePool())
 				config := env.CloudProviderConfig
 				config.Overlay = &failingOverlay{err: errors.New("overlays are being evaluated")}
 				env.CloudProvider = cloudprovider.New(config)

@@ -5,6 +5,7 @@ package cloudprovider_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -62,6 +63,16 @@ func failedCreate(claim *karpv1.NodeClaim) error {
 	_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 	Expect(err).To(HaveOccurred())
 	return err
+}
+
+// unanswered returns a NodeClaim whose create request may or may not have been received.
+func unanswered(pool *karpv1.NodePool) *karpv1.NodeClaim {
+	GinkgoHelper()
+	env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+	env.WithoutIDWait()
+	claim := nodeClaim(pool)
+	Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+	return claim
 }
 
 // createRequests is how many servers were requested, rejected requests included.

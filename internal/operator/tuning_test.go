@@ -27,6 +27,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -172,7 +173,8 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			before := get().Offerings[0].Price
 			table := string(lo.Must(os.ReadFile("../pricing/table.yaml")))
 			tune("prices", strings.Replace(table, "OnDemand: {compute: 1,", "OnDemand: {compute: 2,", 1))
-			Expect(get().Offerings[0].Price).To(BeNumerically(">", before))
+			disks := 40 * pricing.DefaultTable().Disks[v1alpha1.DiskMediumSSD]
+			Expect(get().Offerings[0].Price).To(BeNumerically("~", 2*(before-disks)+disks, 0.001))
 			tune("", "")
 			Expect(get().Offerings[0].Price).To(Equal(before))
 		})
