@@ -97,7 +97,11 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	if c.timeLeft(claim) <= 0 {
 		return nil, c.outOfTime(ctx, claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
-	if l.types, err = c.instanceTypes(ctx, l); err != nil {
+	if l.types, err = c.instanceTypes(ctx, l); cloudprovider.IsUnevaluatedNodePoolError(err) {
+		// Core evaluates the overlays of a NodePool moments after a start and after the NodePool is new. It creates the NodeClaims of a
+		// static NodePool without waiting for that, and may wait a minute before it replaces one that has ended.
+		return nil, createError(ReasonInstanceTypesUnavailable, err)
+	} else if err != nil {
 		return nil, c.end(ctx, ReasonInstanceTypesUnavailable, err)
 	}
 	if l.trial, err = c.nodeClasses.admit(l.nodeClass, claim.UID); err != nil {

@@ -724,11 +724,23 @@ var _ = Describe("Launches that fail", func() {
 			env.CloudProvider = cloudprovider.New(config)
 		})
 		It("should end at once where nothing was requested", func() {
-			overlay.err = errors.New("overlays are being evaluated")
+			overlay.err = errors.New("the overlays cannot be read")
 			err := failedCreate(nodeClaim(unit.NodePool()))
 			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
-			Expect(err).To(MatchError(ContainSubstring("overlays are being evaluated")))
+			Expect(err).To(MatchError(ContainSubstring("the overlays cannot be read")))
 			Expect(createRequests()).To(BeZero())
+		})
+		It("should stay until core has evaluated the overlays of its NodePool", func() {
+			pool := unit.NodePool()
+			claim := nodeClaim(pool)
+			overlay.err = corecloudprovider.NewUnevaluatedNodePoolError(pool.Name)
+			err := failedCreate(claim)
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
+			Expect(err).To(MatchError(ContainSubstring("awaiting evaluation")))
+			overlay.err = nil
+			_, err = env.CloudProvider.Create(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should end at once before the catalog was read", func() {
 			config := env.CloudProviderConfig

@@ -449,8 +449,8 @@ var _ = Describe("The commands of", func() {
 					changed = true
 					continue
 				}
-				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)), "%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make %s writes it into the page",
-					name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "docs-nodes", "docs-test"))
+				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)), "%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make %s writes it into the page\n%s",
+					name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "docs-nodes", "docs-test"), s.diagnosis())
 			}
 			if s.after != nil {
 				s.after(ctx)
