@@ -71,7 +71,7 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 	}
 	d.seen[key] = seen
 	return fmt.Errorf("%s: %s was found before and %s now; it stays in use until %d reads in a row agree (%d so far)",
-		condition, used, lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
+		condition, lo.CoalesceOrEmpty(used, "nothing"), lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
 }
 
 // Resolved reports whether the condition is that of the NodeClass's present spec, and true.

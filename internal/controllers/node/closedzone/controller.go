@@ -39,12 +39,15 @@ func NewController(kubeClient client.Client) *Controller { return &Controller{ku
 func (c *Controller) Name() string { return "node.closedzone" }
 
 // Reconcile brings the annotations of a node in line with its zone. Which zones are closed it reads from the status of the ProviderConfig: there
-// they stand from the first moment of a process, before the ConfigMap has been read.
+// they stand from the first moment of a process, before the ConfigMap has been read. One that is gone, or new and without a status, opens nothing.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	config := &v1alpha1.ProviderConfig{}
 	if err := c.kubeClient.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("reading the ProviderConfig: %w", err)
+	}
+	if len(config.Status.Conditions) == 0 {
+		return reconcile.Result{}, nil
 	}
 	stored := node.DeepCopy()
 	zone := node.Labels[corev1.LabelTopologyZone]

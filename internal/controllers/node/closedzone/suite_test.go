@@ -39,6 +39,7 @@ var _ = Describe("A zone that the tuning closes", func() {
 	tuned := func(tuning map[string]string) {
 		GinkgoHelper()
 		config.Status.Tuning = tuning
+		config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady)
 		Expect(kubeClient.Status().Update(ctx, config)).To(Succeed())
 	}
 	node := func(annotations map[string]string) *corev1.Node {
@@ -66,11 +67,16 @@ var _ = Describe("A zone that the tuning closes", func() {
 		tuned(nil)
 		Expect(annotated(n)).To(Equal(map[string]string{"team": "a"}))
 	})
-	It("should keep nobody when the ProviderConfig is gone", func() {
+	It("should stay closed while the ProviderConfig is gone, and until one that is new has a status", func() {
 		n := node(nil)
 		tuned(map[string]string{"closedZones": "HN1"})
 		Expect(annotated(n)).To(HaveKey(users))
 		Expect(kubeClient.Delete(ctx, config)).To(Succeed())
+		Expect(annotated(n)).To(HaveKey(users))
+		config = &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		Expect(kubeClient.Create(ctx, config)).To(Succeed())
+		Expect(annotated(n)).To(HaveKey(users))
+		tuned(nil)
 		Expect(annotated(n)).To(BeEmpty())
 	})
 	It("should leave nodes of other zones alone", func() {

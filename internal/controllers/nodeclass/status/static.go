@@ -16,6 +16,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
@@ -55,7 +56,11 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 		nodes := lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
 			return claim.Status.ProviderID != "" && claim.DeletionTimestamp.IsZero()
 		})
-		if int64(nodes) >= *pool.Spec.Replicas {
+		wanted := *pool.Spec.Replicas
+		if limit, limited := pool.Spec.Limits[resources.Node]; limited {
+			wanted = min(wanted, limit.Value())
+		}
+		if int64(nodes) >= wanted {
 			continue
 		}
 		if canLaunch(pool, types) {

@@ -10,8 +10,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -64,6 +66,13 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		Eventually(flavors).Should(Equal("NothingLaunchable"))
 		claim.Status.ProviderID = "bizflycloud://5f1f2a5e-0000-4000-8000-00000000000a"
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
+	})
+	It("should be ready while one has as many nodes as its limit allows, for which core launches nothing", func() {
+		static := pool("static", lo.ToPtr[int64](1))
+		Eventually(flavors).Should(Equal("NothingLaunchable"))
+		static.Spec.Limits = karpv1.Limits{resources.Node: resource.MustParse("0")}
+		Expect(env.Client.Update(ctx, static)).To(Succeed())
 		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
 	It("should be ready while one that lacks nodes is being deleted, for which nothing is launched", func() {
