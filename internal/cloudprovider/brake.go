@@ -70,7 +70,7 @@ func (c *CloudProvider) choose(ctx context.Context, l *launch, chosen candidate)
 		}
 		price := prices[len(fleet)]
 		if left := limits.MaxVNDPerHour - lo.Sum(prices[:len(fleet)]); price > left {
-			return c.hold(ctx, l, moreExpensive(l, chosen, left), ReasonMaxVNDPerHourReached,
+			return c.hold(ctx, l, c.moreExpensive(ctx, l, chosen, left), ReasonMaxVNDPerHourReached,
 				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f", added.flavor, added.zone, price, max(left, 0),
 					limits.MaxVNDPerHour))
 		}
@@ -100,10 +100,11 @@ func (c *CloudProvider) LimitReached() (reason, description string) {
 	return "", ""
 }
 
-// moreExpensive are the offering and the others of its NodeClass that cost more than what is left.
-func moreExpensive(l *launch, chosen candidate, left float64) []capacity.Offering {
+// moreExpensive are the offering and the others of its NodeClass that cost more than what is left, without NodeOverlays as all that is paid.
+func (c *CloudProvider) moreExpensive(ctx context.Context, l *launch, chosen candidate, left float64) []capacity.Offering {
 	scopes := []capacity.Offering{chosen.key}
-	for _, it := range l.types {
+	types, _ := c.Flavors.List(ctx, l.nodeClass)
+	for _, it := range types {
 		for _, offering := range it.Offerings {
 			if offering.Price > left {
 				key := chosen.key

@@ -6,12 +6,15 @@ package cloudprovider_test
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -186,6 +189,17 @@ var _ = Describe("The limits of the cluster", func() {
 		Expect(available(pool)).To(BeNumerically(">", 0))
 		launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
 		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")), cloudprovider.ReasonMaxVNDPerHourReached)
+	})
+	It("should hold back by what is paid, whatever price a NodeOverlay gives", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		costs := priced(pool)
+		config := env.CloudProviderConfig
+		config.Overlay = moreExpensive("nix.2c_4g")
+		env.CloudProvider = cloudprovider.New(config)
+		limited(0, 1.5*slices.Max(lo.FilterMapToSlice(costs, func(key string, price float64) (float64, bool) { return price, strings.HasPrefix(key, "nix.2c_4g/") })))
+		heldBack(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), cloudprovider.ReasonMaxVNDPerHourReached)
+		launched(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
 	})
 	It("should know the price of a server by its NodeClaim where BizFly Cloud calls its flavor by another name", func() {
 		nodeClass()

@@ -73,10 +73,8 @@ type Config struct {
 	Catalog   catalog.Provider
 	Capacity  *capacity.DefaultProvider
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
-	Overlay InstanceTypeOverlay
-	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
-	BestEffortMinValues bool
-	Settings            *options.Store
+	Overlay  InstanceTypeOverlay
+	Settings *options.Store
 	// NewCache returns a cache whose entries live for a while.
 	NewCache func(lifetime time.Duration) *cache.Cache
 }

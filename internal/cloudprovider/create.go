@@ -126,7 +126,7 @@ func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeCl
 	switch {
 	case !nodeClass.DeletionTimestamp.IsZero():
 		return c.unresolved(ctx, nodeClassNotFound(nodeClass.Name+" (being deleted)"))
-	case condition.IsUnknown() && claim.Labels[karpv1.NodePoolLabelKey] == "":
+	case claim.Labels[karpv1.NodePoolLabelKey] == "" && (condition.IsUnknown() || condition.ObservedGeneration != nodeClass.Generation):
 		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
 		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))
 	case !condition.IsTrue():

@@ -62,8 +62,19 @@ var _ = Describe("Create", func() {
 			class := nodeClass()
 			class.Spec.PublicIPv4 = lo.ToPtr(false)
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
-			err := failedCreate(nodeClaim(nil))
+			claim := nodeClaim(nil)
+			claim.Labels = map[string]string{karpv1.NodePoolLabelKey: "default"}
+			err := failedCreate(claim)
 			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue(), "%v", err)
+			Expect(createRequests()).To(BeZero())
+		})
+		It("should retry a NodeClaim without a NodePool until its last change is resolved", func() {
+			class := nodeClass()
+			class.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			err := failedCreate(nodeClaim(nil))
+			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse(), "%v", err)
+			Expect(err).To(MatchError(ContainSubstring("is being resolved")))
 			Expect(createRequests()).To(BeZero())
 		})
 		It("should end a NodeClaim of a NodePool while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {

@@ -15,12 +15,14 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -53,10 +55,25 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
+	if found.reason != "" && !c.replaceable(ctx, claim, nodeClass) {
+		return "", nil
+	}
 	if found.reason != "" {
 		c.Recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
 	}
 	return found.reason, nil
+}
+
+// replaceable reports whether a drifted node can be replaced now. Core looks for an offering first, but not for a static NodePool: it would
+// create a NodeClaim that ends at once, again and again, and schedule nothing for anyone meanwhile (kubernetes-sigs/karpenter#3198).
+func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
+	pool := &karpv1.NodePool{}
+	name := client.ObjectKey{Name: claim.Labels[karpv1.NodePoolLabelKey]}
+	if err := c.KubeClient.Get(ctx, name, pool); err != nil || pool.Spec.Replicas == nil {
+		return true
+	}
+	types, err := c.Flavors.List(ctx, nodeClass)
+	return err == nil && flavor.CanLaunch(ctx, pool, types)
 }
 
 // IsResolved reports whether the status of a NodeClass follows from its present spec, so that it is known what a new server would be: one that is

@@ -22,8 +22,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 // edit changes something in the cloud behind everybody's back.
@@ -264,6 +266,20 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Update(ctx, n)).To(Succeed())
 		}),
 	)
+	It("should roll no node of a static NodePool while nothing that could replace it can be launched", func() {
+		_, claim := wide()
+		edit("servers/"+serverOf(claim).ID, map[string]any{"billing_plan": "saving_plan"})
+		pool := unit.NodePool(unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g"))
+		pool.Spec.Replicas, pool.Spec.Weight, pool.Spec.Limits = lo.ToPtr[int64](1), nil, nil
+		Expect(env.Client.Create(ctx, pool)).To(Succeed())
+		claim.Labels = lo.Assign(claim.Labels, map[string]string{karpv1.NodePoolLabelKey: pool.Name})
+		Expect(drifts(claim)).ToNot(BeEmpty())
+		env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: "nix.8c_16g"}, capacity.ReasonInsufficientCapacity, time.Hour)
+		Expect(drifts(claim)).To(BeEmpty())
+		pool.Spec.Template.Spec.Requirements[0].Values = []string{"nix.4c_8g"}
+		Expect(env.Client.Update(ctx, pool)).To(Succeed())
+		Expect(drifts(claim)).ToNot(BeEmpty())
+	})
 	It("should roll nothing when a newer controller has other defaults: hashes are stamped anew", func() {
 		class, claim := wide()
 		class.Annotations[v1alpha1.AnnotationNodeClassHash] = "other"

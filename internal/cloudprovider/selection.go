@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -66,10 +67,8 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 	if len(fitting) == 0 {
 		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(l.types), claim.Name)
 	}
-	if !c.BestEffortMinValues {
-		if _, _, err := fitting.SatisfiesMinValues(requirements); err != nil {
-			return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
-		}
+	if err := flavor.SatisfyMinValues(ctx, fitting, requirements); err != nil {
+		return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
 	}
 	var all []candidate
 	for _, it := range fitting {

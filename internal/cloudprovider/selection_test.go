@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -172,10 +174,10 @@ var _ = Describe("Create", func() {
 			claim := nodeClaim(nil)
 			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
-			config := env.CloudProviderConfig
-			config.BestEffortMinValues = true
-			env.CloudProvider = cloudprovider.New(config)
-			Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
+			policy := coretest.OptionsFields{MinValuesPolicy: lo.ToPtr(coreoptions.MinValuesPolicyBestEffort)}
+			created, err := env.CloudProvider.Create(coreoptions.ToContext(ctx, coretest.Options(policy)), claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
 		})
 		It("should choose by the prices of NodeOverlays", func() {
 			nodeClass()

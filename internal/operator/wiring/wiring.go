@@ -54,8 +54,6 @@ type Dependencies struct {
 	CABundle []byte
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
 	Overlay cloudprovider.InstanceTypeOverlay
-	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
-	BestEffortMinValues bool
 
 	// APIServer is the address at which the API server is reached from here; it may be empty.
 	APIServer string
@@ -121,7 +119,7 @@ func Build(d Dependencies) *Providers {
 	p.CloudProviderConfig = cloudprovider.Config{
 		KubeClient: d.Client, APIReader: d.APIReader, Recorder: d.Recorder, Clock: d.Clock,
 		Instances: p.Instances, Flavors: p.Flavors, Catalog: p.Catalog, Capacity: p.Capacity,
-		Overlay: d.Overlay, BestEffortMinValues: d.BestEffortMinValues, Settings: d.Settings, NewCache: d.NewCache,
+		Overlay: d.Overlay, Settings: d.Settings, NewCache: d.NewCache,
 	}
 	p.CloudProvider = cloudprovider.New(p.CloudProviderConfig)
 	return p

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -148,6 +150,26 @@ func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovi
 	}
 	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
 	return instanceType, offering
+}
+
+// SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil where core's
+// MIN_VALUES_POLICY is BestEffort.
+func SatisfyMinValues(ctx context.Context, types cloudprovider.InstanceTypes, requirements scheduling.Requirements) error {
+	_, _, err := types.SatisfiesMinValues(requirements)
+	if err != nil && coreoptions.FromContext(ctx).MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort {
+		return nil
+	}
+	return err
+}
+
+// CanLaunch reports whether a node of the NodePool could be launched now, because an offering that it allows is available.
+func CanLaunch(ctx context.Context, pool *karpv1.NodePool, types cloudprovider.InstanceTypes) bool {
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	fitting := lo.Filter(types, func(it *cloudprovider.InstanceType, _ int) bool {
+		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
+	})
+	return len(fitting) > 0 && SatisfyMinValues(ctx, fitting, requirements) == nil
 }
 
 // Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a

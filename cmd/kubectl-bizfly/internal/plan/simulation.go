@@ -85,7 +85,7 @@ func (discarded) Publish(...karpevents.Event) {}
 func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Simulation, error) {
 	core, clk, kube, store := coreoptions.FromContext(ctx), &skippingClock{}, memory.New(objects), nodeoverlay.NewInstanceTypeStore()
 	d := cloud.Over(kube)
-	d.Clock, d.BestEffortMinValues = clk, core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort
+	d.Clock = clk
 	if core.FeatureGates.NodeOverlay {
 		d.Overlay = store
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -57,7 +58,7 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 		return ttl.InPlace, nil
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := p.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); err != nil || !cloudprovider.IsResolved(nodeClass) {
+	if err := p.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); err != nil || !changeable(nodeClass) {
 		return ttl.InPlace, client.IgnoreNotFound(err)
 	}
 	wanted, err := p.settings(ctx, s, nodeClass)
@@ -159,9 +160,14 @@ func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (c
 	return result.RequeueAfter, err
 }
 
+// changeable reports whether the firewalls of the status follow from the present spec. A running server needs neither an image nor capacity.
+func changeable(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return nodeClass.DeletionTimestamp.IsZero() && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeFirewallsReady)
+}
+
 // changedInPlace passes those updates of a NodeClass after which its servers may have to be changed.
 var changedInPlace = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
-	return cloudprovider.IsResolved(after) && (!cloudprovider.IsResolved(before) || before.EffectiveNetworkPlan() != after.EffectiveNetworkPlan() ||
+	return changeable(after) && (!changeable(before) || before.EffectiveNetworkPlan() != after.EffectiveNetworkPlan() ||
 		!slices.Equal(before.Status.Firewalls, after.Status.Firewalls))
 }}

@@ -303,6 +303,15 @@ var _ = Describe("Changes in place", func() {
 		}),
 		Entry("that is gone", func() { Expect(env.Client.Delete(ctx, class)).To(Succeed()) }),
 	)
+	It("should follow a NodeClass of which nothing can be launched now", func() {
+		claim := launch("web")
+		done(claim)
+		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+		class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFlavorsReady, "NothingLaunchable", "nothing is available")
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		done(claim)
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
+	})
 	It("should not leave an interface without any firewall", func() {
 		claim := launch("web")
 		catalog := env.Sandbox.Options().Catalog

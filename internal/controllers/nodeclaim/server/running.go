@@ -43,7 +43,9 @@ func (r *running) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	switch {
 	case s.server != nil && s.server.Status == instance.StatusActive:
 		return ttl.RunningServer, r.runs(ctx, s)
-	case reason == "" || s.ready():
+	case s.ready():
+		return ttl.StoppedServer, r.runs(ctx, s)
+	case reason == "":
 		return ttl.StoppedServer, nil
 	}
 	return ttl.StoppedServer, r.notRunning(ctx, s, reason)

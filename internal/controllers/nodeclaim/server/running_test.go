@@ -136,6 +136,14 @@ var _ = Describe("Servers that do not run", func() {
 		reconciled()
 		Expect(condition().Reason).To(Equal("Stopped"))
 	})
+	It("should not be believed any more when their kubelet is ready again, whatever the cloud's record is", func() {
+		status("ERROR")
+		reconciled()
+		Expect(condition().Reason).To(Equal("Failed"))
+		kubelet(corev1.ConditionTrue)
+		reconciled()
+		Expect(condition().Status).To(Equal(corev1.ConditionTrue), "node repair acts on the condition alone")
+	})
 	It("should be reported as running when they run again", func() {
 		status("SHUTOFF")
 		reconciled()

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -63,7 +63,7 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 		if int64(nodes) >= wanted {
 			continue
 		}
-		if canLaunch(pool, types) {
+		if flavor.CanLaunch(ctx, pool, types) {
 			return result{}, false, nil
 		}
 		lacking = append(lacking, pool.Name)
@@ -76,15 +76,6 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 			"is available again. Allow more flavors or zones", lookup.Shorten(lacking)))
 	waits.retryAfter = retryStatic
 	return waits, true, nil
-}
-
-// canLaunch reports whether an offering that the NodePool allows is available.
-func canLaunch(pool *karpv1.NodePool, types cloudprovider.InstanceTypes) bool {
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	return lo.SomeBy(types, func(it *cloudprovider.InstanceType) bool {
-		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
-	})
 }
 
 // unlaunched passes NodeClaims of static NodePools that end without a server.

@@ -56,6 +56,15 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		w.Capacity.MarkAvailable(capacity.Offering{Flavor: flavor})
 		Expect(flavors()).To(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
+	It("should not be ready while fewer values than minValues of one ask for can be launched", func() {
+		static := pool("static", lo.ToPtr[int64](1))
+		static.Spec.Template.Spec.Requirements[0].Values = append(static.Spec.Template.Spec.Requirements[0].Values, "nix.2c_2g")
+		Expect(env.Client.Update(ctx, static)).To(Succeed())
+		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
+		static.Spec.Template.Spec.Requirements[0].MinValues = lo.ToPtr(2)
+		Expect(env.Client.Update(ctx, static)).To(Succeed())
+		Eventually(flavors).Should(Equal("NothingLaunchable"))
+	})
 	It("should be ready while they have their nodes", func() {
 		static := pool("static", lo.ToPtr[int64](1))
 		claim := &karpv1.NodeClaim{}

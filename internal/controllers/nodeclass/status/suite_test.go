@@ -4,7 +4,6 @@
 package status_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -34,7 +33,7 @@ import (
 const clusterToken = "s3cr3t-cluster-token"
 
 var (
-	ctx = context.Background()
+	ctx = unit.CoreContext()
 	env *coretest.Environment
 )
 
