@@ -45,13 +45,10 @@ const (
 // API errors never cause drift.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("resolving the NodeClass: %w", err)
 	}
-	if !IsResolved(nodeClass) {
+	if err != nil || !IsResolved(nodeClass) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
