@@ -115,7 +115,9 @@ var _ = Describe("the environment", func() {
 		read := sets.New(ours...).
 			Union(readVariables(strings.TrimSpace(string(core)))).
 			// Named after the Service of webhooks that core has no longer.
-			Delete("KARPENTER_SERVICE")
+			Delete("KARPENTER_SERVICE").
+			// Two controllers would launch servers for the same pods while an upgrade replaces one by the other.
+			Delete("DISABLE_LEADER_ELECTION")
 		set := sets.New[string]()
 		for _, values := range []string{defaultValues, fullValues} {
 			set = set.Union(sets.KeySet(environment(ctx, values)))

@@ -148,6 +148,25 @@ var _ = Describe("values", func() {
 		expectRows("", root.keys(root, readValues()))
 	})
 
+	DescribeTable("should be rendered", func(ctx context.Context, template string, expected OmegaMatcher, settings ...string) {
+		args := []string{"--show-only", "templates/" + template}
+		for _, setting := range settings {
+			args = append(args, "--set", setting)
+		}
+		rendered, err := w.render(ctx, defaultValues, args...)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(rendered).To(expected)
+	},
+		Entry("zones as the list that the controller reads", "tuning.yaml", ContainSubstring(`closedZones: "HN1,HN2"`), "tuning.data.closedZones={HN1,HN2}"),
+		Entry("a variable of the user's once, since a server-side apply rejects a name that stands twice", "deployment.yaml",
+			And(ContainSubstring("value: 4m"), WithTransform(func(s string) int { return strings.Count(s, "name: LAUNCH_TIMEOUT") }, Equal(1))),
+			"settings.launchTimeout=5m", "controller.env[0].name=LAUNCH_TIMEOUT", "controller.env[0].value=4m"),
+		Entry("the limit of join tokens with RBAC of the user's own", "admissionpolicy.yaml", ContainSubstring("-join-tokens"),
+			"rbac.create=false", "joinTokens.enabled=true"),
+		Entry("the test without an affinity", "tests/preflight.yaml", Not(ContainSubstring("affinity:")), "affinity=null"),
+		Entry("no requests and limits", "deployment.yaml", Not(ContainSubstring("CPU_REQUESTS")), "controller.resources=null"),
+		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
+	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
 		args := []string{}
 		for _, setting := range settings {
@@ -172,7 +191,6 @@ var _ = Describe("values", func() {
 		Entry("profiles for every pod", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true",
 			"networkPolicy.enabled=true"),
 		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
-		Entry("two leaders", "set replicas to 1", "settings.disableLeaderElection=true"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),
 		Entry("a log level that core would panic over", "/logLevel': value must be one of", "logLevel=warn"),

@@ -77,7 +77,9 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		began = time.Now()
 		install(chart, "--set", "settings.featureGates.nodeRepair=true,settings.featureGates.nodeOverlay=true,settings.featureGates.staticCapacity=true,"+
 			"settings.featureGates.capacityBuffer=true,settings.ignoreDRARequests="+strconv.FormatBool(!devices)+","+
-			"settings.featureGates.terminateFirstDrift=true,settings.featureGates.terminateFirstRepair=true,settings.featureGates.podDeletionCostManagement=true")
+			"settings.featureGates.terminateFirstDrift=true,settings.featureGates.terminateFirstRepair=true,settings.featureGates.podDeletionCostManagement=true",
+			"--set-json", `settings.schedulerConfig="{\"podTopologySpread\": {\"defaultConstraints\": [`+
+				`{\"maxSkew\": 5, \"topologyKey\": \"topology.kubernetes.io/zone\", \"whenUnsatisfiable\": \"ScheduleAnyway\"}]}}"`)
 		for _, object := range []client.Object{nodeClass(), nodePool(), fixed, overlay, template, buffers[0], buffers[1], web(1)} {
 			Expect(env.Client().Create(ctx, object)).To(Succeed())
 		}

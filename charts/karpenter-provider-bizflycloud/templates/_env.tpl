@@ -30,7 +30,7 @@
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- if dig "requests" "cpu" "" $v.controller.resources }}
+{{- if dig "requests" "cpu" "" ($v.controller.resources | default dict) }}
 - name: CPU_REQUESTS
   valueFrom:
     resourceFieldRef:
@@ -38,7 +38,7 @@
       resource: requests.cpu
       divisor: 1m
 {{- end }}
-{{- if dig "limits" "memory" "" $v.controller.resources }}
+{{- if dig "limits" "memory" "" ($v.controller.resources | default dict) }}
 - name: MEMORY_LIMIT
   valueFrom:
     resourceFieldRef:
@@ -104,7 +104,6 @@
 {{- include "karpenter.variable" (list "DISABLE_CONTROLLER_WARMUP" $s.disableControllerWarmup) }}
 {{- include "karpenter.variable" (list "DISABLE_CLUSTER_STATE_OBSERVABILITY" $s.disableClusterStateObservability) }}
 {{- include "karpenter.variable" (list "ENABLE_PROFILING" $s.enableProfiling) }}
-{{- include "karpenter.variable" (list "DISABLE_LEADER_ELECTION" $s.disableLeaderElection) }}
 {{- include "karpenter.variable" (list "LEADER_ELECTION_NAME" $s.leaderElectionName) }}
 {{- include "karpenter.variable" (list "FEATURE_GATES" (include "karpenter.featureGates" .)) }}
 {{- include "karpenter.variable" (list "LOG_LEVEL" $v.logLevel) }}

@@ -170,7 +170,4 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- if and (not $v.settings.ignoreDRARequests) (semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "settings.ignoreDRARequests is false, and Kubernetes %s has no resource.k8s.io/v1, which came with 1.34: set it to true, or upgrade the cluster (without a cluster, name its version by --kube-version)" .Capabilities.KubeVersion.Version) }}
 {{- end }}
-{{- if and $v.settings.disableLeaderElection (gt (int $v.replicas) 1) }}
-{{- fail (printf "settings.disableLeaderElection is true with %d replicas, each of which would launch servers: set replicas to 1" (int $v.replicas)) }}
-{{- end }}
 {{- end }}

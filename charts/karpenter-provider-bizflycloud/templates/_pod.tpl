@@ -54,11 +54,15 @@ imagePullPolicy: {{ .Values.imagePullPolicy }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- /* A name that stands twice is rejected by a server-side apply. */}}
+{{- $env := .Values.controller.env | default list }}
+{{- $names := list }}
+{{- range $env }}{{ $names = append $names .name }}{{ end }}
+{{- range include "karpenter.env" . | fromYamlArray }}
+{{- if not (has .name $names) }}{{ $env = append $env . }}{{ end }}
+{{- end }}
 env:
-  {{- include "karpenter.env" . | nindent 2 }}
-  {{- with .Values.controller.env }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- toYaml $env | nindent 2 }}
 {{- with .Values.controller.envFrom }}
 envFrom:
   {{- toYaml . | nindent 2 }}

@@ -191,6 +191,7 @@ type BizflyNodeClassSpec struct {
 // +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
 // +kubebuilder:printcolumn:name="Kubernetes",type="string",JSONPath=".status.kubernetesVersion",priority=1,description="The version that the worker image runs"
 // +kubebuilder:printcolumn:name="Networks",type="string",JSONPath=".status.summary.networks",priority=1,description="The VPC networks of servers"
+// +kubebuilder:validation:XValidation:message="the name must have at most 63 characters, because it is a label of NodeClaims and nodes",rule="self.metadata.name.size() <= 63"
 type BizflyNodeClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

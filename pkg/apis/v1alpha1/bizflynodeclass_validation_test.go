@@ -289,6 +289,16 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	)
 })
 
+var _ = Describe("The name of a BizflyNodeClass", func() {
+	It("should fit into a label", func() {
+		object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 64)}}
+		Expect(env.Client.Create(ctx, object)).To(MatchError(ContainSubstring("must have at most 63 characters")))
+		object.Name = object.Name[1:]
+		Expect(env.Client.Create(ctx, object)).To(Succeed())
+		Expect(env.Client.Delete(ctx, object)).To(Succeed())
+	})
+})
+
 var _ = Describe("Validation of a ProviderConfig", func() {
 	It("should reject a second one", func() {
 		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
