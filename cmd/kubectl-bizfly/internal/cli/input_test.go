@@ -20,11 +20,13 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
@@ -166,6 +168,23 @@ var _ = Describe("why", func() {
 		Expect(p.Pools[0].Fits).To(BeTrue())
 	})
 
+	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, ok := list.(*karpv1.NodePoolList); ok {
+					return &meta.NoKindMatchError{}
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.State).To(HavePrefix("kube-scheduler found no node"))
+		Expect([]any{p.Pools, p.Help, p.Outcome}).To(HaveEach(BeEmpty()))
+		Expect(f.err).To(ContainSubstring("NodePools were not looked at: the cluster has no nodepools.karpenter.sh"))
+	})
+
 	DescribeTable("should name the first obstacle and what would help", func(change func(*corev1.Pod, *karpv1.NodePool), check, help string) {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
@@ -303,6 +322,20 @@ var _ = Describe("why", func() {
 		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(And(ContainSubstring("it has drifted and is to be replaced: the image has changed"),
 			ContainSubstring("it may be consolidated"), ContainSubstring("of pod shop/job prevents it")))
 	})
+
+	DescribeTable("should name the pods that prevent a disruption as core counts them", func(value string, change func(*corev1.Pod), prevents bool) {
+		f := newFixture()
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop", Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: value}},
+			Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{StartTime: lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Hour)))}}
+		change(pod)
+		f.put(pod, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
+			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}})
+		Expect(strings.Contains(answer[why.Life](f, "why", "node/node-1").Disruption, "of pod shop/job prevents it")).To(Equal(prevents))
+	},
+		Entry("a duration that is not over", "2h", func(*corev1.Pod) {}, true),
+		Entry("a duration that is over", "30m", func(*corev1.Pod) {}, false),
+		Entry("a pod that has ended", "true", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, false),
+	)
 
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
 		f := newFixture()
