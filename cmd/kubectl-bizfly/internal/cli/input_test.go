@@ -23,8 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -34,6 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -446,6 +449,26 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 			Expect(content).ToNot(ContainSubstring("abcdef.0123456789abcdef"), name)
 		}
 		Expect(files["support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"]).To(ContainSubstring("sha256"))
+	})
+})
+
+var _ = Describe("support-bundle of a controller that has restarted", func() {
+	It("should hold the end of the log, and that of before the restart", func() {
+		f := newFixture()
+		f.install()
+		clientset := fake.NewClientset()
+		f.change = func(s *session.Session) { s.Kubernetes = clientset }
+		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller-0", Namespace: "karpenter", Labels: f.controller().Labels},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}}}})
+		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
+		Expect(unpack(path)).To(And(HaveKey("support-bundle/controller/controller-0.log"), HaveKey("support-bundle/controller/controller-0.previous.log")))
+		options := lo.FilterMap(clientset.Actions(), func(action clienttesting.Action, _ int) (any, bool) {
+			generic, ok := action.(clienttesting.GenericAction)
+			return lo.TernaryF(ok, func() any { return generic.GetValue() }, func() any { return nil }), ok && action.GetSubresource() == "log"
+		})
+		Expect(options).To(HaveExactElements(
+			And(HaveField("Previous", false), HaveField("TailLines", HaveValue(BeEquivalentTo(10_000)))), HaveField("Previous", true)))
 	})
 })
 
