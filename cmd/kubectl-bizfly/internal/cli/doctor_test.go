@@ -305,7 +305,8 @@ var _ = Describe("doctor", func() {
 			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0)),
 		finding("rejections by the quota of vCPUs or memory", "QuotaRejected", doctor.Warning, event("e", quotaTooSmall, 0)),
 		finding("rejections by another quota", "QuotaRejected", doctor.Warning, event("e", quotaPaused, 0)),
-		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("e", events.NodeNotRegistered(&karpv1.NodeClaim{}, "x", "p2.2c_4g", "HN1"), 0)),
+		finding("launches that failed", "LaunchesFailed", doctor.Warning,
+			event("e", events.NodeNotRegistered(&karpv1.NodeClaim{}, "x", "p2.2c_4g", "HN1"), 0)),
 		finding("launches that pause for another reason", "LaunchesFailed", doctor.Warning,
 			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0)),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
@@ -577,7 +578,9 @@ var _ = Describe("doctor", func() {
 		f.install()
 		f.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", BillingPlan: cloud.PlanOnDemand})
 		f.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", BillingPlan: cloud.PlanSaving})
-		disks := lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding, _ int) bool { return finding.Code == "DiskWithoutOwner" })
+		disks := lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding, _ int) bool {
+			return finding.Code == "DiskWithoutOwner"
+		})
 		slices.SortFunc(disks, func(a, b doctor.Finding) int { return strings.Compare(a.What, b.What) })
 		Expect(disks).To(HaveLen(2))
 		Expect(disks[1].VNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<", disks[0].VNDPerMonth)))

@@ -48,7 +48,8 @@ var _ = Describe("manifests", func() {
 	})
 
 	It("should give pods of different workloads different names, and keep those of StatefulSets", func() {
-		deployment, stateful := workload("apps/v1", "Deployment", "app", "", "replicas: 2, "), workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
+		deployment := workload("apps/v1", "Deployment", "app", "", "replicas: 2, ")
+		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
 		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
 		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1", "app-0", "app-1"), "the second replaces the first")
 		f := newFixture()
@@ -63,15 +64,17 @@ var _ = Describe("manifests", func() {
 		Entry("of a Deployment", workload("apps/v1", "Deployment", "web", "", "replicas: 2, ")+
 			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("apps/v1", "Deployment", "web"), "replicas: 2, ")+
 			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+"}\n", "web-0", "web-1"),
-		Entry("of a kind that is not planned", workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("argoproj.io/v1alpha1", "Rollout", "web"), "replicas: 1, ")+
-			"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
+		Entry("of a kind that is not planned",
+			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("argoproj.io/v1alpha1", "Rollout", "web"), "replicas: 1, ")+
+				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
 		Entry("that has ended", "apiVersion: v1\nkind: Pod\nmetadata: {name: done}\nstatus: {phase: Succeeded}\n---\n"+
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nstatus: {phase: Failed}\n"),
 		Entry("of a Job with fewer completions", workload("batch/v1", "Job", "once", "", "parallelism: 5, completions: 2, "), "once-0", "once-1"),
 		Entry("of a Job that is suspended", workload("batch/v1", "Job", "once", "", "suspend: true, ")),
 		Entry("of a Job that has ended", workload("batch/v1", "Job", "once", "", "")+"status: {conditions: [{type: Complete, status: 'True'}]}\n"),
 		Entry("of a CronJob that is suspended",
-			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\nspec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
+			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"+
+				"spec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
 	)
 
 	It("should say which kinds were not planned, of those that may add pods", func() {

@@ -133,8 +133,8 @@ func (r *Runner) commit(ctx context.Context, p *Proposal, created []string) erro
 	return r.create(ctx, r.holdJob(p))
 }
 
-// until looks how far it is, again and again, until a function is satisfied or the deadline is over. An error of the API server that may pass, such as
-// a timeout, does not end it.
+// until looks how far it is, again and again, until a function is satisfied or the deadline is over. An error of the API server that may pass,
+// such as a timeout, does not end it.
 func (r *Runner) until(ctx context.Context, p *Proposal, created []string, deadline time.Time, satisfied func(Outcome) bool) (Outcome, error) {
 	var last Outcome
 	for {
