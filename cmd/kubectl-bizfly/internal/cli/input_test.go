@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -328,8 +327,11 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should name the pods that prevent a disruption as core counts them", func(value string, change func(*corev1.Pod), prevents bool) {
 		f := newFixture()
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop", Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: value}},
-			Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{StartTime: lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Hour)))}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop", Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: value}},
+			Spec:       corev1.PodSpec{NodeName: "node-1"},
+			Status:     corev1.PodStatus{StartTime: lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Hour)))},
+		}
 		change(pod)
 		f.put(pod, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
 			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}})
@@ -391,6 +393,14 @@ var _ = Describe("top", func() {
 		Expect(drawn.count).To(Equal(2))
 	})
 
+	It("should say which part of the total is not known", func() {
+		f := newFixture()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(HaveSuffix("2 nodes, 0 pods pending: 1,234 VND per hour, 888,480 VND per month without 1 node whose price is not known\n"))
+	})
+
 	It("should show a cluster without nodes", func() {
 		f := newFixture()
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
@@ -413,12 +423,13 @@ func (i *interrupting) Write(p []byte) (int, error) {
 }
 
 var _ = Describe("the output", func() {
-	It("should fit the width of the terminal", func() {
+	It("should cut no column where the terminal is narrow, and wrap prose", func() {
 		var out bytes.Buffer
-		(&output.Printer{Out: &out, Width: 40}).Rows([]string{"Name", "What"}, [][]string{{"a-rather-long-name-of-a-node", strings.Repeat("word ", 20)}})
-		for line := range strings.Lines(out.String()) {
-			Expect(utf8.RuneCountInString(strings.TrimRight(line, "\n"))).To(BeNumerically("<=", 40))
-		}
+		(&output.Printer{Out: &out, Width: 80}).Rows([]string{"Name", ">VND/hour", "What"},
+			[][]string{{strings.Repeat("long-name-", 8), "1,575", strings.Repeat("word ", 20)}})
+		Expect(out.String()).To(And(ContainSubstring(strings.Repeat("long-name-", 8)), ContainSubstring("1,575")))
+		Expect(strings.Count(out.String(), "word")).To(Equal(20))
+		Expect(strings.Count(out.String(), "\n")).To(BeNumerically(">", 2))
 	})
 })
 
