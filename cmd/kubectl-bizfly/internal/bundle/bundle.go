@@ -31,8 +31,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxLog bounds the log of one container.
-const maxLog = 5 << 20
+const (
+	// container is the controller's.
+	container = "controller"
+	// maxLines and maxLog bound the log of one container. The API server cuts off the end of what has too many bytes, but the beginning of what has
+	// too many lines.
+	maxLines, maxLog = 10_000, 5 << 20
+)
 
 // Bundle collects files.
 type Bundle struct {
@@ -141,23 +146,34 @@ func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).
-			GetLogs(pod.Name, &corev1.PodLogOptions{Container: "controller", LimitBytes: lo.ToPtr(int64(maxLog))}).Stream(ctx)
-		if err != nil {
-			b.miss("the log of "+pod.Name, session.Explain(err, "get", pod))
-			continue
-		}
-		text, err := io.ReadAll(io.LimitReader(stream, maxLog))
-		_ = stream.Close()
-		if err != nil {
-			b.miss("the log of "+pod.Name, err)
-			continue
-		}
-		if err := b.text("controller/"+pod.Name+".log", string(text)); err != nil {
+		if err := b.log(ctx, s, pod, pod.Name+".log", false); err != nil {
 			return err
+		}
+		if lo.ContainsBy(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container && c.RestartCount > 0 }) {
+			if err := b.log(ctx, s, pod, pod.Name+".previous.log", true); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// log writes the end of the log of one replica, or that of its container before the last restart.
+func (b *Bundle) log(ctx context.Context, s *session.Session, pod *corev1.Pod, name string, previous bool) error {
+	stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+		Container: container, Previous: previous, TailLines: lo.ToPtr(int64(maxLines)), LimitBytes: lo.ToPtr(int64(maxLog)),
+	}).Stream(ctx)
+	if err != nil {
+		b.miss(name, session.Explain(err, "get", pod))
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(stream, maxLog))
+	_ = stream.Close()
+	if err != nil {
+		b.miss(name, err)
+		return nil
+	}
+	return b.text("controller/"+name, string(text))
 }
 
 // value writes an object as YAML without anything secret.

@@ -5,6 +5,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,15 +33,20 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -71,12 +78,20 @@ func node(change func(*corev1.Node)) func(*fixture) {
 	}
 }
 
-func event(reason, message string) func(*fixture) {
+// event is an event of the controller, so long ago.
+func event(name string, e karpevents.Event, ago time.Duration) func(*fixture) {
 	return func(f *fixture) {
-		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "event"}, Reason: reason, Message: message,
-			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"}, LastTimestamp: metav1.Now()})
+		kind := lo.Must(apiutil.GVKForObject(e.InvolvedObject, scheme.Scheme)).Kind
+		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, Reason: e.Reason, Message: e.Message,
+			InvolvedObject: corev1.ObjectReference{Kind: kind, Name: "x"}, LastTimestamp: metav1.NewTime(time.Now().Add(-ago))})
 	}
 }
+
+var (
+	errQuota      = errors.New("quota exceeded")
+	quotaTooSmall = events.QuotaTooSmall(&karpv1.NodeClaim{}, 8, 16384, time.Hour, errQuota)
+	quotaPaused   = events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, capacity.ReasonQuotaExceeded, time.Hour, errQuota)
+)
 
 // buffer is a CapacityBuffer with a strategy.
 func buffer(strategy string) *autoscalingv1beta1.CapacityBuffer {
@@ -286,8 +301,14 @@ var _ = Describe("doctor", func() {
 				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
 				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
 		}),
-		finding("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
-		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
+		finding("an unpaid balance", "QuotaRejected", doctor.Warning,
+			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0)),
+		finding("rejections by the quota of vCPUs or memory", "QuotaRejected", doctor.Warning, event("e", quotaTooSmall, 0)),
+		finding("rejections by another quota", "QuotaRejected", doctor.Warning, event("e", quotaPaused, 0)),
+		finding("launches that failed", "LaunchesFailed", doctor.Warning,
+			event("e", events.NodeNotRegistered(&karpv1.NodeClaim{}, "x", "p2.2c_4g", "HN1"), 0)),
+		finding("launches that pause for another reason", "LaunchesFailed", doctor.Warning,
+			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0)),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
 		}),
@@ -531,6 +552,38 @@ var _ = Describe("doctor", func() {
 		}
 		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
+	})
+
+	It("should name the last of several rejections by time", func() {
+		f := newFixture()
+		f.install()
+		event("a", quotaPaused, time.Minute)(f)
+		event("b", quotaTooSmall, time.Hour)(f)
+		found, _ := lo.Find(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding) bool { return finding.Code == "QuotaRejected" })
+		Expect(found.What).To(And(HavePrefix("2 launches were rejected"), ContainSubstring(quotaPaused.Message)))
+	})
+
+	It("should name the environment where nothing is installed and there are no credentials", func() {
+		f := newFixture()
+		withoutCredentials()
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "CredentialsMissing"),
+			HaveField("Fix", Equal("export BIZFLY_CLOUD_REGION=HN BIZFLY_CLOUD_APP_CRED_ID=... BIZFLY_CLOUD_APP_CRED_SECRET=...")))))
+		setEnv("BIZFLY_CLOUD_REGION", "Atlantis")
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
+			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
+	})
+
+	It("should price a disk without owner by its own billing plan", func() {
+		f := newFixture()
+		f.install()
+		f.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", BillingPlan: cloud.PlanOnDemand})
+		f.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", BillingPlan: cloud.PlanSaving})
+		disks := lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding, _ int) bool {
+			return finding.Code == "DiskWithoutOwner"
+		})
+		slices.SortFunc(disks, func(a, b doctor.Finding) int { return strings.Compare(a.What, b.What) })
+		Expect(disks).To(HaveLen(2))
+		Expect(disks[1].VNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<", disks[0].VNDPerMonth)))
 	})
 
 	It("should price what is paid for without need", func() {

@@ -50,6 +50,7 @@ func (a *App) flavors() *cobra.Command {
 	cmd.Flags().StringVar(&options.NodePool, "nodepool", "", "list for the requirements of this NodePool, with the reason for every exclusion")
 	cmd.Flags().StringVar(&options.NodeClass, "nodeclass", "", "list for this BizflyNodeClass (disks, billing plan, zones); default: one of defaults")
 	cmd.Flags().StringVar(&requirements, "requirements", "", "filter, for example 'category in (basic,premium),cpu>3,memory<16384,zone=HN1'")
+	cmd.MarkFlagsMutuallyExclusive("nodepool", "nodeclass")
 	return cmd
 }
 

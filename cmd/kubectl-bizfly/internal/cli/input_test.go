@@ -14,17 +14,20 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
@@ -32,6 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -164,6 +168,23 @@ var _ = Describe("why", func() {
 		Expect(p.Outcome).To(MatchRegexp(`can launch a \S+ in HN\d for [\d,]+ VND per hour`))
 		Expect(p.Pools).To(HaveLen(1))
 		Expect(p.Pools[0].Fits).To(BeTrue())
+	})
+
+	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, ok := list.(*karpv1.NodePoolList); ok {
+					return &meta.NoKindMatchError{}
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.State).To(HavePrefix("kube-scheduler found no node"))
+		Expect([]any{p.Pools, p.Help, p.Outcome}).To(HaveEach(BeEmpty()))
+		Expect(f.err).To(ContainSubstring("NodePools were not looked at: the cluster has no nodepools.karpenter.sh"))
 	})
 
 	DescribeTable("should name the first obstacle and what would help", func(change func(*corev1.Pod, *karpv1.NodePool), check, help string) {
@@ -304,6 +325,23 @@ var _ = Describe("why", func() {
 			ContainSubstring("it may be consolidated"), ContainSubstring("of pod shop/job prevents it")))
 	})
 
+	DescribeTable("should name the pods that prevent a disruption as core counts them", func(value string, change func(*corev1.Pod), prevents bool) {
+		f := newFixture()
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop", Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: value}},
+			Spec:       corev1.PodSpec{NodeName: "node-1"},
+			Status:     corev1.PodStatus{StartTime: lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Hour)))},
+		}
+		change(pod)
+		f.put(pod, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
+			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}})
+		Expect(strings.Contains(answer[why.Life](f, "why", "node/node-1").Disruption, "of pod shop/job prevents it")).To(Equal(prevents))
+	},
+		Entry("a duration that is not over", "2h", func(*corev1.Pod) {}, true),
+		Entry("a duration that is over", "30m", func(*corev1.Pod) {}, false),
+		Entry("a pod that has ended", "true", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, false),
+	)
+
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
 		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
@@ -355,6 +393,14 @@ var _ = Describe("top", func() {
 		Expect(drawn.count).To(Equal(2))
 	})
 
+	It("should say which part of the total is not known", func() {
+		f := newFixture()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(HaveSuffix("2 nodes, 0 pods pending: 1,234 VND per hour, 888,480 VND per month without 1 node whose price is not known\n"))
+	})
+
 	It("should show a cluster without nodes", func() {
 		f := newFixture()
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
@@ -377,12 +423,13 @@ func (i *interrupting) Write(p []byte) (int, error) {
 }
 
 var _ = Describe("the output", func() {
-	It("should fit the width of the terminal", func() {
+	It("should cut no column where the terminal is narrow, and wrap prose", func() {
 		var out bytes.Buffer
-		(&output.Printer{Out: &out, Width: 40}).Rows([]string{"Name", "What"}, [][]string{{"a-rather-long-name-of-a-node", strings.Repeat("word ", 20)}})
-		for line := range strings.Lines(out.String()) {
-			Expect(utf8.RuneCountInString(strings.TrimRight(line, "\n"))).To(BeNumerically("<=", 40))
-		}
+		(&output.Printer{Out: &out, Width: 80}).Rows([]string{"Name", ">VND/hour", "What"},
+			[][]string{{strings.Repeat("long-name-", 8), "1,575", strings.Repeat("word ", 20)}})
+		Expect(out.String()).To(And(ContainSubstring(strings.Repeat("long-name-", 8)), ContainSubstring("1,575")))
+		Expect(strings.Count(out.String(), "word")).To(Equal(20))
+		Expect(strings.Count(out.String(), "\n")).To(BeNumerically(">", 2))
 	})
 })
 
@@ -413,6 +460,26 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 			Expect(content).ToNot(ContainSubstring("abcdef.0123456789abcdef"), name)
 		}
 		Expect(files["support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"]).To(ContainSubstring("sha256"))
+	})
+})
+
+var _ = Describe("support-bundle of a controller that has restarted", func() {
+	It("should hold the end of the log, and that of before the restart", func() {
+		f := newFixture()
+		f.install()
+		clientset := fake.NewClientset()
+		f.change = func(s *session.Session) { s.Kubernetes = clientset }
+		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller-0", Namespace: "karpenter", Labels: f.controller().Labels},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}}}})
+		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
+		Expect(unpack(path)).To(And(HaveKey("support-bundle/controller/controller-0.log"), HaveKey("support-bundle/controller/controller-0.previous.log")))
+		options := lo.FilterMap(clientset.Actions(), func(action clienttesting.Action, _ int) (any, bool) {
+			generic, ok := action.(clienttesting.GenericAction)
+			return lo.TernaryF(ok, func() any { return generic.GetValue() }, func() any { return nil }), ok && action.GetSubresource() == "log"
+		})
+		Expect(options).To(HaveExactElements(
+			And(HaveField("Previous", false), HaveField("TailLines", HaveValue(BeEquivalentTo(10_000)))), HaveField("Previous", true)))
 	})
 })
 

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,6 +52,9 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
   kubectl bizfly plan --compare basic.yaml premium.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Alternatives = append(options.Alternatives, args...)
+			if options.write != "" && !options.suggest {
+				return errors.New("--write needs --suggest: there is no other NodePool to write")
+			}
 			ctx, s, printer, err := a.connect(cmd.Context(), session.AllowOffline(options.offline))
 			if err != nil {
 				return err
@@ -165,7 +169,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 			printer.Printf("; with %s for the %s without a node, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
 				output.VND(same))
 		}
-		if same > 0 {
+		if same > 0 && len(p.Unplaced) == 0 {
 			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/same-1)*100)
 		}
 		printer.Printf("\n")

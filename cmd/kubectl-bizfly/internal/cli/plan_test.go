@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
@@ -86,6 +87,15 @@ var _ = Describe("flavors", func() {
 		f := newFixture()
 		Expect(f.run("flavors", "--requirements", "cpu in 4")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("write for example"))
+	})
+
+	It("should reject a key that no flavor has, and a NodePool together with a NodeClass", func() {
+		f := newFixture()
+		f.apply(pools)
+		Expect(f.run("flavors", "--requirements", "cpus>3")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(And(ContainSubstring(`no flavor has the label "cpus"`), ContainSubstring("category, cpu, flavor")))
+		Expect(f.run("flavors", "--nodepool", "default", "--nodeclass", "default")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("nodeclass nodepool"))
 	})
 
 	It("should print a table for people", func() {
@@ -195,6 +205,26 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.Unpriced).To(BeZero())
 		Expect(p.VNDPerHour).To(BeNumerically("<", p.Today.VNDPerHour))
 		Expect(p.Today.Waiting).To(Equal(6), "no pod is bound")
+	})
+
+	It("should compare with nothing while pods have no place, and say what helps where there is no NodePool", func() {
+		f := newFixture()
+		f.apply(web)
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("Today: 1 nodes"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
+		Expect(f.err).To(And(ContainSubstring("plan --compare FILE"), ContainSubstring("plan -f FILE --offline")))
+	})
+
+	It("should count today's NodeClaims whose nodes have not joined as top does", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{
+			karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1",
+		}}, Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1"}})
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Today.Nodes).To(Equal(1))
+		Expect(p.Today.VNDPerHour).To(And(BeNumerically(">", 0), BeNumerically("~", answer[top.Cluster](f, "top").VNDPerHour, 0.01)))
 	})
 
 	It("should price today's stopped servers as top does", func() {

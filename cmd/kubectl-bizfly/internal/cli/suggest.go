@@ -86,9 +86,13 @@ func manifestOf(result *plan.Suggestion) ([]byte, error) {
 
 func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
 	row := func(c plan.Candidate) []string {
+		toBound := ""
+		if result.BoundVNDPerMonth > 0 {
+			toBound = fmt.Sprintf("%.2f", c.VNDPerMonth/result.BoundVNDPerMonth)
+		}
 		return []string{
 			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
-			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), fmt.Sprintf("%.2f", c.VNDPerMonth/max(result.BoundVNDPerMonth, 1)),
+			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), toBound,
 		}
 	}
 	rows := lo.Map(lo.Slice(result.Candidates, 0, shown), func(c plan.Candidate, _ int) []string { return row(c) })
@@ -100,8 +104,11 @@ func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
 	if result.TimeOver {
 		tried += " The time was over before more were planned (--time-limit)."
 	}
-	printer.Printf("\n%s No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds costs %s.\n",
-		tried, output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
+	if result.BoundVNDPerMonth > 0 {
+		tried += fmt.Sprintf(" No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds costs %s.",
+			output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
+	}
+	printer.Printf("\n%s\n", tried)
 }
 
 // printAssumed says what a plan without cluster or credentials is made of.

@@ -112,6 +112,48 @@ var _ = Describe("plan --suggest", func() {
 		Expect(s.Candidates[0].VNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
 	})
 
+	Describe("the bound", func() {
+		withTeam := func(name string) string {
+			return strings.Replace(strings.Replace(pools, "  template:\n", "  template:\n    metadata: {labels: {team: "+name+"}}\n", 1),
+				"kind: NodePool\nmetadata: {name: default}", "kind: NodePool\nmetadata: {name: "+name+"}", 1)
+		}
+		ofTeam := func(name string) string {
+			return strings.Replace(web, "      containers:", "      nodeSelector: {team: "+name+"}\n      containers:", 1)
+		}
+		suggest := func(text string) (plan.Suggestion, string) {
+			f := newFixture()
+			withoutCredentials()
+			f.reader = nil
+			file := written("all.yaml", text)
+			Expect(f.run("plan", "-f", file, "--suggest", "--time-limit", "1ns")).To(Equal(cli.ExitOK), f.err)
+			printed := f.out
+			return answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", "1ns"), printed
+		}
+
+		It("should be of pods that select a label of the NodePool, too", func() {
+			s, printed := suggest(withTeam("shop") + "---\n" + ofTeam("shop"))
+			Expect(s.BoundVNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<=", s.Now.VNDPerMonth)))
+			Expect(s.Notes).To(BeEmpty())
+			Expect(printed).To(ContainSubstring("No set of nodes costs less than"))
+		})
+
+		It("should not be printed where another NodePool runs some of the pods", func() {
+			small := strings.NewReplacer("name: web,", "name: one,", "replicas: 6", "replicas: 1").Replace(ofTeam("other"))
+			s, printed := suggest(withTeam("shop") + "---\n" + withTeam("other") + "---\n" + ofTeam("shop") + "---\n" + small)
+			Expect(s.NodePool).To(Equal("shop"))
+			Expect(s.Now.Unplaced).To(BeZero())
+			Expect(s.BoundVNDPerMonth).To(BeZero())
+			Expect(s.Notes).To(ContainElement("no bound and no packing: some of the pods (1) run only with another NodePool than the one that is searched"))
+			Expect(printed).To(And(MatchRegexp(`(?m)^as it is .*\+0\.0%\s*$`), Not(ContainSubstring("No set of nodes costs less than"))))
+		})
+	})
+
+	It("should write a NodePool only where one is searched", func() {
+		f := newFixture()
+		Expect(f.run("plan", "-f", mixed(10), "--write", "nodepool.yaml", "--offline")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("--write needs --suggest"))
+	})
+
 	It("should end when its time is over, and say so", func() {
 		f := newFixture()
 		withoutCredentials()

@@ -68,6 +68,10 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 				printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
 			}
 		}))
-	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month\n", output.Plural(len(c.Nodes), "node"),
+	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),
 		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
+	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return n.VNDPerHour == 0 }); unpriced > 0 {
+		printer.Printf(" without %s whose price is not known", output.Plural(unpriced, "node"))
+	}
+	printer.Printf("\n")
 }

@@ -38,9 +38,14 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	case errors.As(err, &other):
 		return one("HostDiffers", Error, err.Error(), "BizFly Cloud was not checked", "kubectl describe providerconfig default"), nil
 	case errors.As(err, &missing):
-		if _, regionErr := bizfly.ParseRegion(effectiveRegion(ctx, d)); regionErr != nil {
-			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched",
-				d.set("cloud.region=HN")), nil
+		region, fix := effectiveRegion(ctx, d), d.set("cloud.region=HN")
+		if !d.installed() {
+			// There are neither a release nor a Secret yet: what counts is the environment.
+			fix = "export BIZFLY_CLOUD_REGION=HN"
+			secret = fix + " BIZFLY_CLOUD_APP_CRED_ID=... BIZFLY_CLOUD_APP_CRED_SECRET=..."
+		}
+		if _, regionErr := bizfly.ParseRegion(region); regionErr != nil && (region != "" || d.installed()) {
+			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched", fix), nil
 		}
 		return one("CredentialsMissing", Error, err.Error(), "BizFly Cloud was not checked", secret), nil
 	case isTLS(err):

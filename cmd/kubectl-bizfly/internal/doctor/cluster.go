@@ -23,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 )
 
@@ -222,20 +223,33 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 }
 
 func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
-	list := &corev1.EventList{}
-	if err := d.List(ctx, list, client.MatchingFields{"involvedObject.kind": "NodeClaim"}); err != nil {
-		return nil, err
+	var all []corev1.Event
+	for _, kind := range []string{"NodeClaim", "BizflyNodeClass"} {
+		list := &corev1.EventList{}
+		if err := d.List(ctx, list, client.MatchingFields{"involvedObject.kind": kind}); err != nil {
+			return nil, err
+		}
+		all = append(all, list.Items...)
 	}
+	at := func(event corev1.Event) time.Time {
+		return lo.Ternary(event.LastTimestamp.IsZero(), event.CreationTimestamp.Time, event.LastTimestamp.Time)
+	}
+	slices.SortStableFunc(all, func(a, b corev1.Event) int { return at(a).Compare(at(b)) })
 	var quota, other []string
-	for i := range list.Items {
-		event := &list.Items[i]
-		if time.Since(lo.Ternary(event.LastTimestamp.IsZero(), event.CreationTimestamp.Time, event.LastTimestamp.Time)) > recently {
+	for _, event := range all {
+		if time.Since(at(event)) > recently {
 			continue
 		}
-		switch {
-		case event.Reason == events.ReasonAccountLimit, event.Reason == events.ReasonOfferingUnavailable && strings.Contains(event.Message, "Quota"):
+		switch event.Reason {
+		case events.ReasonAccountLimit, events.ReasonQuotaTooSmall:
 			quota = append(quota, event.Message)
-		case event.Reason == events.ReasonLaunchRejected, event.Reason == events.ReasonLaunchFailed, event.Reason == events.ReasonNodeNotRegistered:
+		case events.ReasonLaunchesPaused:
+			if strings.Contains(event.Message, capacity.ReasonQuotaExceeded) {
+				quota = append(quota, event.Message)
+				continue
+			}
+			other = append(other, event.Message)
+		case events.ReasonLaunchRejected, events.ReasonLaunchFailed, events.ReasonNodeNotRegistered:
 			other = append(other, event.Message)
 		}
 	}
@@ -247,7 +261,7 @@ func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	if len(other) > 0 {
 		found = append(found, one("LaunchesFailed", Warning, fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other), lo.LastOrEmpty(other)),
-			"nodes come late, and each attempt is paid for", "kubectl get events --field-selector involvedObject.kind=NodeClaim")...)
+			"nodes come late, and each attempt is paid for", "kubectl get events --namespace default --field-selector type=Warning")...)
 	}
 	return found, nil
 }

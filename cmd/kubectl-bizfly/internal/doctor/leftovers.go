@@ -101,7 +101,11 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 				medium = m
 			}
 		}
-		perMonth := float64(volume.Size) * prices.Disks[medium] * prices.BillingPlans[v1alpha1.BillingPlanOnDemand].Disk * plan.HoursPerMonth
+		billing := v1alpha1.BillingPlanOnDemand
+		if normalPlan(volume.BillingPlan) == normalPlan(string(v1alpha1.BillingPlanSavingPlan)) {
+			billing = v1alpha1.BillingPlanSavingPlan
+		}
+		perMonth := float64(volume.Size) * prices.Disks[medium] * prices.BillingPlans[billing].Disk * plan.HoursPerMonth
 		return Finding{
 			Code: "DiskWithoutOwner", Severity: Warning, VNDPerMonth: perMonth,
 			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster names it", volume.Name, volume.ID, volume.Size),

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -143,6 +144,12 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 	instanceTypes, err := simulation.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, err
+	}
+	for key := range o.Requirements {
+		if len(instanceTypes) > 0 && !lo.SomeBy(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Requirements.Has(key) }) {
+			return nil, fmt.Errorf("--requirements: no flavor has the label %q; use %s, or a label of docs/reference/fields.md", key,
+				strings.Join(slices.Sorted(maps.Keys(shortKeys)), ", "))
+		}
 	}
 	explained, err := simulation.Flavors.Explain(nodeClass)
 	if err != nil {

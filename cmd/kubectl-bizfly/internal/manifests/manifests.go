@@ -42,14 +42,21 @@ type Set struct {
 	Objects []client.Object
 	// Skipped counts by kind the objects that scheduling does not depend on.
 	Skipped map[string]int
-	// Notes are what was assumed.
+	// Notes are what was assumed, and what was left out.
 	Notes []string
+
+	// sources are by pod, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by namespace and name.
+	sources   map[client.Object]source
+	workloads map[string]bool
+	rows      map[client.ObjectKey]int
 }
 
 // Read reads files, folders (their .yaml, .yml and .json files, sorted) and "-" for the standard input. Every document that
 // is wrong is named in the error, with its file and its number.
 func Read(stdin io.Reader, paths ...string) (*Set, error) {
-	set := &Set{Skipped: map[string]int{}}
+	set := &Set{
+		Skipped: map[string]int{}, sources: map[client.Object]source{}, workloads: map[string]bool{}, rows: map[client.ObjectKey]int{},
+	}
 	var errs []error
 	for _, path := range paths {
 		if path == "-" {
@@ -68,6 +75,7 @@ func Read(stdin io.Reader, paths ...string) (*Set, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	set.finish()
 	return set, nil
 }
 
@@ -163,7 +171,7 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	if !scheme.Scheme.Recognizes(gvk) {
-		s.Skipped[gvk.Kind]++
+		s.skip(gvk.Kind, true)
 		return nil
 	}
 	if object.GetName() == "" && object.GetGenerateName() == "" {

@@ -4,6 +4,8 @@
 package manifests
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -33,22 +35,26 @@ const maxPods = 200000
 
 // add stores an object that scheduling depends on, and the pods of a workload in its place.
 func (s *Set) add(where string, object client.Object) error {
+	kind := strings.Fields(where)[0]
 	switch o := object.(type) {
 	case *corev1.Pod:
-		s.addPod(o)
+		if o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
+			s.addPod(o, sourceOf(kind, o))
+		}
 	case *appsv1.Deployment:
-		return s.replicas(o, "ReplicaSet", o.Spec.Replicas, &o.Spec.Template, nil)
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.ReplicaSet:
-		return s.replicas(o, "ReplicaSet", o.Spec.Replicas, &o.Spec.Template, nil)
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.StatefulSet:
-		return s.replicas(o, "StatefulSet", o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
 	case *batchv1.Job:
-		return s.replicas(o, "Job", o.Spec.Parallelism, &o.Spec.Template, nil)
+		return s.replicas(o, kind, 0, podsOf(&o.Spec, ended(o)), &o.Spec.Template, nil)
 	case *batchv1.CronJob:
 		s.note("CronJobs count with the pods of one run at a time")
-		return s.replicas(o, "Job", o.Spec.JobTemplate.Spec.Parallelism, &o.Spec.JobTemplate.Spec.Template, nil)
+		return s.replicas(o, kind, 0, podsOf(&o.Spec.JobTemplate.Spec, lo.FromPtr(o.Spec.Suspend)), &o.Spec.JobTemplate.Spec.Template, nil)
 	case *appsv1.DaemonSet:
 		inNamespace(o)
+		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
 		applyRequests(&o.Spec.Template.Spec)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolumeClaim:
@@ -58,9 +64,67 @@ func (s *Set) add(where string, object client.Object) error {
 		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
 		s.Objects = append(s.Objects, o)
 	default:
-		s.Skipped[strings.Fields(where)[0]]++
+		s.skip(kind, kind == "HorizontalPodAutoscaler" || kind == "ReplicationController")
 	}
 	return nil
+}
+
+// skip counts an object that is not planned. Those that may create pods, or change how many there are, are noted.
+func (s *Set) skip(kind string, matters bool) {
+	s.Skipped[kind]++
+	if matters {
+		s.note(fmt.Sprintf("objects of kind %s were not planned, nor the pods that they would add", kind))
+	}
+}
+
+// podsOf is how many pods of a Job run at a time.
+func podsOf(spec *batchv1.JobSpec, none bool) *int32 {
+	if none || lo.FromPtr(spec.Suspend) {
+		return lo.ToPtr(int32(0))
+	}
+	most := lo.FromPtrOr(spec.Parallelism, 1)
+	return lo.ToPtr(min(most, lo.FromPtrOr(spec.Completions, most)))
+}
+
+// ended reports whether a Job creates no more pods.
+func ended(job *batchv1.Job) bool {
+	return lo.ContainsBy(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// source is what a pod was read from.
+type source struct {
+	kind string
+	// controller is the ID of the workload that created it; empty if there is none.
+	controller string
+}
+
+func sourceOf(kind string, object client.Object) source {
+	if controller := metav1.GetControllerOf(object); controller != nil {
+		return source{kind, idOf(controller.Kind, object.GetNamespace(), controller.Name)}
+	}
+	return source{kind: kind}
+}
+
+func idOf(kind, namespace, name string) string {
+	return strings.Join([]string{kind, lo.CoalesceOrEmpty(namespace, metav1.NamespaceDefault), name}, "/")
+}
+
+// finish drops pods that a workload of the set creates as well, as a dump of a cluster has them, and gives pods of different workloads different
+// names. Those of StatefulSets keep theirs, because their claims are named after them.
+func (s *Set) finish() {
+	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return s.workloads[s.sources[object].controller] })
+	first, others := lo.FilterReject(s.Pods(), func(pod *corev1.Pod, _ int) bool { return s.sources[pod].kind == "StatefulSet" })
+	kinds := map[client.ObjectKey]string{}
+	for _, pod := range append(first, others...) {
+		key, kind := client.ObjectKeyFromObject(pod), s.sources[pod].kind
+		if other, used := kinds[key]; used && other != kind {
+			pod.Name += "-" + strings.ToLower(kind)
+			continue
+		}
+		kinds[key] = kind
+	}
 }
 
 func (s *Set) note(text string) {
@@ -75,21 +139,29 @@ func inNamespace(object client.Object) {
 	}
 }
 
-// replicas adds the pods of a workload, as its controller would create them.
-func (s *Set) replicas(owner client.Object, kind string, count *int32, template *corev1.PodTemplateSpec, claims []corev1.PersistentVolumeClaim) error {
+// kindOfRow stands for the kind of a workload in a table of pods.
+const kindOfRow = "Row"
+
+// controllers are the kinds that create the pods of a workload, where they are not its own.
+var controllers = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job", kindOfRow: "ReplicaSet"}
+
+// replicas adds the pods of a workload, as its controller would create them. The first is the number of the first one.
+func (s *Set) replicas(owner client.Object, kind string, first int, count *int32, template *corev1.PodTemplateSpec,
+	claims []corev1.PersistentVolumeClaim) error {
 	inNamespace(owner)
+	id := idOf(kind, owner.GetNamespace(), owner.GetName())
+	s.workloads[id] = true
 	wanted := int(lo.FromPtrOr(count, 1))
 	if wanted < 0 || len(s.Objects)+wanted > maxPods {
 		return fmt.Errorf("%s %s has %d replicas; %d pods are the most that can be planned", kind, owner.GetName(), wanted, maxPods)
 	}
-	for i := range wanted {
+	for i := first; i < first+wanted; i++ {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: fmt.Sprintf("%s-%d", owner.GetName(), i), Namespace: owner.GetNamespace(),
 				Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
 				OwnerReferences: []metav1.OwnerReference{{
-					APIVersion: "apps/v1", Kind: kind, Name: owner.GetName(), UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + owner.GetName()),
-					Controller: lo.ToPtr(true),
+					APIVersion: "apps/v1", Kind: cmp.Or(controllers[kind], kind), Name: owner.GetName(), UID: types.UID(id), Controller: lo.ToPtr(true),
 				}},
 			},
 			Spec: *template.Spec.DeepCopy(),
@@ -103,13 +175,14 @@ func (s *Set) replicas(owner client.Object, kind string, count *int32, template 
 				Name: volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}},
 			})
 		}
-		s.addPod(pod)
+		s.addPod(pod, sourceOf(kind, owner))
 	}
 	return nil
 }
 
-func (s *Set) addPod(pod *corev1.Pod) {
+func (s *Set) addPod(pod *corev1.Pod, from source) {
 	inNamespace(pod)
+	s.sources[pod] = from
 	applyRequests(&pod.Spec)
 	Unbind(pod)
 	s.Objects = append(s.Objects, pod)
@@ -144,9 +217,16 @@ func applyRequests(spec *corev1.PodSpec) {
 // columns are those that a table of pods may have.
 var columns = []string{"name", "namespace", "count", "cpu", "memory", "gpu", "zone", "category"}
 
+// byteOrderMark is how spreadsheets begin a file in UTF-8.
+const byteOrderMark = "\ufeff"
+
 // csv reads a table of pods, whose first line names the columns; name, cpu and memory are required.
 func (s *Set) csv(name string, from io.Reader) error {
-	reader := csv.NewReader(io.LimitReader(from, maxDocument))
+	text := bufio.NewReader(io.LimitReader(from, maxDocument))
+	if start, _ := text.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
+		_, _ = text.Discard(len(byteOrderMark))
+	}
+	reader := csv.NewReader(text)
 	reader.TrimLeadingSpace = true
 	header, err := reader.Read()
 	if err != nil {
@@ -210,7 +290,11 @@ func (s *Set) row(values map[string]string) error {
 	if slices.Contains([]string{"", "-"}, owner.Name) {
 		return errors.New("the name is missing")
 	}
-	return s.replicas(owner, "ReplicaSet", lo.ToPtr(int32(min(count, maxPods+1))), &corev1.PodTemplateSpec{
+	inNamespace(owner)
+	key := client.ObjectKeyFromObject(owner)
+	first := s.rows[key]
+	s.rows[key] += count
+	return s.replicas(owner, kindOfRow, first, lo.ToPtr(int32(min(count, maxPods+1))), &corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner.Name}},
 		Spec: corev1.PodSpec{NodeSelector: selector, Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output prints results: tables as wide as the terminal for people, JSON and YAML for programs.
+// Package output prints results: tables for people, JSON and YAML for programs.
 package output
 
 import (
@@ -127,9 +127,6 @@ func (p *Printer) Rows(titles []string, rows [][]string) {
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	style.Format.Header = text.FormatUpper
 	t.SetStyle(style)
-	if p.Width > 0 {
-		t.Style().Size = table.SizeOptions{WidthMax: p.Width}
-	}
 	header, configs := table.Row{}, []table.ColumnConfig{}
 	for i, title := range titles {
 		align := text.AlignLeft

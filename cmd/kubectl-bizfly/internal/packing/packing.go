@@ -6,7 +6,6 @@
 package packing
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +20,6 @@ type Bin struct {
 	VNDPerHour float64
 	// Allocatable is what pods can request, without what DaemonSets request. Its resource "pods", where there is one, limits their number.
 	Allocatable corev1.ResourceList
-	// MaxPods limits how many items one holds; 0 leaves that to Allocatable.
-	MaxPods int
 }
 
 // Item is a pod.
@@ -36,8 +33,6 @@ type Item struct {
 	Groups []string
 	// Limits hold for every node that it is on: anti-affinity, and spreading over nodes.
 	Limits []Limit
-	// Spread are groups whose items are spread evenly over the zones. An item that has one is a member without being named in Groups.
-	Spread []string
 }
 
 // Limit is how many items of a group may be on one node, the item that has the limit included where it is a member.
@@ -108,7 +103,7 @@ type bin struct {
 	price float64
 }
 
-// newProblem turns quantities into numbers. It leaves every item all zones, as a bound needs.
+// newProblem turns quantities into numbers.
 func newProblem(items []Item, bins []Bin, existing []Existing) *problem {
 	names := resourceNames(items)
 	p := &problem{kinds: len(bins), dims: len(names) + 1}
@@ -128,7 +123,7 @@ func newProblem(items []Item, bins []Bin, existing []Existing) *problem {
 	}
 	for _, i := range items {
 		in := item{size: append(amounts(i.Requests, names), 1), allowed: make([]bool, len(all))}
-		for _, name := range append(slices.Clone(i.Groups), i.Spread...) {
+		for _, name := range i.Groups {
 			in.groups = append(in.groups, number(name))
 		}
 		for _, l := range i.Limits {
@@ -147,63 +142,6 @@ func newProblem(items []Item, bins []Bin, existing []Existing) *problem {
 		}
 	}
 	return p
-}
-
-// zones are those of the bins in which an item may be, sorted.
-func (p *problem) zones(i int, bins []Bin) (zones []string) {
-	for b, ok := range p.items[i].allowed {
-		if ok {
-			zones = append(zones, bins[b].Zone)
-		}
-	}
-	slices.Sort(zones)
-	return slices.Compact(zones)
-}
-
-// spread gives each item that is spread one zone: that of its node, or the one with the fewest members of its groups.
-func (p *problem) spread(items []Item, bins []Bin, existing []Existing) {
-	for _, e := range existing {
-		bins = append(slices.Clip(bins), e.Bin)
-	}
-	type place struct{ group, zone string }
-	members := map[place]int{}
-	zones := map[int]string{}
-	settle := func(i int, zone string) {
-		zones[i] = zone
-		for _, group := range items[i].Spread {
-			members[place{group, zone}]++
-		}
-	}
-	for _, e := range existing {
-		for _, i := range e.Items {
-			if len(items[i].Spread) > 0 {
-				settle(i, e.Bin.Zone)
-			}
-		}
-	}
-	for i := range items {
-		if _, known := zones[i]; known || len(items[i].Spread) == 0 {
-			continue
-		}
-		possible := p.zones(i, bins)
-		if len(possible) == 0 {
-			continue
-		}
-		settle(i, slices.MinFunc(possible, func(a, b string) int {
-			sum := func(zone string) (n int) {
-				for _, group := range items[i].Spread {
-					n += members[place{group, zone}]
-				}
-				return n
-			}
-			return cmp.Compare(sum(a), sum(b))
-		}))
-	}
-	for i, zone := range zones {
-		for b := range bins {
-			p.items[i].allowed[b] = p.items[i].allowed[b] && bins[b].Zone == zone
-		}
-	}
 }
 
 // resourceNames are the resources that any item requests, without the number of pods.
@@ -225,11 +163,9 @@ func resourceNames(items []Item) []corev1.ResourceName {
 
 // capacityOf is the size of a bin, with the number of pods at the end.
 func capacityOf(b Bin, names []corev1.ResourceName) []int64 {
-	pods := int64(b.MaxPods)
-	if amount, ok := b.Allocatable[corev1.ResourcePods]; ok && (pods == 0 || amount.Value() < pods) {
+	pods := int64(1 << 20)
+	if amount, ok := b.Allocatable[corev1.ResourcePods]; ok {
 		pods = amount.Value()
-	} else if pods == 0 {
-		pods = 1 << 20
 	}
 	return append(amounts(b.Allocatable, names), pods)
 }

@@ -20,8 +20,6 @@ type Options struct {
 	Existing []Existing
 	// ReplaceVNDPerHour is what it must save to replace an existing node, beside its price.
 	ReplaceVNDPerHour float64
-	// OnProgress is called with the price of every better packing; it may be nil.
-	OnProgress func(vndPerHour float64)
 }
 
 // Steps is how many steps of local search so many items are given. A step with more of them takes longer, so that they get fewer: 2,000 items are
@@ -33,14 +31,10 @@ func Steps(items int) int { return min(4000, max(50, 800_000/max(items, 1))) }
 // ones, or m become n. The context's end ends the search, not the answer; without it, the same seed finds the same packing.
 func Best(ctx context.Context, items []Item, bins []Bin, o Options) *Packing {
 	p := newProblem(items, bins, o.Existing)
-	p.spread(items, bins, o.Existing)
 	weights, _ := p.bound()
 	p.appraise(weights)
 	s := &search{problem: p, random: rand.New(rand.NewPCG(o.Seed, 1)), replace: o.ReplaceVNDPerHour, open: p.undominated()} //nolint:gosec // a seed is tried again
 	best := s.start(ctx, o.Existing)
-	if o.OnProgress != nil {
-		o.OnProgress(best.price)
-	}
 	best = s.improve(ctx, best, o)
 	return s.result(best, items, bins, o.Existing)
 }
@@ -67,9 +61,6 @@ func (s *search) improve(ctx context.Context, best *solution, o Options) *soluti
 		}
 		if next.price < best.price*(1-1e-9) {
 			best, since = next, 0
-			if o.OnProgress != nil {
-				o.OnProgress(best.price)
-			}
 		}
 		// A little worse is allowed: the way to a better packing may lead through it. After a while the search begins at the best again.
 		if since++; since > 500 {

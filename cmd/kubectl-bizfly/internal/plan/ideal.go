@@ -22,13 +22,15 @@ import (
 
 // ideal returns, per month, a price that no set of nodes of a NodePool is below for the pods of a settled plan, and that of the cheapest set
 // that a search finds which knows requests, node selectors, required affinities to nodes, zones of volumes and required anti-affinity on nodes,
-// with its flavors. The search is over long before the limit, unless the machine is very slow.
+// with its flavors. Both are 0 where some pods run only with another NodePool. The search is over long before the limit, unless the machine is
+// very slow.
 func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit time.Duration) (bound, best float64, flavors []string, err error) {
 	instanceTypes, err := s.flavorsOf(ctx, pool)
 	if err != nil {
 		return 0, 0, nil, err
 	}
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	labels := scheduling.NewLabelRequirements(pool.Spec.Template.Labels)
 	daemons := s.daemons()
 	var bins []packing.Bin
 	labelsOf := map[string]scheduling.Requirements{}
@@ -65,6 +67,7 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 			Name: pod.Name, Requests: requests, Groups: groups.of(pod), Limits: packing.Apart(lo.Keys(antiAffinity(pod))...),
 			Allowed: func(b packing.Bin) bool {
 				has := scheduling.NewRequirements(labelsOf[b.Name].Values()...)
+				has.Add(labels.Values()...)
 				has[corev1.LabelTopologyZone] = scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, b.Zone)
 				return lo.SomeBy(alternatives, func(of scheduling.Requirements) bool {
 					return has.IsCompatible(of, scheduling.AllowUndefinedWellKnownLabels)
@@ -76,10 +79,11 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found := packing.Best(bounded, items, bins, packing.Options{})
-	if len(found.Unplaced) > 0 {
-		s.note("the packing and the bound leave out %d pods that another NodePool runs", len(found.Unplaced))
-	}
 	flavors = lo.Map(found.Nodes, func(n packing.Node, _ int) string { return n.Bin.Name })
+	if len(found.Unplaced) > 0 {
+		s.note("no bound and no packing: some of the pods (%d) run only with another NodePool than the one that is searched", len(found.Unplaced))
+		return 0, 0, lo.Uniq(flavors), nil
+	}
 	return bound * HoursPerMonth, found.VNDPerHour * HoursPerMonth, lo.Uniq(flavors), nil
 }
 

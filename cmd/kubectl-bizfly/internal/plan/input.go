@@ -30,6 +30,10 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 		for _, note := range set.Notes {
 			s.Note("%s", note)
 		}
+		if len(set.Pods()) == 0 && !o.Pending {
+			return nil, fmt.Errorf("the files have no pod to plan (they have %d objects of other kinds); give workloads, or a table of pods", len(set.Objects)+
+				lo.Sum(lo.Values(set.Skipped)))
+		}
 	}
 	if s.Cluster == nil {
 		if set == nil {

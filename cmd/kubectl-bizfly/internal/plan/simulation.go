@@ -186,7 +186,8 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		}
 	}
 	if len(nodePools.Items) == 0 {
-		s.note("there is no NodePool, so no pod fits anywhere")
+		s.note("there is no NodePool, so no pod fits anywhere; plan with those of a file (plan --compare FILE: a NodePool and its BizflyNodeClass, as " +
+			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
 	return nil
 }

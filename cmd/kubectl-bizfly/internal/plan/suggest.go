@@ -56,7 +56,7 @@ type Suggestion struct {
 	Sample   int  `json:"sample,omitempty"`
 	TimeOver bool `json:"timeOver,omitempty"`
 	// BoundVNDPerMonth is a price that no set of nodes is below, and PackingVNDPerMonth that of the cheapest set that a search without a
-	// scheduler found.
+	// scheduler found. Both are 0 where pods run only with another NodePool.
 	BoundVNDPerMonth   float64 `json:"boundVndPerMonth"`
 	PackingVNDPerMonth float64 `json:"packingVndPerMonth"`
 	// NodePools are those of the suggested shape; none where no shape is cheaper than what there is.
@@ -93,7 +93,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	}
 	began := time.Now()
 	search.deadline, search.onStep = began.Add(limit), onStep
-	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: now.Assumed, Catalog: now.Catalog, Notes: now.Notes}
+	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: now.Assumed, Catalog: now.Catalog}
 	if most := cmp.Or(o.MaxPods, maxPods); now.Pods > most {
 		search.objects, result.Sample = sample(objects, most), most
 		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
@@ -102,6 +102,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/2); err != nil {
 		return nil, err
 	}
+	result.Notes = simulation.Notes
 	if err := search.descend(ctx, Shape{}, Shape{MaxCPU: search.largest()}, search.around(packed)); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 
 // Today is what runs now.
 type Today struct {
-	// Nodes is how many nodes there are, Karpenter's and those of worker pools.
+	// Nodes is how many nodes there are, Karpenter's and those of worker pools, and NodeClaims without a node yet.
 	Nodes int `json:"nodes"`
 	// VNDPerHour is what those cost whose flavor is known; Unpriced is how many are left out.
 	VNDPerHour  float64 `json:"vndPerHour"`
@@ -87,6 +87,11 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 	}
 	byNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
 	table := cloud.Settings.Load().Prices
+	for _, claim := range claims.Items {
+		if claim.Status.NodeName == "" {
+			nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: claim.Labels}})
+		}
+	}
 	today := &Today{Nodes: len(nodes.Items)}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]

@@ -265,6 +265,17 @@ type interruptible struct {
 	client.Client
 	cluster *cluster
 	left    int
+	// fail, which may be nil, returns the error of a list of NodeClaims.
+	fail func() error
+}
+
+func (i *interruptible) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*karpv1.NodeClaimList); ok && i.fail != nil {
+		if err := i.fail(); err != nil {
+			return err
+		}
+	}
+	return i.Client.List(ctx, list, opts...)
 }
 
 func (i *interruptible) step() error {
@@ -295,7 +306,11 @@ func (c *cluster) client(steps int) *interruptible {
 
 // run carries a proposal out, while time passes in the cluster, for so many steps at most.
 func (c *cluster) run(p *repack.Proposal, steps int) (repack.Outcome, error) {
-	process := c.client(steps)
+	return c.runWith(p, c.client(steps))
+}
+
+// runWith carries a proposal out with the client of a process.
+func (c *cluster) runWith(p *repack.Proposal, process *interruptible) (repack.Outcome, error) {
 	clk := clocktesting.NewFakePassiveClock(c.Now())
 	runner := repack.Runner{Client: process, Namespace: "shop", Clock: clk, Wait: func(context.Context) error {
 		c.minute()

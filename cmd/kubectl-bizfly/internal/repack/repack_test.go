@@ -4,6 +4,7 @@
 package repack_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -16,8 +17,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -135,6 +138,53 @@ var _ = Describe("A repack", func() {
 			Expect(jobs.Items).To(BeEmpty(), "seed %d", seed)
 		}
 		Expect(interrupted).To(BeNumerically(">", 0))
+	})
+})
+
+var _ = Describe("A repack whose look fails", func() {
+	var c *cluster
+	var p *repack.Proposal
+	BeforeEach(func() {
+		c, p = offering()
+	})
+
+	It("should look again after an error that passes", func() {
+		process, lists := c.client(enough), 0
+		process.fail = func() error {
+			if lists++; lists > 1 && lists%2 == 0 { // the first is that of the check
+				return apierrors.NewTimeoutError("try again", 1)
+			}
+			return nil
+		}
+		outcome, err := c.runWith(p, process)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(outcome.Committed).To(BeTrue())
+		Expect(outcome.Left).To(BeEmpty())
+	})
+
+	It("should look no more after its deadline, nor without the right", func() {
+		process, lists := c.client(enough), 0
+		fail := apierrors.NewTimeoutError("try again", 1)
+		process.fail = func() error {
+			if lists++; lists > 1 {
+				return fail
+			}
+			return nil
+		}
+		_, err := c.runWith(p, process)
+		Expect(apierrors.IsTimeout(err)).To(BeTrue(), "%v", err)
+		Expect(lists).To(BeNumerically(">", 10), "one look each minute")
+		c, p = offering()
+		process, lists, fail = c.client(enough), 0, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "", errors.New("no"))
+		process.fail = func() error {
+			if lists++; lists > 1 {
+				return fail
+			}
+			return nil
+		}
+		_, err = c.runWith(p, process)
+		Expect(err).To(MatchError(ContainSubstring("you may not list nodeclaims")))
+		Expect(lists).To(Equal(2))
 	})
 })
 

@@ -75,16 +75,14 @@ func (r *Runner) Run(ctx context.Context, p *Proposal) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	outcome, err := r.until(ctx, p, created, func(o Outcome) bool {
-		return len(o.Launched) == len(created) || len(o.Failed) > 0 || r.Clock.Since(began) >= launching
-	})
+	outcome, err := r.until(ctx, p, created, began.Add(launching), func(o Outcome) bool { return len(o.Launched) == len(created) || len(o.Failed) > 0 })
 	if err != nil || len(outcome.Launched) < len(created) {
 		return outcome, err
 	}
 	if err := r.commit(ctx, p, created); err != nil {
 		return outcome, err
 	}
-	outcome, err = r.until(ctx, p, created, func(o Outcome) bool { return len(o.Left) == 0 || r.Clock.Since(began) >= p.Hold() })
+	outcome, err = r.until(ctx, p, created, began.Add(p.Hold()), func(o Outcome) bool { return len(o.Left) == 0 })
 	outcome.Committed = true
 	return outcome, err
 }
@@ -135,21 +133,27 @@ func (r *Runner) commit(ctx context.Context, p *Proposal, created []string) erro
 	return r.create(ctx, r.holdJob(p))
 }
 
-// until looks how far it is, again and again, until a function is satisfied.
-func (r *Runner) until(ctx context.Context, p *Proposal, created []string, satisfied func(Outcome) bool) (Outcome, error) {
+// until looks how far it is, again and again, until a function is satisfied or the deadline is over. An error of the API server that may pass,
+// such as a timeout, does not end it.
+func (r *Runner) until(ctx context.Context, p *Proposal, created []string, deadline time.Time, satisfied func(Outcome) bool) (Outcome, error) {
+	var last Outcome
 	for {
 		outcome, err := r.look(ctx, p, created)
-		if err != nil {
-			return outcome, err
-		}
-		if r.OnProgress != nil {
-			r.OnProgress(outcome)
-		}
-		if satisfied(outcome) {
-			return outcome, nil
+		over := !r.Clock.Now().Before(deadline)
+		switch {
+		case err == nil:
+			last = outcome
+			if r.OnProgress != nil {
+				r.OnProgress(outcome)
+			}
+			if over || satisfied(outcome) {
+				return outcome, nil
+			}
+		case over || session.IsForbidden(err) || ctx.Err() != nil:
+			return last, err
 		}
 		if err := r.Wait(ctx); err != nil {
-			return outcome, err
+			return last, err
 		}
 	}
 }

@@ -67,10 +67,16 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	if pod.Spec.NodeName != "" || !plan.Counts(pod) {
 		return answer, nil
 	}
+	pools := &karpv1.NodePoolList{}
+	if err := s.List(ctx, pools); err != nil {
+		s.Note("NodePools were not looked at: %s", err)
+		return answer, nil
+	}
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		s.Note("flavors and offerings were not looked at: %s", err)
-		return answer, answer.fromCluster(ctx, s, pod)
+		answer.fromCluster(pools, pod)
+		return answer, nil
 	}
 	objects, err := s.Copy(ctx)
 	if err != nil {
@@ -82,7 +88,6 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	}
 	known := marksFromEvents(ctx, s, simulation.Capacity)
 	answer.Notes = simulation.Notes
-	pools := &karpv1.NodePoolList{}
 	if err := simulation.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
@@ -116,16 +121,11 @@ func stateOf(pod *corev1.Pod) string {
 }
 
 // fromCluster looks at NodePools as far as that needs no cloud.
-func (p *Pod) fromCluster(ctx context.Context, s *session.Session, pod *corev1.Pod) error {
-	pools := &karpv1.NodePoolList{}
-	if err := s.List(ctx, pools); err != nil {
-		return err
-	}
+func (p *Pod) fromCluster(pools *karpv1.NodePoolList, pod *corev1.Pod) {
 	for i := range pools.Items {
 		p.Pools = append(p.Pools, newPool(&pools.Items[i], clusterChecks(&pools.Items[i], pod)))
 	}
 	p.help()
-	return nil
 }
 
 func newPool(pool *karpv1.NodePool, checks []Check) Pool {

@@ -16,8 +16,10 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -222,7 +224,7 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 			s.Note("the pods of the node were not looked at: %s", err)
 		}
 		if holders := lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (string, bool) {
-			return pod.Namespace + "/" + pod.Name, pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true"
+			return pod.Namespace + "/" + pod.Name, podutils.IsActive(&pod) && podutils.IsDoNotDisruptActive(&pod, clock.RealClock{}, nil)
 		}); len(holders) > 0 {
 			parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
 		}
