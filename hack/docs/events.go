@@ -16,7 +16,7 @@ const eventsIntroduction = `# Events
 
 Look up the reason of an event. Reasons do not change between versions. ` + "`kubectl describe nodeclaim`" + ` shows the events of one node,
 ` + "`kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp`" + ` all.
-An event about an object is repeated every two minutes at most. Those without *normal* are warnings.
+Most events are repeated every two minutes at most, some each minute, hour or day. Those without *normal* are warnings.
 `
 
 const coreEventsIntroduction = `
