@@ -182,7 +182,7 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		return err
 	}
 	// The call's own deadline starts here: what waited long for its turn still has all of it.
-	callCtx, cancel := context.WithTimeout(ctx, timeout)
+	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, oneFailure{}, &sync.Once{}), timeout)
 	defer cancel()
 	maybeDone := false
 	for attempt := 1; ; attempt++ {

@@ -351,6 +351,15 @@ var _ = Describe("Client", func() {
 			Expect(client.OutageSince()).To(BeZero())
 		})
 
+		It("should not call it an outage when one read is repeated in vain", func(ctx SpecContext) {
+			s := newStub(page(503))
+			client := clientFor(s)
+			_, err := client.ListServers(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(len(s.seen())).To(BeNumerically(">", 2))
+			Expect(client.OutageSince()).To(BeZero())
+		})
+
 		It("should not call it an outage when callers go away", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })

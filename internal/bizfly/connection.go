@@ -291,7 +291,7 @@ func outcome(err *APIError) string {
 	return string(err.class())
 }
 
-// outageAfter is how many exchanges in a row must fail before it is called an outage: one lost connection is none.
+// outageAfter is how many calls in a row must fail before it is called an outage: one lost connection is none.
 const outageAfter = 3
 
 // health counts failures in a row.
@@ -305,7 +305,7 @@ type health struct {
 	since time.Time
 }
 
-// record counts one exchange.
+// record counts one answer, or one call without any.
 func (h *health) record(failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

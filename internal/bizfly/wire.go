@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -98,11 +99,21 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 		return result, nil
 	// A caller that went away says nothing about the cloud.
 	case errors.Is(request.Context().Err(), context.Canceled):
+	case err.Status > 0 && err.Status < 500 && err.class() != ClassOutage:
+		w.health.record(false)
 	default:
-		w.health.record(err.Status == 0 || err.Status >= 500 || err.class() == ClassOutage)
+		once, called := request.Context().Value(oneFailure{}).(*sync.Once)
+		if !called {
+			once = &sync.Once{}
+		}
+		once.Do(func() { w.health.record(true) })
 	}
 	return nil, err
 }
+
+// oneFailure is the key of a context whose attempts are one failure together: a single route that answers 503 is no outage, however often a
+// read of it is repeated.
+type oneFailure struct{}
 
 func (w *wire) exchange(request *http.Request, op *operation) (*answer, *APIError) {
 	// GotConn comes before the first byte is handed over, in this goroutine. GetConn comes again when the transport

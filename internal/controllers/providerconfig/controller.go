@@ -109,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
 	}
 	if result.Object == nil && !c.create {
-		log.FromContext(ctx).Info("waiting for the ProviderConfig: nothing is launched before the scope can be written down in it",
+		log.FromContext(ctx).Info("waiting for the ProviderConfig, in which the scope is written down",
 			"ProviderConfig", v1alpha1.ProviderConfigName, "CREATE_PROVIDER_CONFIG", false)
 		return reconciler.Result{RequeueAfter: ttl.ProviderConfigInterval}, nil
 	}

@@ -32,6 +32,7 @@ const (
 var contentTypes = []struct{ begins, contentType string }{
 	{"#!", shellScript},
 	{"#cloud-config-archive", "text/cloud-config-archive"},
+	{"#cloud-config-jsonp", "text/cloud-config-jsonp"},
 	{"#cloud-config", cloudConfig},
 	{"#cloud-boothook", "text/cloud-boothook"},
 	{"#include-once", "text/x-include-once-url"},
@@ -45,11 +46,16 @@ type part struct {
 	// field is what errors call it.
 	field       string
 	contentType string
-	text        string
+	// merging are the headers that tell cloud-init how to merge the part; mostly there are none.
+	merging textproto.MIMEHeader
+	text    string
 }
 
-// merge puts pieces of user data together in their order: alone it stays as it is, cloud-config alone becomes one
-// cloud-config, and anything else a MIME multipart document.
+// mergingHeaders are those that cloud-init reads.
+var mergingHeaders = []string{"Merge-Type", "X-Merge-Type"}
+
+// merge puts pieces of user data together in their order: one alone stays as it is, cloud-configs become one cloud-config, and beside anything
+// else that is the first part of a MIME multipart document.
 func merge(pieces []source) (string, error) {
 	if len(pieces) == 1 {
 		return pieces[0].text, nil
@@ -64,8 +70,13 @@ func merge(pieces []source) (string, error) {
 			return "", invalidUserData(piece.field, "", fmt.Sprintf("there are more than %d parts", maxParts))
 		}
 	}
-	if lo.EveryBy(parts, func(p part) bool { return p.contentType == cloudConfig }) {
-		return cloudConfigOf(parts)
+	configs, others := lo.FilterReject(parts, func(p part, _ int) bool { return p.contentType == cloudConfig && len(p.merging) == 0 })
+	if len(configs) > 1 {
+		text, err := cloudConfigOf(configs)
+		if err != nil || len(others) == 0 {
+			return text, err
+		}
+		parts = append([]part{{contentType: cloudConfig, text: text}}, others...)
 	}
 	return multipartOf(parts)
 }
@@ -129,7 +140,8 @@ func readMultipart(text string) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, part{contentType: mediaType, text: string(content)})
+		merging := textproto.MIMEHeader(lo.PickByKeys(next.Header, mergingHeaders))
+		parts = append(parts, part{contentType: mediaType, merging: merging, text: string(content)})
 	}
 	return nil, errors.New("too many parts")
 }
@@ -148,12 +160,12 @@ func multipartOf(parts []part) (string, error) {
 	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary())
 	for i, p := range parts {
 		text, encoding := encoded(p.text)
-		body, createErr := writer.CreatePart(textproto.MIMEHeader{
+		body, createErr := writer.CreatePart(lo.Assign(p.merging, textproto.MIMEHeader{
 			"Content-Type": {p.contentType + `; charset="utf-8"`},
 			// Scripts run in the order of their names.
 			"Content-Disposition":       {fmt.Sprintf(`attachment; filename="part-%03d"`, i+1)},
 			"Content-Transfer-Encoding": {encoding},
-		})
+		}))
 		if err = errors.Join(err, createErr); err == nil {
 			_, err = io.WriteString(body, text)
 		}

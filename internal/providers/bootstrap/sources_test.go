@@ -161,6 +161,24 @@ var _ = Describe("User data from several places", func() {
 		Expect(userData).To(HavePrefix("#cloud-config\n"))
 		Expect(userData).To(MatchYAML("packages: [jq]\nruncmd: [one, [two, three]]\nntp: {enabled: true, servers: [a, b]}\nhostname: general-x7k2p-0a1b2c3d\n"))
 	})
+	It("should put the lists of two cloud-configs together also before BKE's own script", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\nruncmd: [one]\n"})
+		nodeClass.Spec.BootstrapMode = v1alpha1.BootstrapModeBKE
+		Expect(pieces(render(input(inline(nodeClass, "#cloud-config\nruncmd: [two]\n"))).UserData)).To(Equal([]piece{
+			{"text/cloud-config", "#cloud-config\nruncmd:\n- one\n- two\n"}, {"text/x-shellscript", ownScript},
+		}))
+	})
+	It("should keep how a part of a document says that it is merged, and join no such part", func() {
+		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
+			"--x\nContent-Type: text/cloud-config\nX-Merge-Type: list(append)\n\n#cloud-config\nruncmd: [one]\n" +
+			"--x\nContent-Type: text/cloud-config\n\n#cloud-config\nruncmd: [two]\n--x--\n"
+		userData := render(input(inline(bke(), document))).UserData
+		Expect(pieces(userData)).To(HaveLen(3))
+		Expect(userData).To(ContainSubstring("X-Merge-Type: list(append)"))
+	})
+	It("should know a JSON patch of a cloud-config", func() {
+		Expect(pieces(render(input(inline(bke(), "#cloud-config-jsonp\n[]"))).UserData)[0].contentType).To(Equal("text/cloud-config-jsonp"))
+	})
 	It("should take the parts of what is a document already, whatever their encoding", func() {
 		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
 			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) +

@@ -6,6 +6,7 @@ package network
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -43,7 +44,7 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 // Interfaces returns what the interfaces of the first of the nodes have that has any, or what is known if any node has the same: pools
 // may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
-	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
+	found, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
 		func(ports []*gobizfly.NetworkInterface) (*v1alpha1.PoolServerStatus, error) {
 			var first *v1alpha1.PoolServerStatus
 			for i := range nodes {
@@ -53,9 +54,19 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 				}
 				first = cmp.Or(first, found)
 			}
+			if first == nil && len(nodes) > 0 {
+				return nil, errNoInterface
+			}
 			return first, nil
 		})
+	if errors.Is(err, errNoInterface) {
+		return nil, nil
+	}
+	return found, err
 }
+
+// errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.
+var errNoInterface = errors.New("no interface of a pool's server is listed")
 
 // interfacesOf returns what the interfaces of a node's server have, nil where none is listed or the type of one is unknown.
 func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alpha1.PoolServerStatus {

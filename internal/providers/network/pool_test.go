@@ -106,6 +106,12 @@ var _ = Describe("A server of a pool", func() {
 		nodes = nil
 		Expect(learn()).To(Equal(known))
 	})
+	It("should be looked for in a list that is read now where the cached one lacks its server", func() {
+		startIn()
+		Expect(provider.PoolServer(ctx, nodeClass)).To(BeNil())
+		addNode("private", sandbox.AddServer(cloud.ServerSpec{Name: "private"}))
+		Expect(provider.PoolServer(ctx, nodeClass)).To(HaveField("PublicIPv4", false))
+	})
 	It("should stay as long as any pool has such servers, whatever the order of nodes", func() {
 		startIn()
 		private := sandbox.AddServer(cloud.ServerSpec{Name: "private"})

@@ -127,7 +127,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active", err)))
 		default:
 			result.Problems = append(result.Problems, problem(key, raw,
-				fmt.Sprintf("%s. There is no last valid value, so the default (of a list: its valid entries) is active", err)))
+				fmt.Sprintf("%s. There is no last valid value, so the default (of flavorOverrides: its valid entries) is active", err)))
 		}
 	}
 	result.Problems = append(result.Problems, unknownKeys(data, broken)...)

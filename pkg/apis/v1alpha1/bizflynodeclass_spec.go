@@ -61,13 +61,13 @@ type KubeletConfiguration struct {
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
 	// EvictionHard is when the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:XValidation:message="evictionHard values must be percentages below 100% or quantities above 0, for example 5% or 100Mi; 0% switches a threshold off",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
 	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with the higher of both.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:XValidation:message="evictionSoft values must be percentages below 100% or quantities above 0, for example 10% or 200Mi; 0% switches a threshold off",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionSoft map[string]string `json:"evictionSoft,omitempty"`

@@ -145,7 +145,7 @@ func (c *Controller) pass(ctx context.Context) error {
 	default:
 		c.deleteServers(ctx, found.servers, found.orphans)
 	}
-	c.deleteLeftovers(ctx, found, dryRun != "")
+	c.deleteLeftovers(ctx, found, dryRun != "" || suspended)
 	return nil
 }
 

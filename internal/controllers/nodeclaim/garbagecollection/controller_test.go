@@ -244,6 +244,14 @@ var _ = Describe("Garbage collection", func() {
 			controller = collector(env.APIReader)
 			Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 		})
+		It("should stay while garbage collection is suspended, since the NodeClaim that would keep it may be lost", func() {
+			own := removed()
+			lo.Times(7, func(int) string { return joined(orphan()) })
+			aged()
+			passes()
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeNumerically(">", 0))
+			Expect(disks()).To(ContainElement(HaveField("Name", HavePrefix(own.Name))))
+		})
 		It("should stay while a NodeClaim without a provider ID waits for a server of that name", func() {
 			own := removed()
 			claim, err := env.NodeClaim(ctx, nil)
