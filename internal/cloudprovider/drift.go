@@ -14,7 +14,6 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -45,10 +44,10 @@ const (
 // API errors never cause drift.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("resolving the NodeClass: %w", err)
+	if err != nil {
+		return "", client.IgnoreNotFound(fmt.Errorf("resolving the NodeClass: %w", err))
 	}
-	if err != nil || !IsResolved(nodeClass) {
+	if !IsResolved(nodeClass) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)

@@ -72,6 +72,8 @@ type Controller struct {
 	elected      <-chan struct{}
 	limitReached func() (reason, description string)
 	forms        *instance.Forms
+	// scope is that of the last look.
+	scope *bizfly.Scope
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
 }
@@ -100,6 +102,13 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		tuned = c.tuning.Sync(ctx, result.Object)
 		// On every replica: the next leader launches before it could learn them anew.
 		c.forms.Restore(result.Object.Status.RequestForms)
+	}
+	if result.Scope != nil && result.ScopeErr == nil {
+		if c.scope != nil && *c.scope != *result.Scope {
+			// Zones and flavors of another region or project would be launched in vain until the next refresh. What fails is repeated by that.
+			_ = c.catalog.Refresh(ctx)
+		}
+		c.scope = result.Scope
 	}
 	select {
 	case <-c.elected:

@@ -234,6 +234,15 @@ var _ = Describe("ProviderConfig", func() {
 			process.look()
 			Expect(stored().Status.Zones).To(ConsistOf("HN1", "HN2"))
 		})
+		It("should read the catalog of another region at once", func() {
+			Expect(process.catalog.Refresh(ctx)).To(Succeed())
+			process.look()
+			Expect(stored().Status.Zones).To(ConsistOf("HN1", "HN2"))
+			apply(v1alpha1.ProviderConfigSpec{Region: "HCM"})
+			process.look()
+			Expect(stored().Status.Scope.Region).To(Equal("HoChiMinh"))
+			Expect(stored().Status.Zones).To(ConsistOf("HCM1"))
+		})
 		It("should not open on a replica that is not the leader before the leader has written", func() {
 			follower := start(false, environment())
 			result, err := follower.controller.Reconcile(ctx)

@@ -140,7 +140,7 @@ func readMultipart(text string) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		merging := textproto.MIMEHeader(lo.PickByKeys(next.Header, mergingHeaders))
+		merging := lo.PickByKeys(next.Header, mergingHeaders)
 		parts = append(parts, part{contentType: mediaType, merging: merging, text: string(content)})
 	}
 	return nil, errors.New("too many parts")
