@@ -51,7 +51,8 @@ Both are templates. Several pieces are put together in this order: Secret, BTuse
 
 - Pieces of BT#cloud-configBT become one: lists are joined, maps merged, of two plain values the later stays. A part with a header BTMerge-TypeBT stays
   on its own.
-- Beside other pieces, such as BKE's script, it is the first part of a MIME multipart document. A piece begins with BT#!BT, BT#cloud-configBT, BT#cloud-boothookBT, BT#includeBT, BT#part-handlerBT, or a MIME header.
+- Beside other pieces, such as BKE's script, it is the first part of a MIME multipart document. A piece
+  begins with BT#!BT, BT#cloud-configBT, BT#cloud-boothookBT, BT#includeBT, BT#part-handlerBT, or a MIME header.
 
 cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
 BTwrite_filesBT. Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
