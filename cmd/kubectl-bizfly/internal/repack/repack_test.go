@@ -163,26 +163,21 @@ var _ = Describe("A repack whose look fails", func() {
 	})
 
 	It("should look no more after its deadline, nor without the right", func() {
-		process, lists := c.client(enough), 0
-		fail := apierrors.NewTimeoutError("try again", 1)
-		process.fail = func() error {
-			if lists++; lists > 1 {
-				return fail
+		lists := 0
+		failing := func(with error) error {
+			process := c.client(enough)
+			lists, process.fail = 0, func() error {
+				lists++
+				return lo.Ternary(lists > 1, with, nil)
 			}
-			return nil
+			_, err := c.runWith(p, process)
+			return err
 		}
-		_, err := c.runWith(p, process)
+		err := failing(apierrors.NewTimeoutError("try again", 1))
 		Expect(apierrors.IsTimeout(err)).To(BeTrue(), "%v", err)
 		Expect(lists).To(BeNumerically(">", 10), "one look each minute")
 		c, p = offering()
-		process, lists, fail = c.client(enough), 0, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "", errors.New("no"))
-		process.fail = func() error {
-			if lists++; lists > 1 {
-				return fail
-			}
-			return nil
-		}
-		_, err = c.runWith(p, process)
+		err = failing(apierrors.NewForbidden(schema.GroupResource{Resource: "nodeclaims"}, "", errors.New("no")))
 		Expect(err).To(MatchError(ContainSubstring("you may not list nodeclaims")))
 		Expect(lists).To(Equal(2))
 	})
