@@ -68,7 +68,7 @@ const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
 const launched = readFileSync(join(repository, "internal/cloudprovider/failures.go"), "utf8");
 const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
 const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+ \| [^|]+) \|$/gm)].map(([, row]) => row).filter((row) => !/^(you see|---)/.test(row));
-const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|WaitForFirstConsumer|NotReady|Initialized|Registered|Ready)$/;
+const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|KnownEphemeralTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|WaitForFirstConsumer|NotReady|Initialized|Registered|Ready)$/;
 for (const symptom of symptoms) {
   for (const [, reason] of symptom.matchAll(/`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)(?:=\w+)?`/g)) {
     if (!events.includes(`\`${reason}\``) && !fields.includes(`\`${reason}\``) && !launched.includes(`"${reason}"`) && !core.test(reason) && !reason.startsWith("KarpenterBizfly")) {
