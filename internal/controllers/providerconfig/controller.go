@@ -132,7 +132,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	}
 	pinnedNow, err := c.report(ctx, result, tuned)
 	if err != nil {
-		return reconciler.Result{}, client.IgnoreNotFound(err)
+		return reconciler.Result{}, err
 	}
 	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }

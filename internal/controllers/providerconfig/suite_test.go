@@ -69,13 +69,21 @@ var _ = unit.APIServer(&env, func() {
 // reader is an API server beside those of apiServers; the one of the suite publishes no address, or its own.
 type reader struct{ client.Reader }
 
-// errUnreadable is the error of reading the ProviderConfig; nil where it can be read.
-var errUnreadable error
+// errUnreadable is the error of reading the ProviderConfig; nil where it can be read. afterRead is called once it was read; nil for nothing.
+var (
+	errUnreadable error
+	afterRead     func()
+)
 
 // Get implements client.Reader.
 func (r reader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	if _, ok := object.(*v1alpha1.ProviderConfig); ok && errUnreadable != nil {
-		return errUnreadable
+	if _, ok := object.(*v1alpha1.ProviderConfig); ok {
+		if errUnreadable != nil {
+			return errUnreadable
+		}
+		if afterRead != nil {
+			defer afterRead()
+		}
 	}
 	slice, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -407,6 +415,17 @@ var _ = Describe("ProviderConfig", func() {
 		}
 		err := kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+	})
+	It("should be made anew when it is deleted while its status is about to be written", func() {
+		process.look()
+		apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "missing"}})
+		afterRead = func() { Expect(kubeClient.Delete(ctx, stored())).To(Succeed()) }
+		DeferCleanup(func() { afterRead = nil })
+		_, err := process.controller.Reconcile(ctx)
+		Expect(err).To(HaveOccurred(), "without an error and a time nothing would look again")
+		afterRead = nil
+		process.look()
+		Expect(stored().Status.Scope).ToNot(BeNil())
 	})
 	It("should say so while the cloud does not answer, and keep the scope", func() {
 		process.look()

@@ -63,15 +63,13 @@ type DefaultProvider struct {
 	last *probed
 }
 
-// probed is what the cloud has answered about a configuration.
+// probed is a configuration that is not active, and what the cloud has answered about it.
 type probed struct {
 	config bizfly.Config
 	client *bizfly.Client
-	scope  bizfly.Scope
-	err    error
-	at     time.Time
-	// servers are the ids of all servers of the scope, nil before they were listed.
+	// servers are the ids of all servers of the scope, nil before they were listed; at is when.
 	servers []string
+	at      time.Time
 }
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
@@ -194,26 +192,26 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 	return scope, false
 }
 
-// probe asks the cloud whom a configuration is for, without applying it, and remembers the answer for a while: a configuration that was
-// rejected is checked every few seconds, and must not log in as often.
+// probe asks the cloud whom a configuration is for, without applying it. Its client is kept: a configuration that was rejected is checked
+// every few seconds, and logs in as seldom as the active one would.
 func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	if p.last != nil && p.Clock.Since(p.last.at) <= ttl.Probe && reflect.DeepEqual(p.last.config, config) {
-		return p.last.scope, p.last.err
+	if p.last == nil || !reflect.DeepEqual(p.last.config, config) {
+		last := &probed{config: config}
+		config.Registerer = prometheus.NewRegistry() // which is not served
+		var err error
+		if last.client, err = bizfly.NewClient(config); err != nil {
+			return bizfly.Scope{}, err
+		}
+		p.last = last
 	}
-	last := &probed{config: config}
-	config.Registerer = prometheus.NewRegistry() // which is not served
-	if last.client, last.err = bizfly.NewClient(config); last.err == nil {
-		last.scope, last.err = last.client.Scope(ctx)
-	}
-	last.at, p.last = p.Clock.Now(), last
-	return last.scope, last.err
+	return p.last.client.Scope(ctx)
 }
 
-// serversOf returns the ids of all servers where a configuration is about, and remembers them with the answer of probe. They are only
-// compared with ids that are known.
+// serversOf returns the ids of all servers where a configuration is about, and remembers them for a while. They are only compared with ids
+// that are known.
 func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
 	scope, err := p.probe(ctx, config)
-	if err != nil || p.last.servers != nil {
+	if err != nil || p.last.servers != nil && p.Clock.Since(p.last.at) <= ttl.ProbedServers {
 		return p.last.servers, err
 	}
 	p.last.client.Confirm(scope)
@@ -221,7 +219,7 @@ func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) (
 	if err != nil {
 		return nil, err
 	}
-	p.last.servers = lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID })
+	p.last.servers, p.last.at = lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), p.Clock.Now()
 	return p.last.servers, nil
 }
 
@@ -317,15 +315,17 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
-	if since := p.Client.OutageSince(); !since.IsZero() {
+	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter. It is also what
+	// ends an outage of the login on a replica that calls nothing else.
+	scope, err := p.Client.Scope(ctx)
+	since := p.Client.OutageSince()
+	switch {
+	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
+		result.CredentialsErr = err
+	case !since.IsZero():
 		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions "+
 			"go on when it does",
 			since.UTC().Format(time.RFC3339))
-		return
-	}
-	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter.
-	scope, err := p.Client.Scope(ctx)
-	switch {
 	case err == nil:
 		// Another scope that was allowed when it became active need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.
@@ -334,8 +334,6 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 		if result.ScopeErr = p.allow(ctx, scope, pinned, config); result.ScopeErr == nil {
 			result.Scope = &scope
 		}
-	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
-		result.CredentialsErr = err
 	default:
 		result.EndpointErr = err
 	}

@@ -20,12 +20,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
@@ -34,14 +36,20 @@ func TestConfig(t *testing.T) { suite.Run(t, "Config") }
 
 var ctx = context.Background()
 
-// adapter is a client that is configured and asked for nothing.
-type adapter struct{ confirmed *bizfly.Scope }
+// adapter is a client that is configured; asked for its scope it logs in, which ends an outage.
+type adapter struct {
+	confirmed   *bizfly.Scope
+	outageSince time.Time
+}
 
 func (a *adapter) Reconfigure(bizfly.Config) error { return nil }
 
-func (a *adapter) Scope(context.Context) (bizfly.Scope, error) { return lo.FromPtr(a.confirmed), nil }
+func (a *adapter) Scope(context.Context) (bizfly.Scope, error) {
+	a.outageSince = time.Time{}
+	return lo.FromPtr(a.confirmed), nil
+}
 
-func (a *adapter) OutageSince() time.Time { return time.Time{} }
+func (a *adapter) OutageSince() time.Time { return a.outageSince }
 
 func (a *adapter) Confirm(scope bizfly.Scope) { a.confirmed = &scope }
 
@@ -110,6 +118,17 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		options.Environment.AllowedHosts = []string{"*.bizflycloud.vn", "manage.example.com"}
 		Expect(provider().Sync(ctx).CredentialsErr).To(MatchError(And(ContainSubstring("BIZFLY_CLOUD_ALLOWED_HOSTS"), ContainSubstring(elsewhere.URL))))
 		Expect(requests.Load()).To(BeZero())
+	})
+	It("should be asked ever more seldom after it has rejected the credentials, though it is looked at every few seconds", func() {
+		claims = nil
+		clk := clocktesting.NewFakeClock(time.Now())
+		options.Environment.Clock = clk
+		looking := provider()
+		for range 10 * time.Minute / ttl.ProviderConfigInterval {
+			Expect(bizfly.IsAuth(looking.Sync(ctx).CredentialsErr)).To(BeTrue())
+			clk.Step(ttl.ProviderConfigInterval)
+		}
+		Expect(requests.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 15)))
 	})
 	DescribeTable("should be asked", func(allowed ...string) {
 		claims = nil
