@@ -124,7 +124,7 @@ var eventDocs = []eventDoc{
 		"An address of a deleted server is still paid for; its release is tried again.",
 		"If it stays, release it in BizFly Cloud's console."},
 	{events.ReasonLeaveFailed, true, kindNode,
-		"The server is deleted, but BKE did not remove its node. It is not repeated.",
+		"The server is deleted, but BKE did not remove its node. It is not repeated, and a controller that ends before does not report it.",
 		"If the node stays, remove it in BizFly Cloud's console."},
 	{events.ReasonNodeClassStale, true, kindNodeClass,
 		"A list of the cloud cannot be read. What was resolved stays in use; launches go on.",
