@@ -30,7 +30,8 @@ const tuningIntroduction = `
 ## Tuning keys
 
 Put keys into one ConfigMap in the controller's namespace, and name it in the ProviderConfig. A change is active within about five seconds,
-on every replica. The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NAME`" + `).
+on every replica. A new ` + "`catalogInterval`" + ` or ` + "`garbageCollectionInterval`" + ` counts after the present one has
+ended. The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NAME`" + `).
 
 ` + "```yaml" + `
 apiVersion: v1

@@ -35,7 +35,7 @@ type command struct {
 func (c command) String() string { return c.at + ": " + strings.Join(c.words, " ") }
 
 // tools are the commands that may stand in pages without being executed, and what checks each of them. What is nil has no check
-// beside the shell's; curl and jq are not here, so that they are executed.
+// beside the shell's; curl is not here, so that it is executed.
 var tools = map[string]func(command) error{
 	"bizfly": parseBizfly, "kubectl": parseKubectl, "helm": parseHelm,
 	"make": nil, // of which another spec checks the targets

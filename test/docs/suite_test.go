@@ -361,7 +361,7 @@ var _ = Describe("The blocks of the pages", func() {
 			Expect(p.fixture == "" || lo.HasKey(fixtures, p.fixture)).To(BeTrue(), path)
 		}
 	})
-	It("should be the same commands in Vietnamese", func() {
+	It("should be commands of the English pages in Vietnamese", func() {
 		commands := func(name string) []string {
 			p, err := readPage(filepath.Join(root, "docs", name))
 			Expect(err).NotTo(HaveOccurred())

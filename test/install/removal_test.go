@@ -166,6 +166,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(truth(Default).Servers).To(HaveExactElements(HaveField("ID", before[0].ID)))
 
 		run("docs/how-to/upgrade-and-remove.md", "remove with kubectl", variable)
+		run("docs/how-to/upgrade-and-remove.md", "remove definitions with kubectl")
 		expectNothing()
 	})
 	It("should be recoverable when the definitions went while there was no controller", func() {

@@ -62,8 +62,8 @@ var _ = Describe("What follows from the figures", func() {
 
 	It("should be true of the policies", func() {
 		for _, c := range policies()[1:] {
-			Expect(settled(c.name)).To(BeNumerically(">=", settled("underutilized-30s")*0.97), c.name)
-			Expect(days(c.name).vnd).To(BeNumerically(">=", days("underutilized-30s").vnd*0.97), c.name)
+			Expect(settled(c.name)).To(BeNumerically(">=", settled("underutilized-30s")*0.99), c.name)
+			Expect(days(c.name).vnd).To(BeNumerically(">=", days("underutilized-30s").vnd), c.name)
 			Expect(days(c.name).byHours).To(BeNumerically("<", days("underutilized-30s").byHours), c.name)
 			Expect(days(c.name).byHours).To(BeNumerically(">=", days("balanced-10m").byHours), c.name)
 			Expect(days(c.name).evictions).To(BeNumerically("<", days("underutilized-30s").evictions), c.name)
