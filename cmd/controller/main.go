@@ -141,7 +141,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		closedzone.NewController(kubeClient),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
-		cost.NewController(kubeClient, op.Flavors, op.Settings),
+		cost.NewController(kubeClient, op.CloudProvider),
 		garbagecollection.NewController(garbagecollection.Config{
 			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
 		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),

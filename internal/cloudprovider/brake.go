@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -37,7 +39,11 @@ type heldBack struct {
 }
 
 // paid is a server that the cluster pays for, or soon will.
-type paid struct{ name, nodeClass, flavor, zone string }
+type paid struct {
+	name, nodeClass, flavor, zone string
+	// claim is its NodeClaim; empty where there is none.
+	claim *karpv1.NodeClaim
+}
 
 // choose records which offering is launched for the NodeClaim, unless the launch would exceed a limit of the cluster, or it is not known
 // whether it would. Then the reason and the error are why the NodeClaim ends. What cannot be launched is unavailable for a while, or core
@@ -63,7 +69,7 @@ func (c *CloudProvider) choose(ctx context.Context, l *launch, chosen candidate)
 			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f", len(fleet), limits.MaxServers))
 	}
 	if limits.MaxVNDPerHour > 0 {
-		added := paid{name: "the new server", nodeClass: l.nodeClass.Name, flavor: chosen.key.Flavor, zone: chosen.key.Zone}
+		added := paid{name: "the new server", nodeClass: l.nodeClass.Name, flavor: chosen.key.Flavor, zone: chosen.key.Zone, claim: l.claim}
 		prices, err := c.prices(ctx, append(fleet, added))
 		if err != nil {
 			return c.hold(ctx, l, nil, ReasonSpendingUnknown, err)
@@ -134,7 +140,7 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 		claim := claims[server.NodeClaimUID]
 		offering := c.intents.offeringOf(&claim)
 		fleet = append(fleet, paid{server.Name, server.NodeClass, lo.CoalesceOrEmpty(offering.Flavor, server.Flavor),
-			lo.CoalesceOrEmpty(offering.Zone, server.Zone)})
+			lo.CoalesceOrEmpty(offering.Zone, server.Zone), &claim})
 		counted[server.NodeClaimUID] = true
 	}
 	for uid, claim := range claims {
@@ -142,7 +148,7 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 		if counted[uid] || !IsManaged(&claim) || claim.Status.ProviderID == "" && offering.Flavor == "" {
 			continue
 		}
-		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone})
+		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone, &claim})
 	}
 	return fleet, nil
 }
@@ -150,21 +156,63 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 // prices returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
 // metric of the cost.
 func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, error) {
-	lists := map[string]cloudprovider.InstanceTypes{}
+	offered := map[paid]float64{}
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {
-		types, read := lists[server.nodeClass]
-		if !read && server.nodeClass != "" {
-			nodeClass := &v1alpha1.BizflyNodeClass{}
-			if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); err == nil {
-				types, _ = c.Flavors.List(ctx, nodeClass)
+		if item, recorded := c.itemDelivered(server.claim); recorded {
+			prices[i], _ = c.Settings.Load().Prices.Price(item)
+		} else {
+			key := paid{nodeClass: server.nodeClass, flavor: server.flavor, zone: server.zone}
+			if _, asked := offered[key]; !asked {
+				offered[key], _ = c.priceOffered(ctx, key)
 			}
-			lists[server.nodeClass] = types
+			prices[i] = offered[key]
 		}
-		_, offering := flavor.Find(types, server.flavor, server.zone)
-		if prices[i] = lo.FromPtr(offering).Price; prices[i] <= 0 {
+		if prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}
 	}
 	return prices, nil
+}
+
+// PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0 where that is not known.
+func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
+	if item, recorded := c.itemDelivered(claim); recorded {
+		price, _ := c.Settings.Load().Prices.Price(item)
+		return price, item
+	}
+	price, plan := c.priceOffered(ctx, paid{nodeClass: lo.FromPtr(claim.Spec.NodeClassRef).Name,
+		flavor: claim.Labels[corev1.LabelInstanceTypeStable], zone: claim.Labels[corev1.LabelTopologyZone]})
+	item, _ := c.Flavors.Item(claim.Labels, plan)
+	return price, item
+}
+
+// priceOffered returns what a server costs of which it is not recorded what was delivered, 0 where that is not known, and its billing plan: by its
+// NodeClass, whatever that selects by now, and by an empty one where it is gone.
+func (c *CloudProvider) priceOffered(ctx context.Context, server paid) (float64, v1alpha1.BillingPlan) {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
+		return 0, ""
+	}
+	types, _ := c.Flavors.List(ctx, nodeClass)
+	_, offering := flavor.Find(types, server.flavor, server.zone)
+	if launched := c.Flavors.Launched(nodeClass, server.flavor, server.zone); offering == nil && launched != nil {
+		offering = launched.Offerings[0]
+	}
+	return lo.FromPtr(offering).Price, nodeClass.EffectiveBillingPlan()
+}
+
+// itemDelivered returns what the server of the NodeClaim is priced as, by what was delivered with it, and false where that is not recorded: what
+// its NodeClass says now is of the next server.
+func (c *CloudProvider) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
+	record := deliveredOf(claim)
+	plan, named := lo.Find([]v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}, func(plan v1alpha1.BillingPlan) bool {
+		return bizfly.PlanWord(plan) == record.BillingPlan
+	})
+	item, ok := c.Flavors.Item(claim.Labels, plan)
+	for _, disk := range record.Disks {
+		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium, v1alpha1.DiskMediumSSD)})
+		ok = ok && disk.GiB > 0
+	}
+	return item, ok && named && len(item.Disks) > 0
 }

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -210,6 +211,37 @@ var _ = Describe("The limits of the cluster", func() {
 		limited(0, 1_000_000)
 		launched(nodeClaim(nil))
 	})
+	It("should count a server with what was delivered, whatever its NodeClass has become", func() {
+		class := nodeClass()
+		only := unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_2g")
+		claim := launched(nodeClaim(nil, only))
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"billingPlan":"on_demand","disks":{"root":{"gib":40,"type":"SSD"}}}`
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		class.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("400Gi"))}
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+		small, _ := env.CloudProvider.PriceOf(ctx, claim)
+		large := env.Settings.Load().Prices.Disks[v1alpha1.DiskMediumSSD]*360 + small
+		limited(0, small+large)
+		launched(nodeClaim(nil, only))
+	})
+	for _, gone := range []bool{false, true} {
+		It("should know the price of a server whose NodeClass "+lo.Ternary(gone, "is gone", "does not select its flavor any more"), func() {
+			class := nodeClass()
+			claim := launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_2g")))
+			Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) {
+				if gone {
+					s.Metadata[v1alpha1.MetadataNodeClass] = "gone"
+				}
+			})).To(BeTrue())
+			lost(claim)
+			class.Spec.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Name: "nix.2c_4g"}}
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			limited(0, 1_000_000)
+			launched(nodeClaim(nil))
+		})
+	}
 	It("should launch nothing while the price of a server is not known, and name it", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))

@@ -75,9 +75,14 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: the launch of NodeClaim %s has ended", l.record.Ended, claim.Name))
 	}
 	if l.record.open() {
-		// Whatever has become of the NodeClass meanwhile, a server that may exist is being paid for.
+		// Whatever the spec of the NodeClass has become meanwhile, a server that may exist is being paid for, and its NodeClaim needs its size.
 		if l.types, err = c.instanceTypes(ctx, l); err != nil {
 			return nil, createError(ReasonInstanceTypesUnavailable, err)
+		}
+		if _, offering := flavor.Find(l.types, l.record.Flavor, l.record.Zone); offering == nil {
+			if launched := c.Flavors.Launched(l.nodeClass, l.record.Flavor, l.record.Zone); launched != nil {
+				l.types = append(cloudprovider.InstanceTypes{launched}, l.types...)
+			}
 		}
 		server, err := c.Instances.Resume(ctx, string(claim.UID), l.record.Intent)
 		return c.conclude(ctx, l, server, ReasonFound, err)
@@ -292,12 +297,14 @@ func (c *CloudProvider) conclude(ctx context.Context, l *launch, server *instanc
 	return nil, fmt.Errorf("looking for server %s: %w", intent.Name, err)
 }
 
-// launched reports the server of the launch, and returns its NodeClaim. What the API does not return yet of a server in BUILD, and
-// a flavor that it names without its family, are those of the intent.
+// launched reports the server of the launch, and returns its NodeClaim. What the API does not return yet of a server in BUILD, a flavor that
+// it names without its family, and a zone by a name that is in no catalog and perhaps no valid label, are those of the intent.
 func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instance.Instance, reason string) *karpv1.NodeClaim {
 	intent, found := l.record.Intent, *server // the list that it is from is shared
 	server = &found
-	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
+	if !c.inCatalog(server.Zone) {
+		server.Zone = lo.CoalesceOrEmpty(intent.Zone, server.Zone)
+	}
 	if instanceType, _ := flavor.Find(l.types, server.Flavor, server.Zone); instanceType == nil {
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}

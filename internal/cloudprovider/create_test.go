@@ -360,6 +360,31 @@ var _ = Describe("Create", func() {
 			Expect(first.Labels).To(Equal(created.Labels))
 			Expect(created.Status.Capacity).To(HaveLen(len(first.Status.Capacity)))
 		})
+		DescribeTable("should know the size and all labels of the server although the NodeClass does not select it any more", func(
+			change func(*v1alpha1.BizflyNodeClassSpec),
+		) {
+			class := nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+			env.WithoutIDWait()
+			claim := nodeClaim(nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.Sandbox.ClearFaults()
+			env.Restart(ctx)
+			change(&class.Spec)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
+			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, "HN1"))
+			Expect(created.Labels).To(HaveKey(v1alpha1.LabelInstanceCategory))
+			Expect(created.Status.Capacity).To(HaveKey(corev1.ResourceCPU))
+			Expect(created.Status.Allocatable).To(HaveKey(corev1.ResourceMemory))
+		},
+			Entry("because of its flavor", func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Name: "nix.16c_32g"}}
+			}),
+			Entry("because of its zone", func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN2"} }),
+		)
 		It("should keep the hash of the NodeClass that the server was launched with", func() {
 			class := nodeClass()
 			hash := class.Hash()

@@ -225,13 +225,16 @@ func (l *liveServer) flavor() drifted {
 // zone compares the label by which pods were placed.
 func (l *liveServer) zone() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelTopologyZone], l.server.Zone
-	if wanted == "" || wanted == got {
-		return drifted{}
-	}
-	if snapshot, err := l.Catalog.Snapshot(); err != nil || !lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == got }) {
+	if wanted == "" || wanted == got || !l.inCatalog(got) {
 		return drifted{}
 	}
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
+}
+
+// inCatalog reports whether the name is that of a zone of the catalog.
+func (c *CloudProvider) inCatalog(zone string) bool {
+	snapshot, err := c.Catalog.Snapshot()
+	return err == nil && lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == zone })
 }
 
 // networks compares the networks of the server's interfaces with those that it was launched with, and with those of its first interfaces

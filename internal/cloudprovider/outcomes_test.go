@@ -679,7 +679,7 @@ var _ = Describe("Launches that fail", func() {
 		ended(nodeClaim(nil, only, zone))
 		Expect(createRequests()).To(Equal(4), "neither name was accepted, so that neither is known to be right")
 	})
-	It("should know the zone of a server whose launch is resumed while BizFly Cloud does not name it", func() {
+	DescribeTable("should know the zone of a server whose launch is resumed while BizFly Cloud names it", func(zone string) {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
@@ -689,14 +689,18 @@ var _ = Describe("Launches that fail", func() {
 		env.Restart(ctx)
 		env.Sandbox.ClearFaults()
 		for _, server := range servers() {
-			env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.AvailabilityZone, s.ZoneName = "", "" })
+			env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.AvailabilityZone, s.ZoneName = zone, zone })
 		}
 		created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 		Expect(err).ToNot(HaveOccurred())
 		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, intentOf(claim).Zone))
 		listed, _ := env.Instances.Last(time.Hour)
-		Expect(listed.Get(serverOf(created).ID).Zone).To(BeEmpty(), "others read the same list")
-	})
+		Expect(listed.Get(serverOf(created).ID).Zone).To(Equal(zone), "others read the same list")
+	},
+		Entry("not at all", ""),
+		Entry("by words that are no label", "Hà Nội 1"),
+		Entry("by a word that no NodePool asks for", "hn1"),
+	)
 	It("should build no server for a NodeClaim that core's launch timeout is about to end", func() {
 		nodeClass()
 		claim := nodeClaim(nil)

@@ -51,7 +51,7 @@ func rest(b *testing.B, nodes int) {
 	f.Client = env.Client
 	for i := range f.claims {
 		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationDelivered: `{"disks":{}}`})
+		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationDelivered: `{"billingPlan":"on_demand","disks":{"d":{"gib":40,"type":"SSD"}}}`})
 	}
 	instances := steady{f.cloud()}
 	config := env.CloudProviderConfig
@@ -59,7 +59,7 @@ func rest(b *testing.B, nodes int) {
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, f, f, instances, env.Recorder, env.Clock)
 	servers := server.NewController(f, instances, provider, nil, env.Recorder, env.Clock)
-	costs, conditions := cost.NewController(f, env.Flavors, env.Settings), usage.NewController(f, env.Recorder, env.Clock, provider)
+	costs, conditions := cost.NewController(f, provider), usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
 		b.Fatal(err)

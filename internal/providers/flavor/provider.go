@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -150,6 +151,29 @@ func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovi
 	}
 	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
 	return instanceType, offering
+}
+
+// Item returns what the compute of a server is priced as, by the labels of its NodeClaim and its billing plan; false where neither the catalog
+// nor the labels say it.
+func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
+	if f := p.named(labels[corev1.LabelInstanceTypeStable]); f != nil {
+		return f.item(plan), true
+	}
+	return ItemOf(labels, plan)
+}
+
+// Launched returns the instance type of a flavor with an offering in the zone, whatever the NodeClass selects by now: for a server that exists,
+// or may. It is nil for a flavor that the cloud does not list.
+func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, zone string) *cloudprovider.InstanceType {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil
+	}
+	f := p.indexOf(snapshot).byName[flavor]
+	if f == nil {
+		return nil
+	}
+	return p.build(newClass(nodeClass, snapshot, nil), f, nil, []string{zone}).InstanceType
 }
 
 // SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil where core's

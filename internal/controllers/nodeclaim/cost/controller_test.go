@@ -6,11 +6,15 @@ package cost_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -28,7 +32,7 @@ var _ = Describe("Cost per hour", func() {
 	var controller *cost.Controller
 	var pool *karpv1.NodePool
 	BeforeEach(func() {
-		controller = cost.NewController(env.APIReader, env.Flavors, env.Settings)
+		controller = cost.NewController(env.APIReader, env.CloudProvider)
 		pool = unit.NodePool()
 		expectations.ExpectApplied(ctx, env.Client, pool)
 	})
@@ -100,6 +104,22 @@ var _ = Describe("Cost per hour", func() {
 		failed, _ := reported("HN1")
 		Expect(failed).To(Equal(running), "only what is stopped is documented to cost less")
 	})
+	It("should count what a server was delivered with, whatever its NodeClass has become", func() {
+		claim := launched(in("HN1"), unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"billingPlan":"on_demand","disks":{"root":{"gib":40,"type":"SSD"}}}`
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		reckoned()
+		before, _ := reported("HN1")
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass)).To(Succeed())
+		nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("400Gi"))}
+		nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
+		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
+		reckoned()
+		after, found := reported("HN1")
+		Expect(found).To(BeTrue())
+		Expect(after).To(BeNumerically("~", before, 0.01))
+	})
 	It("should end the series of what costs nothing any more", func() {
 		claim := launched(in("HN1"))
 		reckoned()
@@ -120,8 +140,9 @@ var _ = Describe("Cost per hour", func() {
 	})
 	It("should be added up again as soon as ever where instance types are not known, and count their claims as not priced", func() {
 		launched(in("HN1"))
-		flavors := flavor.NewDefaultProvider(unread{}, env.Capacity, env.Bootstrap, env.Client, env.Settings)
-		controller = cost.NewController(env.APIReader, flavors, env.Settings)
+		config := env.CloudProviderConfig
+		config.Flavors = flavor.NewDefaultProvider(unread{}, env.Capacity, env.Bootstrap, env.Client, env.Settings)
+		controller = cost.NewController(env.APIReader, cloudprovider.New(config))
 		reckoned()
 		metric, _ := expectations.FindMetricWithLabelValues("karpenter_bizfly_unpriced_nodeclaims", nil)
 		Expect(metric.GetGauge().GetValue()).To(BeEquivalentTo(1))

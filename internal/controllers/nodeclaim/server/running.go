@@ -30,8 +30,9 @@ type running struct {
 	clock      clock.Clock
 }
 
-// reconcile compares the server with the condition of its Node. A kubelet that is Ready runs, whatever the cloud's record is, so that an
-// API which is wrong about all servers at once marks no node. Without its Node the NodeClaim is core's to end.
+// reconcile compares the server with the condition of its Node. A kubelet that reports runs, Ready or not, whatever the cloud's record is: an
+// API which is wrong about all servers at once marks no node, and no pod is killed that could be drained. Without its Node the NodeClaim is
+// core's to end.
 func (r *running) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
 	if s.node == nil {
 		return 0, nil
@@ -43,7 +44,7 @@ func (r *running) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	switch {
 	case s.server != nil && s.server.Status == instance.StatusActive:
 		return ttl.RunningServer, r.runs(ctx, s)
-	case s.ready():
+	case s.ready() || nodeutils.GetCondition(s.node, corev1.NodeReady).Status == corev1.ConditionFalse:
 		return ttl.StoppedServer, r.runs(ctx, s)
 	case reason == "":
 		return ttl.StoppedServer, nil

@@ -127,23 +127,25 @@ var _ = Describe("Servers that do not run", func() {
 		Entry("from a reboot", "HARD_REBOOT"), Entry("from a migration", "MIGRATING"), Entry("to their end", "DELETING"),
 		Entry("from somewhere that is not known", "SOMETHING_NEW"),
 	)
-	It("should not be believed while their kubelet is ready", func() {
-		kubelet(corev1.ConditionTrue)
-		status("SHUTOFF")
-		reconciled()
-		Expect(condition()).To(BeZero())
-		kubelet(corev1.ConditionUnknown)
-		reconciled()
-		Expect(condition().Reason).To(Equal("Stopped"))
-	})
-	It("should not be believed any more when their kubelet is ready again, whatever the cloud's record is", func() {
-		status("ERROR")
-		reconciled()
-		Expect(condition().Reason).To(Equal("Failed"))
-		kubelet(corev1.ConditionTrue)
-		reconciled()
-		Expect(condition().Status).To(Equal(corev1.ConditionTrue), "node repair acts on the condition alone")
-	})
+	for said, of := range map[string]corev1.ConditionStatus{"is ready": corev1.ConditionTrue, "says that it is not ready": corev1.ConditionFalse} {
+		It("should not be believed while their kubelet "+said+", since its pods can be drained", func() {
+			kubelet(of)
+			status("SHUTOFF")
+			reconciled()
+			Expect(condition()).To(BeZero())
+			kubelet(corev1.ConditionUnknown)
+			reconciled()
+			Expect(condition().Reason).To(Equal("Stopped"))
+		})
+		It("should not be believed any more when their kubelet "+said+" again, whatever the cloud's record is", func() {
+			status("ERROR")
+			reconciled()
+			Expect(condition().Reason).To(Equal("Failed"))
+			kubelet(of)
+			reconciled()
+			Expect(condition().Status).To(Equal(corev1.ConditionTrue), "node repair acts on the condition alone")
+		})
+	}
 	It("should be reported as running when they run again", func() {
 		status("SHUTOFF")
 		reconciled()
