@@ -180,7 +180,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 			Entry("by escaping", fmt.Sprintf(`{{ $x := "xxxxxxxx" }}%s{{ $x }}`, strings.Repeat(`{{ $x = quote $x }}`, 60))),
 		)
 		// long is a list of 8,192 elements and a text of 16 KiB.
-		const long = `{{ $x := replace "a" "a," (printf "%8191d" 0 | replace " " "a") }}{{ $list := splitList "," $x }}`
+		const long = `{{ $x := replace "a" "a," (indent 8190 "0" | replace " " "a") }}{{ $list := splitList "," $x }}`
 		DescribeTable("should reject what would take the controller's memory before its result could be counted", func(template string) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -189,20 +189,29 @@ echo "$SERVER_ID"`).CombinedOutput()
 			Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
 			Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 64), "MiB")
 		},
-			Entry("widths", `{{ printf "`+strings.Repeat("%999999[1]d", 200)+`" 1 }}`),
-			Entry("a precision", `{{ printf "`+strings.Repeat("%.999999[1]f", 200)+`" 1.5 }}`),
-			Entry("a width of many digits", `{{ printf "%0000000000000000000999999d" 1 }}`),
-			Entry("a width for each element of a list", long+`{{ printf "%9999s" $list }}`),
-			Entry("one value many times", long+`{{ printf "`+strings.Repeat("%[1]q", 3000)+`" $x }}`),
 			Entry("values without a verb", long+`{{ printf "x"`+strings.Repeat(" $x", 4000)+` }}`),
+			Entry("a value with a verb each time", long+`{{ printf "`+strings.Repeat("%q", 3000)+`"`+strings.Repeat(" $x", 3000)+` }}`),
+			Entry("verbs without a value", `{{ printf "`+strings.Repeat("%q", 16000)+`" }}`),
 			Entry("many values", long+`{{ print`+strings.Repeat(" $x", 4000)+` }}`),
 			Entry("many values to escape", long+`{{ html`+strings.Repeat(" $x", 4000)+` }}`),
 			Entry("a long separator", long+`{{ join $x $list }}`),
 		)
+		DescribeTable("should reject a format whose result is not bounded by its values, and name the verbs", func(template string) {
+			Expect(invalidOf(validate(custom(template))).Message).To(And(HavePrefix("spec.userData, line 1, column "),
+				ContainSubstring("printf takes the verbs %s, %d, %v, %q and %%")))
+		},
+			Entry("widths", `{{ printf "`+strings.Repeat("%999999[1]d", 200)+`" 1 }}`),
+			Entry("a precision", `{{ printf "%.999999f" 1.5 }}`),
+			Entry("a width from a value", `{{ printf "%*d" 9 1 }}`),
+			Entry("a width for each element of a list", long+`{{ printf "%9999s" $list }}`),
+			Entry("one value many times", long+`{{ printf "`+strings.Repeat("%[1]q", 3000)+`" $x }}`),
+			Entry("a flag", `{{ printf "%+v" 1 }}`),
+			Entry("another verb", `{{ printf "%x" 1 }}`),
+			Entry("no verb", `{{ printf "100%" }}`),
+		)
 		It("should format what user data needs", func() {
-			Expect(render(input(custom(`{{ printf "%-12s|%05.1f|%8s|%q|100%%" "a" 2.5 .ClusterName "b" }}`))).UserData).To(Equal(`a           |002.5|    prod|"b"|100%`))
+			Expect(render(input(custom(`{{ printf "%s=%d\n%v %q 100%%" "a" 2 .ClusterName "b" }}`))).UserData).To(Equal("a=2\nprod \"b\" 100%"))
 			Expect(render(input(custom(long + `{{ printf "%s#" (slice $x 0 16000) }}`))).UserData).To(HaveLen(16001))
-			Expect(validate(custom(`{{ printf "%*d" 9 1 }}`))).To(MatchError(ContainSubstring("a function got what it cannot use")))
 		})
 		It("should let a template repeat what user data needs", func() {
 			Expect(render(input(custom(`{{ range 4000 }}xy{{ end }}`))).UserData).To(HaveLen(8000))
