@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -98,6 +99,33 @@ registerWithTaints:
 		Expect(strings.Split(render(input(nodeClass)).UserData, "\n")).To(ContainElements("--eviction-max-pod-grace-period=60",
 			"--image-gc-high-threshold=70", "--image-gc-low-threshold=60", "--cpu-cfs-quota=false", "--cluster-dns=10.96.0.53", "10.96.0.53"))
 	})
+	It("should not repeat the unregistered taint where the NodeClaim has it", func() {
+		in := input(custom("{{ .KubeletTaints }}"))
+		in.NodeClaim.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
+		Expect(render(in).UserData).To(Equal("karpenter.sh/unregistered=:NoExecute,node.cilium.io/agent-not-ready=:NoExecute"))
+	})
+	It("should leave out labels with which a kubelet does not start", func() {
+		in := input(custom("{{ .KubeletLabels }}"))
+		in.Labels = map[string]string{
+			"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "HN1", "node.kubernetes.io/instance-type": "p2.2c_4g",
+			"node.kubernetes.io/anything": "x", "special.kubelet.kubernetes.io/x": "x", "bare": "x", "example.com/x": "x",
+			"node-role.kubernetes.io/worker": "", "node-restriction.kubernetes.io/x": "x", "app.kubernetes.io/name": "x", "x-k8s.io/x": "x", "k8s.io/x": "x",
+		}
+		Expect(render(in).UserData).To(Equal("bare=x,example.com/x=x,karpenter.sh/do-not-sync-taints=true,kubernetes.io/os=linux," +
+			"node.kubernetes.io/anything=x,node.kubernetes.io/instance-type=p2.2c_4g,special.kubelet.kubernetes.io/x=x,topology.kubernetes.io/zone=HN1,x-k8s.io/x=x"))
+	})
+	DescribeTable("should let nothing but labels and taints into a script", func(spoil func(*bootstrap.Input)) {
+		in := input(custom("{{ .KubeletLabels }} {{ .KubeletTaints }}"))
+		spoil(&in)
+		_, err := provider().Render(ctx, in)
+		Expect(err).To(MatchError(ContainSubstring("is not valid")))
+	},
+		Entry("a label's value", func(in *bootstrap.Input) { in.Labels["team"] = "x'; reboot; '" }),
+		Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
+		Entry("a taint's key", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Key = "a b" }),
+		Entry("a taint's value", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Value = "a,b" }),
+		Entry("a taint's effect", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Effect = "Sometimes" }),
+	)
 	It("should offer a command that finds the server's id", func() {
 		script := render(input(custom(`SERVER_ID=$({{ .ServerIDCommand }})`))).UserData
 		out, err := exec.CommandContext(ctx, "bash", "-c", `set -euo pipefail

@@ -220,6 +220,11 @@ func marshaled(out []byte, err error) (string, error) {
 	return bounded(strings.TrimSuffix(string(out), "\n"))
 }
 
+// shellQuote makes one word of any text: nothing is special between single quotes but the quote itself.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 func indent(n int, s string) (string, error) {
 	if n < 0 || n > maxUserDataBytes {
 		return "", fmt.Errorf("indent takes 0 to %d blanks", maxUserDataBytes)
