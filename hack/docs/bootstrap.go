@@ -99,7 +99,7 @@ Templates are [Go's text/template](https://pkg.go.dev/text/template).
 
 const bootstrapFunctions = `
 The last five are looked up when a template uses them; one that is not known is an error with the remedy. Looking up needs the chart's
-BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTCLUSTER_DNSBT.
+BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTspec.kubelet.clusterDNSBT.
 
 | function | |
 |---|---|

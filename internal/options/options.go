@@ -53,7 +53,6 @@ type Options struct {
 	JoinTokens                                                     bool
 	JoinTokenGroups                                                []string
 	ClusterEndpoint                                                string
-	ClusterDNS                                                     []string
 
 	CreateProviderConfig    bool
 	GarbageCollectionDryRun bool
@@ -277,9 +276,6 @@ var table = []*Setting{
 			return nil
 		},
 	},
-	checked(list("cluster-dns", "CLUSTER_DNS", "",
-		"The addresses of the cluster's DNS for templates, separated by commas. Empty: that of the Service kube-system/kube-dns.",
-		func(o *Options) *[]string { return &o.ClusterDNS }), checkClusterDNS),
 
 	plain("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
 		"Create the ProviderConfig default where there is none.",

@@ -76,7 +76,6 @@
 {{- include "karpenter.variable" (list "JOIN_TOKEN_GROUPS" (join "," $v.joinTokens.groups)) }}
 {{- end }}
 {{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
-{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.settings.clusterDNS)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
 {{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}

@@ -26,7 +26,7 @@ var _ = Describe("Custom mode", func() {
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr(int32(50)),
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"}, SystemReserved: map[string]string{"memory": "200Mi"},
-			EvictionHard: map[string]string{"memory.available": "5%"},
+			EvictionHard: map[string]string{"memory.available": "5%"}, ClusterDNS: []string{"10.96.0.10"},
 		}
 		Expect(validate(nodeClass)).To(Succeed())
 		output := render(input(nodeClass))
@@ -52,7 +52,7 @@ var _ = Describe("Custom mode", func() {
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
-			"--eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
+			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
 				"--system-reserved=cpu=20m,memory=200Mi "),
 		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
 		Entry("CABundle", "{{ .CABundle }}", authority),
@@ -89,7 +89,7 @@ registerWithTaints:
 - {key: node.cilium.io/agent-not-ready, effect: NoExecute}
 `))
 	})
-	It("should pass the rest of spec.kubelet on as arguments too, and its clusterDNS before all others", func() {
+	It("should pass the rest of spec.kubelet on as arguments too", func() {
 		nodeClass := custom(`{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }}
 {{ end }}{{ join "," .ClusterDNS }}`)
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
