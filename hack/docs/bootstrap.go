@@ -42,7 +42,8 @@ server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try 
 Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of a pool's server: BTstatus.poolServerBT.
 
 A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so. BKE documents no way to give its kubelet labels or taints:
-Karpenter adds them as the node registers. If you know the file from which it reads BTKUBELET_EXTRA_ARGSBT, set BTBKE_KUBELET_ARGS_FILEBT.
+Karpenter adds them as the node registers. If you know a file from which your image's kubelet reads arguments, write BT.KubeletLabelsBT and
+BT.KubeletTaintsBT to it with BTuserDataBT.
 
 ## Where user data comes from
 
@@ -98,7 +99,7 @@ Templates are [Go's text/template](https://pkg.go.dev/text/template).
 
 const bootstrapFunctions = `
 The last five are looked up when a template uses them; one that is not known is an error with the remedy. Looking up needs the chart's
-BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTCLUSTER_DNSBT.
+BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTspec.kubelet.clusterDNSBT.
 
 | function | |
 |---|---|

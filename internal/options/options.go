@@ -48,13 +48,11 @@ type Options struct {
 	TuningConfigMapName   string
 
 	BKEClusterID, BKEClusterToken, BKEJoinEndpoint, BKELogEndpoint string
-	BKEKubeletArgsFile                                             string
 	BKEDiscoverFromPool                                            bool
 	UserDataSecretNames                                            []string
 	JoinTokens                                                     bool
 	JoinTokenGroups                                                []string
 	ClusterEndpoint                                                string
-	ClusterDNS                                                     []string
 
 	CreateProviderConfig    bool
 	GarbageCollectionDryRun bool
@@ -257,9 +255,6 @@ var table = []*Setting{
 	plain("bke-log-endpoint", "BKE_LOG_ENDPOINT", "",
 		"Where BKE's worker image reports its progress.",
 		func(o *Options) *string { return &o.BKELogEndpoint }),
-	plain("bke-kubelet-args-file", "BKE_KUBELET_ARGS_FILE", "",
-		"The file from which BKE's worker image reads KUBELET_EXTRA_ARGS, if known: nodes then register with Karpenter's taints and labels.",
-		func(o *Options) *string { return &o.BKEKubeletArgsFile }),
 	plain("bke-discover-from-pool", "BKE_DISCOVER_FROM_POOL", "false",
 		"Learn BKE values that are not set, networks and firewalls from a pool server of this cluster.",
 		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
@@ -282,9 +277,6 @@ var table = []*Setting{
 			return nil
 		},
 	},
-	checked(list("cluster-dns", "CLUSTER_DNS", "",
-		"The addresses of the cluster's DNS for templates, separated by commas. Empty: that of the Service kube-system/kube-dns.",
-		func(o *Options) *[]string { return &o.ClusterDNS }), checkClusterDNS),
 
 	plain("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
 		"Create the ProviderConfig default where there is none.",

@@ -255,22 +255,13 @@ func checkJoinTokenGroups(o *Options) error {
 // bootstrapGroup is the pattern of the API server, which ignores a token with any other group.
 var bootstrapGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 
-// checkClusterEndpoint requires host:port, and checkClusterDNS addresses.
+// checkClusterEndpoint requires host:port.
 func checkClusterEndpoint(o *Options) error {
 	if o.ClusterEndpoint == "" {
 		return nil
 	}
 	if host, port, err := net.SplitHostPort(o.ClusterEndpoint); err != nil || host == "" || port == "" {
 		return errors.New("use host:port, for example 10.20.0.10:6443")
-	}
-	return nil
-}
-
-func checkClusterDNS(o *Options) error {
-	for _, address := range o.ClusterDNS {
-		if net.ParseIP(address) == nil {
-			return fmt.Errorf("%q is not an IP address: use for example 10.96.0.10", address)
-		}
 	}
 	return nil
 }

@@ -29,9 +29,9 @@ var environment = []string{
 	"BIZFLY_CLOUD_APP_CRED_SECRET", "BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_PROJECT_ID", "BIZFLY_CLOUD_API_URL",
 	"BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_REGION_LABEL", "SYSTEM_NAMESPACE", "CREDENTIALS_SECRET_NAME", "TUNING_CONFIGMAP_NAME", "BKE_CLUSTER_ID",
 	"BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT",
-	"BKE_LOG_ENDPOINT", "BKE_KUBELET_ARGS_FILE", "LAUNCH_TIMEOUT", "SERVER_ID_WAIT", "VISIBILITY_WINDOW",
+	"BKE_LOG_ENDPOINT", "LAUNCH_TIMEOUT", "SERVER_ID_WAIT", "VISIBILITY_WINDOW",
 	"CATALOG_INTERVAL", "GARBAGE_COLLECTION_INTERVAL", "GARBAGE_COLLECTION_GRACE", "UNAVAILABLE_OFFERING_TTL",
-	"VM_MEMORY_OVERHEAD_PERCENT", "USER_DATA_SECRET_NAMES", "JOIN_TOKENS", "BKE_DISCOVER_FROM_POOL", "CLUSTER_ENDPOINT", "CLUSTER_DNS",
+	"VM_MEMORY_OVERHEAD_PERCENT", "USER_DATA_SECRET_NAMES", "JOIN_TOKENS", "BKE_DISCOVER_FROM_POOL", "CLUSTER_ENDPOINT",
 }
 
 // complete is the least that a controller starts with.
@@ -90,17 +90,16 @@ var _ = Describe("Options", func() {
 		GinkgoT().Setenv("JOIN_TOKENS", "true")
 		GinkgoT().Setenv("BKE_DISCOVER_FROM_POOL", "true")
 		GinkgoT().Setenv("CLUSTER_ENDPOINT", "https://10.20.0.10:6443/")
-		opts, err = parse("--cluster-dns=10.96.0.10")
+		opts, err = parse()
 		Expect(err).ToNot(HaveOccurred())
 		Expect(opts.UserDataSecretNames).To(Equal([]string{"kubeadm", "k3s"}))
 		Expect(opts.JoinTokens).To(BeTrue())
 		Expect(opts.JoinTokenGroups).To(HaveLen(3))
-		opts, err = parse("--cluster-dns=10.96.0.10", "--join-token-groups=system:bootstrappers:karpenter")
+		opts, err = parse("--join-token-groups=system:bootstrappers:karpenter")
 		Expect(err).ToNot(HaveOccurred())
 		Expect(opts.JoinTokenGroups).To(Equal([]string{"system:bootstrappers:karpenter"}))
 		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
 		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
-		Expect(opts.ClusterDNS).To(Equal([]string{"10.96.0.10"}))
 	})
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
@@ -170,6 +169,5 @@ var _ = Describe("Options", func() {
 		Entry("what is no name of a Secret", "USER_DATA_SECRET_NAMES", "templates,Not_A_Name", "Not_A_Name"),
 		Entry("the cloud's credentials as user data", "USER_DATA_SECRET_NAMES", "templates, karpenter-provider-bizflycloud", "credentials of the cloud"),
 		Entry("an endpoint without a port", "CLUSTER_ENDPOINT", "api.example.com", "host:port"),
-		Entry("a DNS that is no address", "CLUSTER_DNS", "10.96.0.10,dns", "dns", "10.96.0.10"),
 	)
 })

@@ -194,7 +194,7 @@ func (sim *simulation) newProcess() *process {
 	opts := options.Defaults()
 	opts.ClusterName, opts.BKEClusterID, opts.BKEClusterToken = clusterName, bke.ClusterUID, bke.ClusterToken
 	opts.BKEJoinEndpoint, opts.BKELogEndpoint, opts.JoinTokens = bke.JoinEndpoint, bke.LogEndpoint, true
-	opts.ClusterEndpoint, opts.ClusterDNS = "10.0.0.1:6443", []string{"10.96.0.10"}
+	opts.ClusterEndpoint = "10.0.0.1:6443"
 	// Not a divisor of the other times, so that no two things happen at the same moment by design.
 	opts.ServerPollInterval, opts.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
 	settings := options.NewStore(opts)

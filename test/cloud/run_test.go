@@ -118,7 +118,7 @@ func newRun(s settings) (*run, error) {
 	opts := options.Defaults()
 	opts.ServerIDWait, opts.VisibilityWindow = s.patience, s.patience
 	opts.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, opts.ServerPollInterval)
-	opts.ClusterName, opts.BKEKubeletArgsFile = "e2e-cloud", s.kubeletArgsFile
+	opts.ClusterName = "e2e-cloud"
 	opts.BKEClusterID, opts.BKEClusterToken, opts.BKEJoinEndpoint, opts.BKELogEndpoint = s.bke.ClusterID, s.bke.Token, s.bke.JoinEndpoint, s.bke.LogEndpoint
 	// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
 	empty := fake.NewClientBuilder().Build()

@@ -40,8 +40,6 @@ type settings struct {
 	// bke is how servers join; without its cluster they only run.
 	bke        bke.Values
 	kubeconfig string
-	// kubeletArgsFile is BKE_KUBELET_ARGS_FILE.
-	kubeletArgsFile string
 	// budget is the most that the run may cost in VND.
 	budget float64
 	// flavor and zone restrict what is launched; empty is the cheapest.
@@ -94,8 +92,7 @@ func read(env map[string]string) (settings, error) {
 		},
 		bke: bke.Values{ClusterID: env["BKE_CLUSTER_ID"], Token: env["BKE_CLUSTER_TOKEN"],
 			JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
-		kubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
-		kubeconfig:      env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
+		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
 		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
 		poll: 3 * time.Second, patience: 15 * time.Minute,
 	}
@@ -190,7 +187,7 @@ func startSandbox(ctx context.Context) map[string]string {
 	addPoolNode(ctx, env)
 	env["E2E_CLOUD_BUDGET_VND"] = "20000"
 	// Whatever is set for a real one must not be mixed with it.
-	for _, name := range []string{"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP", "BKE_KUBELET_ARGS_FILE"} {
+	for _, name := range []string{"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP"} {
 		env[name] = ""
 	}
 	return env

@@ -270,8 +270,6 @@ func (c *cluster) objects() []client.Object {
 	variables := maps.Clone(c.env.Sandbox().Env())
 	maps.Copy(variables, map[string]string{
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info",
-		// Nodes register with their labels and taints: some specs keep those with a certain label from registering.
-		"BKE_KUBELET_ARGS_FILE": "/etc/default/kubelet",
 		// Core looks for a buffer's pods every 30 seconds, and protects a new node for twice the longest batch. Nodes boot in a
 		// second here: with the default of 10 seconds, core would delete them as empty before it finds the buffer's pods on them.
 		// The idle time lets the second look come after the launch, which takes up to two seconds.

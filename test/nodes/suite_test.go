@@ -97,7 +97,7 @@ func install(tag string) {
 	sandbox := env.Sandbox().Env()
 	values, err := yaml.Marshal(map[string]any{
 		"settings": map[string]any{
-			"clusterName": "sandbox", "clusterDNS": []string{"10.0.0.10"}, "featureGates": map[string]any{"nodeRepair": true},
+			"clusterName": "sandbox", "featureGates": map[string]any{"nodeRepair": true},
 		},
 		"cloud":       map[string]any{"allowHTTP": true, "region": sandbox["BIZFLY_CLOUD_REGION"], "endpoint": sandbox["BIZFLY_CLOUD_API_URL"]},
 		"credentials": map[string]any{"existingSecret": "bizfly"},

@@ -69,7 +69,6 @@
 {{- end }}
 {{- include "karpenter.variable" (list "BKE_JOIN_ENDPOINT" (include "karpenter.bkeEndpoint" (list . $v.bke.joinEndpoint "cluster_join"))) }}
 {{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" (include "karpenter.bkeEndpoint" (list . $v.bke.logEndpoint "cluster_log"))) }}
-{{- include "karpenter.variable" (list "BKE_KUBELET_ARGS_FILE" $v.bke.kubeletArgsFile) }}
 {{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
 {{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.userDataSecrets)) }}
 {{- include "karpenter.variable" (list "JOIN_TOKENS" $v.joinTokens.enabled) }}
@@ -77,7 +76,6 @@
 {{- include "karpenter.variable" (list "JOIN_TOKEN_GROUPS" (join "," $v.joinTokens.groups)) }}
 {{- end }}
 {{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
-{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.settings.clusterDNS)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
 {{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}

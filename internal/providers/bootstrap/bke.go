@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"path"
 	"strconv"
 	"strings"
 
@@ -18,12 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
-const (
-	shebang = "#!/bin/bash\n"
-
-	// bkeScript is baked into BKE's worker images; it joins the cluster that the server's metadata names.
-	bkeScript = "/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
-)
+// bkeScript runs what is baked into BKE's worker images; that joins the cluster which the server's metadata names.
+const bkeScript = "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
 
 // bkeValues returns what nodes join BKE with. It is complete or a ValidationError.
 func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
@@ -66,20 +61,20 @@ func insecureJoin(endpoint string) string {
 		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", u.Host)
 }
 
-// renderBKE returns the script that starts the worker image's own, and sets the metadata that this one reads, and the notes. The BKE cluster is
-// read by the controller of the catalog, not by each launch.
-func (p *DefaultProvider) renderBKE(ctx context.Context, input Input, output *Output) (script string, err error) {
+// setBKEMetadata sets the metadata that the worker image's script reads, and the notes. The BKE cluster is read by the controller of the
+// catalog, not by each launch.
+func (p *DefaultProvider) setBKEMetadata(ctx context.Context, input Input, output *Output) error {
 	values, err := p.bkeValues(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return "", err
+		return err
 	}
 	cluster := snapshot.Cluster
 	if cluster == nil {
-		return "", catalog.ErrClusterUnknown
+		return catalog.ErrClusterUnknown
 	}
 	output.notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
 	output.Metadata = map[string]string{
@@ -98,27 +93,5 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input, output *Ou
 	if len(input.NetworkIDs) > 0 {
 		output.Metadata["bke_node_network_id"] = input.NetworkIDs[0]
 	}
-	arguments, err := p.kubeletArgumentsScript(input)
-	return shebang + arguments + bkeScript, err
-}
-
-// kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts
-// it. BKE documents no such file, so none is the default. Without it the node registers untainted and pods may land before core has put its
-// labels and taints on the node.
-func (p *DefaultProvider) kubeletArgumentsScript(input Input) (string, error) {
-	if p.config.BKEKubeletArgsFile == "" {
-		return "", nil
-	}
-	registration, err := newRegistration(input)
-	if err != nil {
-		return "", err
-	}
-	line := fmt.Sprintf("KUBELET_EXTRA_ARGS=--register-with-taints=%s --node-labels=%s", registration.taintsFlag(), registration.labelsFlag())
-	return fmt.Sprintf("mkdir -p %s\nprintf '%%s\\n' %s > %s\n",
-		shellQuote(path.Dir(p.config.BKEKubeletArgsFile)), shellQuote(line), shellQuote(p.config.BKEKubeletArgsFile)), nil
-}
-
-// shellQuote makes one word of any text: nothing is special between single quotes but the quote itself.
-func shellQuote(s string) string {
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return nil
 }

@@ -6,14 +6,9 @@ package bootstrap_test
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 
 	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -113,58 +108,5 @@ var _ = Describe("BKE mode", func() {
 		Expect(validate(bke())).To(MatchError(catalog.ErrClusterUnknown))
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
-	})
-
-	Context("with a file for the kubelet's arguments", func() {
-		var file string
-		BeforeEach(func() {
-			// A quote and a blank in the path: whatever is configured must stay one word.
-			file = filepath.Join(GinkgoT().TempDir(), "it's here", "kubelet")
-			config.BKEKubeletArgsFile = file
-		})
-		// run executes the user data up to the worker image's script, which this machine does not have.
-		run := func(userData string) string {
-			GinkgoHelper()
-			script := strings.TrimSuffix(userData, "/opt/bizfly-kubernetes-engine/bootstrap.sh\n")
-			Expect(script).ToNot(Equal(userData), "BKE's script must come last")
-			out, err := exec.CommandContext(ctx, "bash", "-c", script).CombinedOutput()
-			Expect(err).ToNot(HaveOccurred(), string(out))
-			written, err := os.ReadFile(file)
-			Expect(err).ToNot(HaveOccurred())
-			return string(written)
-		}
-
-		It("should register with the taints and labels of the claim and of Karpenter", func() {
-			Expect(run(render(input(bke())).UserData)).To(Equal("KUBELET_EXTRA_ARGS=" +
-				"--register-with-taints=karpenter.sh/unregistered=:NoExecute,dedicated=storage:NoSchedule,node.cilium.io/agent-not-ready=:NoExecute " +
-				"--node-labels=karpenter.sh/do-not-sync-taints=true,karpenter.sh/nodepool=general,team=storage\n"))
-		})
-		It("should not repeat the unregistered taint", func() {
-			in := input(bke())
-			in.NodeClaim.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
-			Expect(strings.Count(run(render(in).UserData), "unregistered")).To(Equal(1))
-		})
-		It("should leave out labels with which a kubelet does not start", func() {
-			in := input(bke())
-			in.Labels = map[string]string{
-				"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "HN1", "node.kubernetes.io/instance-type": "p2.2c_4g",
-				"node.kubernetes.io/anything": "x", "special.kubelet.kubernetes.io/x": "x", "bare": "x", "example.com/x": "x",
-				"node-role.kubernetes.io/worker": "", "node-restriction.kubernetes.io/x": "x", "app.kubernetes.io/name": "x", "x-k8s.io/x": "x", "k8s.io/x": "x",
-			}
-			Expect(run(render(in).UserData)).To(HaveSuffix(" --node-labels=bare=x,example.com/x=x,karpenter.sh/do-not-sync-taints=true,kubernetes.io/os=linux," +
-				"node.kubernetes.io/anything=x,node.kubernetes.io/instance-type=p2.2c_4g,special.kubelet.kubernetes.io/x=x,topology.kubernetes.io/zone=HN1,x-k8s.io/x=x\n"))
-		})
-		DescribeTable("should not let anything but labels and taints into the script", func(spoil func(*bootstrap.Input)) {
-			in := input(bke())
-			spoil(&in)
-			_, err := provider().Render(ctx, in)
-			Expect(err).To(MatchError(ContainSubstring("is not valid")))
-		},
-			Entry("a label's value", func(in *bootstrap.Input) { in.Labels["team"] = "x'; reboot; '" }),
-			Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
-			Entry("a taint's key", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Key = "a b" }),
-			Entry("a taint's value", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Value = "a,b" }),
-			Entry("a taint's effect", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Effect = "Sometimes" }),
-		)
 	})
 })

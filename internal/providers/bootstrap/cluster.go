@@ -95,18 +95,15 @@ func (c *cluster) authorityHashes() ([]string, error) {
 	}), nil
 }
 
-// dns are the addresses of the cluster's DNS.
+// dns are the addresses of the cluster's DNS, by the name that kubeadm gives to its Service.
 func (c *cluster) dns() ([]string, error) {
-	if len(c.config.ClusterDNS) > 0 {
-		return c.config.ClusterDNS, nil
-	}
 	service := &corev1.Service{}
 	if err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, service); err != nil {
 		return nil, err
 	}
 	addresses := lo.Without(service.Spec.ClusterIPs, "", corev1.ClusterIPNone)
 	if len(addresses) == 0 {
-		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS " +
+		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set spec.kubelet.clusterDNS " +
 			"(the Service kube-system/kube-dns does not exist, cannot be read or has no address)")
 	}
 	return addresses, nil

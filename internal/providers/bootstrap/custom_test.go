@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -25,7 +26,7 @@ var _ = Describe("Custom mode", func() {
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr(int32(50)),
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"}, SystemReserved: map[string]string{"memory": "200Mi"},
-			EvictionHard: map[string]string{"memory.available": "5%"},
+			EvictionHard: map[string]string{"memory.available": "5%"}, ClusterDNS: []string{"10.96.0.10"},
 		}
 		Expect(validate(nodeClass)).To(Succeed())
 		output := render(input(nodeClass))
@@ -51,7 +52,7 @@ var _ = Describe("Custom mode", func() {
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
-			"--eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
+			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
 				"--system-reserved=cpu=20m,memory=200Mi "),
 		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
 		Entry("CABundle", "{{ .CABundle }}", authority),
@@ -88,7 +89,7 @@ registerWithTaints:
 - {key: node.cilium.io/agent-not-ready, effect: NoExecute}
 `))
 	})
-	It("should pass the rest of spec.kubelet on as arguments too, and its clusterDNS before all others", func() {
+	It("should pass the rest of spec.kubelet on as arguments too", func() {
 		nodeClass := custom(`{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }}
 {{ end }}{{ join "," .ClusterDNS }}`)
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
@@ -98,6 +99,33 @@ registerWithTaints:
 		Expect(strings.Split(render(input(nodeClass)).UserData, "\n")).To(ContainElements("--eviction-max-pod-grace-period=60",
 			"--image-gc-high-threshold=70", "--image-gc-low-threshold=60", "--cpu-cfs-quota=false", "--cluster-dns=10.96.0.53", "10.96.0.53"))
 	})
+	It("should not repeat the unregistered taint where the NodeClaim has it", func() {
+		in := input(custom("{{ .KubeletTaints }}"))
+		in.NodeClaim.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}}
+		Expect(render(in).UserData).To(Equal("karpenter.sh/unregistered=:NoExecute,node.cilium.io/agent-not-ready=:NoExecute"))
+	})
+	It("should leave out labels with which a kubelet does not start", func() {
+		in := input(custom("{{ .KubeletLabels }}"))
+		in.Labels = map[string]string{
+			"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "HN1", "node.kubernetes.io/instance-type": "p2.2c_4g",
+			"node.kubernetes.io/anything": "x", "special.kubelet.kubernetes.io/x": "x", "bare": "x", "example.com/x": "x",
+			"node-role.kubernetes.io/worker": "", "node-restriction.kubernetes.io/x": "x", "app.kubernetes.io/name": "x", "x-k8s.io/x": "x", "k8s.io/x": "x",
+		}
+		Expect(render(in).UserData).To(Equal("bare=x,example.com/x=x,karpenter.sh/do-not-sync-taints=true,kubernetes.io/os=linux," +
+			"node.kubernetes.io/anything=x,node.kubernetes.io/instance-type=p2.2c_4g,special.kubelet.kubernetes.io/x=x,topology.kubernetes.io/zone=HN1,x-k8s.io/x=x"))
+	})
+	DescribeTable("should let nothing but labels and taints into a script", func(spoil func(*bootstrap.Input)) {
+		in := input(custom("{{ .KubeletLabels }} {{ .KubeletTaints }}"))
+		spoil(&in)
+		_, err := provider().Render(ctx, in)
+		Expect(err).To(MatchError(ContainSubstring("is not valid")))
+	},
+		Entry("a label's value", func(in *bootstrap.Input) { in.Labels["team"] = "x'; reboot; '" }),
+		Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
+		Entry("a taint's key", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Key = "a b" }),
+		Entry("a taint's value", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Value = "a,b" }),
+		Entry("a taint's effect", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Effect = "Sometimes" }),
+	)
 	It("should offer a command that finds the server's id", func() {
 		script := render(input(custom(`SERVER_ID=$({{ .ServerIDCommand }})`))).UserData
 		out, err := exec.CommandContext(ctx, "bash", "-c", `set -euo pipefail
@@ -180,7 +208,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 			Entry("by escaping", fmt.Sprintf(`{{ $x := "xxxxxxxx" }}%s{{ $x }}`, strings.Repeat(`{{ $x = quote $x }}`, 60))),
 		)
 		// long is a list of 8,192 elements and a text of 16 KiB.
-		const long = `{{ $x := replace "a" "a," (printf "%8191d" 0 | replace " " "a") }}{{ $list := splitList "," $x }}`
+		const long = `{{ $x := replace "a" "a," (indent 8190 "0" | replace " " "a") }}{{ $list := splitList "," $x }}`
 		DescribeTable("should reject what would take the controller's memory before its result could be counted", func(template string) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -189,20 +217,29 @@ echo "$SERVER_ID"`).CombinedOutput()
 			Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
 			Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 64), "MiB")
 		},
-			Entry("widths", `{{ printf "`+strings.Repeat("%999999[1]d", 200)+`" 1 }}`),
-			Entry("a precision", `{{ printf "`+strings.Repeat("%.999999[1]f", 200)+`" 1.5 }}`),
-			Entry("a width of many digits", `{{ printf "%0000000000000000000999999d" 1 }}`),
-			Entry("a width for each element of a list", long+`{{ printf "%9999s" $list }}`),
-			Entry("one value many times", long+`{{ printf "`+strings.Repeat("%[1]q", 3000)+`" $x }}`),
 			Entry("values without a verb", long+`{{ printf "x"`+strings.Repeat(" $x", 4000)+` }}`),
+			Entry("a value with a verb each time", long+`{{ printf "`+strings.Repeat("%q", 3000)+`"`+strings.Repeat(" $x", 3000)+` }}`),
+			Entry("verbs without a value", `{{ printf "`+strings.Repeat("%q", 16000)+`" }}`),
 			Entry("many values", long+`{{ print`+strings.Repeat(" $x", 4000)+` }}`),
 			Entry("many values to escape", long+`{{ html`+strings.Repeat(" $x", 4000)+` }}`),
 			Entry("a long separator", long+`{{ join $x $list }}`),
 		)
+		DescribeTable("should reject a format whose result is not bounded by its values, and name the verbs", func(template string) {
+			Expect(invalidOf(validate(custom(template))).Message).To(And(HavePrefix("spec.userData, line 1, column "),
+				ContainSubstring("printf takes the verbs %s, %d, %v, %q and %%")))
+		},
+			Entry("widths", `{{ printf "`+strings.Repeat("%999999[1]d", 200)+`" 1 }}`),
+			Entry("a precision", `{{ printf "%.999999f" 1.5 }}`),
+			Entry("a width from a value", `{{ printf "%*d" 9 1 }}`),
+			Entry("a width for each element of a list", long+`{{ printf "%9999s" $list }}`),
+			Entry("one value many times", long+`{{ printf "`+strings.Repeat("%[1]q", 3000)+`" $x }}`),
+			Entry("a flag", `{{ printf "%+v" 1 }}`),
+			Entry("another verb", `{{ printf "%x" 1 }}`),
+			Entry("no verb", `{{ printf "100%" }}`),
+		)
 		It("should format what user data needs", func() {
-			Expect(render(input(custom(`{{ printf "%-12s|%05.1f|%8s|%q|100%%" "a" 2.5 .ClusterName "b" }}`))).UserData).To(Equal(`a           |002.5|    prod|"b"|100%`))
+			Expect(render(input(custom(`{{ printf "%s=%d\n%v %q 100%%" "a" 2 .ClusterName "b" }}`))).UserData).To(Equal("a=2\nprod \"b\" 100%"))
 			Expect(render(input(custom(long + `{{ printf "%s#" (slice $x 0 16000) }}`))).UserData).To(HaveLen(16001))
-			Expect(validate(custom(`{{ printf "%*d" 9 1 }}`))).To(MatchError(ContainSubstring("a function got what it cannot use")))
 		})
 		It("should let a template repeat what user data needs", func() {
 			Expect(render(input(custom(`{{ range 4000 }}xy{{ end }}`))).UserData).To(HaveLen(8000))

@@ -51,7 +51,7 @@ func FuzzUserData(f *testing.F) {
 	renderer := bootstrap.NewDefaultProvider(bootstrap.Config{
 		Options: &options.Options{
 			ClusterName: "prod", Namespace: namespace, UserDataSecretNames: []string{"templates"},
-			ClusterEndpoint: "10.20.0.10:6443", ClusterDNS: []string{"10.96.0.10"},
+			ClusterEndpoint: "10.20.0.10:6443",
 		},
 		Reader: secrets, JoinTokens: &issuer{}, CABundle: []byte(authority),
 	}, &snapshot{})
@@ -62,6 +62,7 @@ func FuzzUserData(f *testing.F) {
 		in := input(custom(second))
 		in.NodeClass.Spec.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "templates"}
 		in.NodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
+		in.NodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
 		if second == "" {
 			in.NodeClass.Spec.UserData = nil
 		}

@@ -169,11 +169,10 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 	output := &Output{Metadata: map[string]string{}}
 	var own []source
 	if input.NodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		script, err := p.renderBKE(ctx, input, output)
-		if err != nil {
+		if err := p.setBKEMetadata(ctx, input, output); err != nil {
 			return nil, err
 		}
-		own = []source{{field: "BKE's own script", text: script}}
+		own = []source{{field: "BKE's own script", text: bkeScript}}
 	}
 	sources, err := p.sources(ctx, input.NodeClass)
 	if err != nil {

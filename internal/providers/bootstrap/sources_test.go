@@ -249,7 +249,7 @@ var _ = Describe("A join token", func() {
 })
 
 var _ = Describe("The cluster, where nothing is configured", func() {
-	BeforeEach(func() { config.ClusterEndpoint, config.CABundle, config.ClusterDNS = "", nil, nil })
+	BeforeEach(func() { config.ClusterEndpoint, config.CABundle = "", nil })
 	DescribeTable("should be missed by the templates that need it, with the remedy", func(template, remedy string) {
 		Expect(invalidOf(validate(custom(template))).Message).To(ContainSubstring(remedy))
 		Expect(validate(custom("#!/bin/bash"))).To(Succeed())
@@ -257,7 +257,7 @@ var _ = Describe("The cluster, where nothing is configured", func() {
 		Entry("endpoint", "{{ .APIServerEndpoint }}", "set CLUSTER_ENDPOINT"),
 		Entry("authority", "{{ .CABundle }}", "kube-public/cluster-info"),
 		Entry("pins", "{{ .CACertHashes }}", "kube-public/cluster-info"),
-		Entry("DNS", "{{ .ClusterDNS }}", "set CLUSTER_DNS"),
+		Entry("DNS", "{{ .ClusterDNS }}", "set spec.kubelet.clusterDNS"),
 	)
 	It("should be what kubeadm publishes", func() {
 		published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, Data: map[string]string{
@@ -274,5 +274,8 @@ var _ = Describe("The cluster, where nothing is configured", func() {
 		})
 		Expect(render(input(custom(`{{ .APIServerEndpoint }} {{ join "," .CACertHashes }} {{ join "," .ClusterDNS }}`))).UserData).
 			To(Equal("api.example.com:6443 " + authorityHash + " 10.0.0.10"))
+		nodeClass := custom(`{{ join "," .ClusterDNS }}`)
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.53"}}
+		Expect(render(input(nodeClass)).UserData).To(Equal("10.96.0.53"), "the NodeClass comes first")
 	})
 })

@@ -74,7 +74,7 @@ var _ = BeforeEach(func() {
 	config = bootstrap.Config{
 		Options: &options.Options{
 			ClusterName: "prod", Namespace: namespace, UserDataSecretNames: []string{"templates"},
-			ClusterEndpoint: "10.20.0.10:6443", ClusterDNS: []string{"10.96.0.10"},
+			ClusterEndpoint: "10.20.0.10:6443",
 		},
 		Reader: kube, JoinTokens: tokens, CABundle: []byte(authority),
 	}

@@ -71,6 +71,8 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		return "", invalid
 	case errors.As(err, &lookup):
 		return "", lookup
+	case errors.Is(err, errFormat):
+		return "", invalidUserData(s.field, at(err), errFormat.Error())
 	case errors.Is(err, errNoJoinToken):
 		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
 	}
@@ -177,6 +179,7 @@ func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0,
 //	default d v          v, or d where v is empty
 //	lower s, upper s, trim s, replace old new s
 //	contains sub s, hasPrefix prefix s, hasSuffix suffix s
+//	printf format v...   with the verbs %s, %d, %v, %q and %% alone
 //
 // Every function whose result can grow rejects more than user data can hold, those of text/template that are replaced here
 // included: templates run in the controller, and a few lines that double a variable would otherwise exhaust its memory.
@@ -217,6 +220,11 @@ func marshaled(out []byte, err error) (string, error) {
 	return bounded(strings.TrimSuffix(string(out), "\n"))
 }
 
+// shellQuote makes one word of any text: nothing is special between single quotes but the quote itself.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 func indent(n int, s string) (string, error) {
 	if n < 0 || n > maxUserDataBytes {
 		return "", fmt.Errorf("indent takes 0 to %d blanks", maxUserDataBytes)
@@ -244,59 +252,36 @@ func bounded(s string) (string, error) {
 // printing returns a function that prints its values, after it has counted them: none of these makes text shorter.
 func printing(write func(...any) string) func(...any) (string, error) {
 	return func(values ...any) (string, error) {
-		if _, _, err := measure(values, maxUserDataBytes); err != nil {
+		if err := measure(values); err != nil {
 			return "", err
 		}
 		return bounded(write(values...))
 	}
 }
 
-// measure returns how long the texts of the values are together, and the longest of them.
-func measure(values []any, limit int) (total, longest int, err error) {
+// measure rejects values whose texts are together longer than what is accepted.
+func measure(values []any) error {
+	total := 0
 	for _, value := range values {
-		length := len(fmt.Sprint(value))
-		if total, longest = total+length, max(longest, length); total > limit {
-			return 0, 0, errTooLarge
+		if total += len(fmt.Sprint(value)); total > maxUserDataBytes {
+			return errTooLarge
 		}
 	}
-	return total, longest, nil
+	return nil
 }
 
-const (
-	// maxFormatBytes bounds what fmt may write before the result is counted: an estimate, hence far above what is accepted.
-	maxFormatBytes = 8 << 20
-	// maxExpansion is how many bytes fmt writes for one of a value, as in \x00 of %q or the elements of a list of bytes.
-	maxExpansion = 8
-)
+// formats are those of printf. A width or precision is a few bytes of a template and up to a megabyte of its result, for each element of a
+// list, and an index repeats a value; these verbs write a small multiple of a value.
+var formats = regexp.MustCompile(`^([^%]|%[%sdvq])*$`)
 
-var (
-	// formatVerb is what stands between a % and its verb; formatNumber is a width or precision in it.
-	formatVerb   = regexp.MustCompile(`%[^%a-zA-Z]*`)
-	formatNumber = regexp.MustCompile(`\d+`)
-)
+var errFormat = errors.New("printf takes the verbs %s, %d, %v, %q and %%, without a width, precision, flag or index")
 
-// printf counts before it formats: a width is a few bytes of a template and up to a megabyte of its result, for each element of a
-// list.
 func printf(format string, values ...any) (string, error) {
-	cost, longest, err := measure(values, maxFormatBytes)
-	if err != nil {
-		return "", err
+	if !formats.MatchString(format) {
+		return "", errFormat
 	}
-	for _, verb := range formatVerb.FindAllString(format, -1) {
-		if strings.Contains(verb, "*") {
-			return "", errors.New("printf takes no width from a value")
-		}
-		width := 1
-		for _, number := range formatNumber.FindAllString(verb, -1) {
-			parsed, err := strconv.Atoi(number)
-			if err != nil || parsed > maxUserDataBytes {
-				return "", errTooLarge
-			}
-			width += parsed
-		}
-		if cost += width * (longest + 1) * maxExpansion; cost > maxFormatBytes {
-			return "", errTooLarge
-		}
+	if err := measure(values); err != nil {
+		return "", err
 	}
 	return bounded(fmt.Sprintf(format, values...))
 }

@@ -87,7 +87,7 @@ func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
 func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
 
-// ClusterDNS are the addresses of the cluster's DNS, as of spec.kubelet.clusterDNS.
+// ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service kube-system/kube-dns.
 func (v *Variables) ClusterDNS() ([]string, error) {
 	if len(v.clusterDNS) > 0 {
 		return v.clusterDNS, nil

@@ -82,8 +82,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	EvictionMaxPodGracePeriod *int32 `json:"evictionMaxPodGracePeriod,omitempty"`
-	// ClusterDNS are the addresses of the cluster's DNS. Default: CLUSTER_DNS of the controller, else the Service
-	// kube-system/kube-dns, if it may be read.
+	// ClusterDNS are the addresses of the cluster's DNS. Default: those of the Service kube-system/kube-dns, if it may be read.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MinLength=1
