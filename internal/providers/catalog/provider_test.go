@@ -247,6 +247,26 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "c"})
 	})
 
+	DescribeTable("should replace the regions by the zones of the login's region alone, whichever others flavors name",
+		func(ctx context.Context, region, label string, zones ...string) {
+			api.set(func() {
+				api.region, api.regionsDown = region, &bizfly.APIError{Class: bizfly.ClassOutage, Status: http.StatusServiceUnavailable}
+				api.flavors[0].Generation.AvailabilityZones = []string{"HCM2", "HCM1", "HN2", "somewhere"}
+				api.flavors[1].Generation.AvailabilityZones = []string{"HN1", "HN2", ""}
+			})
+			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the regions")))
+			if label == "" {
+				_, err := provider.Snapshot()
+				Expect(err).To(MatchError(catalog.ErrNotReady))
+				return
+			}
+			Expect(must(provider).RegionLabel()).To(Equal(label))
+			Expect(lo.Map(must(provider).Zones(), func(z catalog.Zone, _ int) string { return z.Name })).To(Equal(zones))
+		},
+		Entry("of HaNoi", "HaNoi", "HN", "HN1", "HN2"),
+		Entry("of HoChiMinh", "HoChiMinh", "HCM", "HCM1", "HCM2"),
+		Entry("of a region that no flavor names", "VC-HaNoi", ""),
+	)
 	It("should name the regions there are where the login's is none of them, and not replace it", func(ctx context.Context) {
 		api.set(func() { api.region = "VC-HaNoi" })
 		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"VC-HaNoi" is not among those of the account`), ContainSubstring("HN (HaNoi)"))))
@@ -363,6 +383,7 @@ type stub struct {
 	volumeTypes []*gobizfly.VolumeType
 	cluster     gobizfly.FullCluster
 	listFlavors func(context.Context) ([]*gobizfly.ServerFlavorResponse, error)
+	regionsDown error
 }
 
 func flavor(name string) *gobizfly.ServerFlavorResponse {
@@ -390,6 +411,9 @@ func (s *stub) Scope(context.Context) (bizfly.Scope, error) {
 }
 
 func (s *stub) ListRegions(context.Context) ([]gobizfly.Region, error) {
+	if s.regionsDown != nil {
+		return nil, s.regionsDown
+	}
 	return []gobizfly.Region{{Active: true, RegionName: "HaNoi", ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}}}}, nil
 }
 

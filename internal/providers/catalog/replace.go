@@ -11,12 +11,15 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
 // A part that has never been read, because its endpoint is absent or fails, is made up from what is there, so that it does not keep
 // everything from being launched. Flavors have no such replacement. See the hedge register, docs/contribute/first-contact.md.
 
-// regionFromZones makes a region of the zones that flavors and volume types name, all of them open.
+// regionFromZones makes a region of its zones that flavors and volume types name, all of them open. A flavor may name zones of other
+// regions, too.
 func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (bool, error) {
 	scope, err := p.api.Scope(ctx)
 	if err != nil {
@@ -24,18 +27,23 @@ func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (boo
 	}
 	zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.Generation.AvailabilityZones })
 	zones = append(zones, lo.FlatMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) []string { return t.AvailabilityZones })...)
-	zones = lo.Uniq(lo.Compact(zones))
+	zones = lo.Filter(lo.Uniq(zones), func(zone string, _ int) bool {
+		region, err := bizfly.ParseRegion(regionOf(zone))
+		return err == nil && region == scope.Region
+	})
 	slices.Sort(zones)
 	if len(zones) == 0 {
 		return false, nil
 	}
-	// Zones are called by the short name of their region and a number.
-	s.Region = gobizfly.Region{Active: true, RegionName: scope.Region, ShortName: strings.TrimRight(zones[0], "0123456789"),
+	s.Region = gobizfly.Region{Active: true, RegionName: scope.Region, ShortName: regionOf(zones[0]),
 		Zones: lo.Map(zones, func(zone string, _ int) gobizfly.AvailabilityZone {
 			return gobizfly.AvailabilityZone{Active: true, Name: zone, ShortName: zone}
 		})}
 	return true, nil
 }
+
+// regionOf returns the short name of a zone's region: zones are called by it and a number.
+func regionOf(zone string) string { return strings.TrimRight(zone, "0123456789") }
 
 // serverTypesOfFlavors makes server types of the categories of flavors, all of them enabled.
 func serverTypesOfFlavors(_ context.Context, s *Snapshot) (bool, error) {
