@@ -103,7 +103,6 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
 	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
 	{Name: "server-types-down", What: "`GET /server-types` answers 503", apply: down("/server-types")},
-	{Name: "volume-types-down", Excludes: "volume types", What: "`GET /volume-types` answers 503; the project has volumes", apply: down("/volume-types")},
 	{Name: "task-without-success", What: "tasks that have succeeded do not have `success`",
 		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},

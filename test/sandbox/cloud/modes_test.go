@@ -143,7 +143,6 @@ var _ = Describe("Modes", func() {
 	},
 		Entry(nil, "regions-down", "/api/account/regions"),
 		Entry(nil, "server-types-down", "/iaas-cloud/api/server-types"),
-		Entry(nil, "volume-types-down", "/iaas-cloud/api/volume-types"),
 	)
 	It("should list interfaces without their type", func() {
 		for names, typed := range map[string]bool{"": true, "interfaces-without-type": false} {
