@@ -176,7 +176,8 @@ var _ = Describe("Catalog over the real client", func() {
 		for range 2 {
 			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the volume types")))
 			_, err := provider.Snapshot()
-			Expect(err).To(And(MatchError(catalog.ErrNotReady), MatchError(HaveSuffix("read yet: reading the volume types: bizfly cloud: ListVolumeTypes: Outage (status 503): down"))))
+			Expect(err).To(And(MatchError(catalog.ErrNotReady),
+				MatchError(HaveSuffix("read yet: reading the volume types: bizfly cloud: ListVolumeTypes: Outage (status 503): down"))))
 			Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "volume types")).To(Equal(1.0))
 		}
 		sandbox.ClearFaults()
