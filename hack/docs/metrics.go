@@ -48,7 +48,6 @@ var labels = map[string]string{
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "",
 	"billing_plan":  "such as `on_demand`",
-	"image":         "the id",
 	"version":       "",
 	"commit":        "`unknown` where the build does not set it",
 	"goversion":     "",

@@ -155,16 +155,17 @@ type errorBody struct {
 	code, message string
 }
 
-// parseErrorBody reads BizFly's {"code","message"}, OpenStack's {"badRequest":{"code","message"}} and plain text. A
-// page of HTML says nothing that anyone should read.
+// parseErrorBody reads BizFly's {"code","message"}, OpenStack's {"badRequest":{"code","message"}}, a message that is the complete JSON, and
+// plain text, some of which ("404 page not found") begins with a number. A page of HTML says nothing that anyone should read.
 func parseErrorBody(body, contentType string) errorBody {
 	trimmed := strings.TrimSpace(body)
-	var object map[string]any
-	decoder := json.NewDecoder(strings.NewReader(trimmed))
-	decoder.UseNumber()
-	if err := decoder.Decode(&object); err == nil && object != nil {
-		code, message := errorFields(object, 0)
+	document, _ := decode([]byte(trimmed)) // what is not JSON is text
+	switch document := document.(type) {
+	case map[string]any:
+		code, message := errorFields(document, 0)
 		return errorBody{json: true, code: code, message: message}
+	case string:
+		return errorBody{json: true, message: document}
 	}
 	if strings.HasPrefix(trimmed, "<") || strings.Contains(strings.ToLower(contentType), "html") {
 		return errorBody{message: "a page that is not JSON, probably of a gateway"}

@@ -39,7 +39,7 @@ type rule struct {
 	name     string
 	statuses []span
 	kinds    []kind
-	// json restricts the row to answers that are a JSON object (or a task's result), notJSON to those that are not.
+	// json restricts the row to answers that are a JSON object or text (or a task's result), notJSON to those that are not.
 	json, notJSON bool
 	// patterns are what the message may say.
 	patterns []*regexp.Regexp

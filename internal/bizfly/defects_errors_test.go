@@ -67,13 +67,30 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 			}
 		})
 
-		It("should take a JSON 404 for this id for what it is", func(ctx SpecContext) {
-			client := clientFor(newStub(always(404, `{"message":"Instance could not be found."}`)))
+		DescribeTable("should take a JSON 404 for this id for what it is", func(ctx SpecContext, body string) {
+			client := clientFor(newStub(always(404, body)))
 			for _, name := range []string{"GetServer", "DeleteServer", "GetTask", "DeleteVolume", "GetCluster"} {
-				Expect(bizfly.IsNotFound(everyCall()[name](ctx, client))).To(BeTrue(), name)
+				err := everyCall()[name](ctx, client)
+				Expect(bizfly.IsNotFound(err)).To(BeTrue(), name)
+				Expect(typed(err).Message).To(Equal("Instance could not be found."))
 			}
 			Expect(everyCall()["LeaveCluster"](ctx, client)).To(Succeed())
-		})
+		},
+			Entry("an object", `{"message":"Instance could not be found."}`),
+			Entry("a text", `"Instance could not be found."`),
+		)
+
+		DescribeTable("should take no other 404 for the absence of a server", func(ctx SpecContext, body string) {
+			_, err := clientFor(newStub(always(404, body))).GetServer(ctx, "s-1")
+			Expect(bizfly.IsOutage(err)).To(BeTrue(), "%v", err)
+		},
+			Entry("a text without quotes", `404 page not found`),
+			Entry("a text that begins with quotes", `"default backend" - 404`),
+			Entry("a text of a gateway", `"no Route matched with those values"`),
+			Entry("a number", `404`),
+			Entry("null", `null`),
+			Entry("nothing", ``),
+		)
 
 		It("should never take a 404 to a list or a create for an absence", func(ctx SpecContext) {
 			client := clientFor(newStub(always(404, `{"message":"Image could not be found."}`)))

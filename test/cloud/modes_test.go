@@ -111,6 +111,7 @@ var _ = Describe("In the modes", Label("modes"), func() {
 		run := newModeRun(ctx, nil)
 		first := run.node(ctx, 1)
 		run.env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable},
+			cloud.Fault{Method: http.MethodGet, Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable},
 			cloud.Fault{Method: http.MethodGet, Path: "/k8s_versions", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		Expect(run.env.Catalog.Refresh(ctx)).NotTo(Succeed())
 		second := run.node(ctx, 1)

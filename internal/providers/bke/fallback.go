@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 )
 
@@ -35,10 +36,9 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (
 		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
 	}
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
-	for _, pool := range cluster.WorkerPools[:min(len(cluster.WorkerPools), maxServers)] {
-		if pool.LaunchConfigID == "" {
-			continue // a pool of servers elsewhere
-		}
+	// A pool of servers elsewhere has none.
+	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool { return p.LaunchConfigID != "" })
+	for _, pool := range pools[:min(len(pools), maxServers)] {
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
 		if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
+	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,16 @@ type counting struct {
 	read int
 	// notSent is whether there is no login yet.
 	notSent bool
+	// elsewhere is how many pools of servers elsewhere the cluster has before the others.
+	elsewhere int
+}
+
+func (c *counting) GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error) {
+	cluster, err := c.API.GetCluster(ctx, uid)
+	if err == nil {
+		cluster.WorkerPools = append(make([]gobizfly.ExtendedWorkerPool, c.elsewhere), cluster.WorkerPools...)
+	}
+	return cluster, err
 }
 
 func (c *counting) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
@@ -301,6 +312,11 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
 		}, "BKE_CLUSTER_ID, BKE_JOIN_ENDPOINT learned from the name of the API server"),
 	)
+	It("should be learned from a launch configuration behind many pools of servers elsewhere, which have none", func() {
+		sandbox.AddPool("workers")
+		api.elsewhere, config.ClusterID = 5, sandbox.BKE().ClusterUID
+		Expect(provider().Values(ctx)).To(HaveField("Learned", HaveSuffix("learned from the launch configuration of pool workers")))
+	})
 	DescribeTable("should not follow from another name of the API server", func(name string) {
 		config.APIServer, config.Token = name, clusterToken
 		values, err := provider().Values(ctx)

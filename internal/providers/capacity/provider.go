@@ -248,10 +248,9 @@ func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	if !exists && len(p.launches) >= maxScopes {
 		// So many come from images that are not used any more; those in use are soon seen again.
 		clear(p.launches)
-		launchSecondsAverage.Reset()
 	}
 	p.launches[launch] = average{seconds: seconds, at: now}
-	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone, "image": launch.ImageID})
+	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
 }
 
 // LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.

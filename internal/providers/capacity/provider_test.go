@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -105,6 +107,20 @@ var _ = Describe("Capacity", func() {
 		provider.RecordLaunch(launch, 10*time.Second)
 		seconds, _ = provider.LaunchSeconds(launch)
 		Expect(seconds).To(Equal(10.0))
+	})
+	It("should report one average for a flavor in a zone, that of the image launched last", func() {
+		former, next := capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "former"}, capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "next"}
+		provider.RecordLaunch(former, 100*time.Second)
+		provider.RecordLaunch(next, 50*time.Second)
+		families, err := crmetrics.Registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
+		family, _ := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_seconds_average" })
+		reported := lo.FilterMap(family.GetMetric(), func(m *dto.Metric, _ int) (float64, bool) {
+			return m.GetGauge().GetValue(), lo.ContainsBy(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "reported" })
+		})
+		Expect(reported).To(Equal([]float64{50}))
+		seconds, _ := provider.LaunchSeconds(former)
+		Expect(seconds).To(Equal(100.0), "placement goes on to tell images apart")
 	})
 	It("should end a mark in time and change the number, also without a reader", func(ctx context.Context) {
 		before := provider.SeqNum()

@@ -33,7 +33,7 @@ func (p *DefaultProvider) newParts() []part {
 	parts := []part{
 		{name: "flavors", read: list(p.api.ListFlavors, sortFlavors, &p.content.Flavors)},
 		{name: "server types", read: list(p.api.ListServerTypes, sortServerTypes, &p.content.ServerTypes), replace: serverTypesOfFlavors},
-		{name: "volume types", read: list(p.api.ListVolumeTypes, sortVolumeTypes, &p.content.VolumeTypes), replace: p.volumeTypesOfVolumes},
+		{name: "volume types", read: list(p.api.ListVolumeTypes, sortVolumeTypes, &p.content.VolumeTypes)},
 		{name: "regions", read: p.readRegion, replace: p.regionFromZones},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {

@@ -7,6 +7,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ type Snapshot struct {
 
 // Provider serves the snapshot.
 type Provider interface {
-	// Snapshot returns the last good snapshot, or ErrNotReady. It never calls the cloud.
+	// Snapshot returns the last good snapshot, or ErrNotReady with what the last refresh could not read. It never calls the cloud.
 	Snapshot() (*Snapshot, error)
 	// Refresh reads everything again. A part that cannot be read keeps its last good content, and the error names it;
 	// a part without which there are no instance types, and that was never read, leaves the catalog not ready.
@@ -89,6 +90,8 @@ type DefaultProvider struct {
 	parts  []part
 
 	snapshot atomic.Pointer[Snapshot]
+	// unread is why there is no snapshot after a refresh.
+	unread atomic.Pointer[string]
 
 	// mu makes one Refresh at a time.
 	mu      sync.Mutex
@@ -113,6 +116,9 @@ func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 	if snapshot := p.snapshot.Load(); snapshot != nil {
 		return snapshot, nil
 	}
+	if unread := p.unread.Load(); unread != nil {
+		return nil, fmt.Errorf("%w: %s", ErrNotReady, *unread)
+	}
 	return nil, ErrNotReady
 }
 
@@ -136,8 +142,11 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	}
 	_ = group.Wait()
 	p.record(errs)
-	if next, known := p.replaced(ctx, errs); known {
+	next, missing := p.replaced(ctx, errs)
+	if missing == nil {
 		p.publish(next)
+	} else {
+		p.unread.Store(lo.ToPtr(missing.Error()))
 	}
 	return errors.Join(errs...)
 }
@@ -161,24 +170,27 @@ func (p *DefaultProvider) record(errs []error) {
 	age.Set(now.Sub(p.readAt).Seconds(), nil)
 }
 
-// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer now either, and false
-// while a part is missing without which there are no instance types. An answer that is wrong, for example without our region, is not replaced.
-func (p *DefaultProvider) replaced(ctx context.Context, errs []error) (next Snapshot, known bool) {
-	next, known = p.content, true
+// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer now either, and the
+// error of the first one that is missing without which there are no instance types. An answer that is wrong, for example without our region,
+// is not replaced.
+func (p *DefaultProvider) replaced(ctx context.Context, errs []error) (next Snapshot, missing error) {
+	next = p.content
 	for i, part := range p.parts {
 		switch _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); {
 		case p.known.Has(part.name):
 		case part.bke:
 			next.ClusterUnknown = true
 		case !unanswered || part.replace == nil:
-			known = false
+			missing = cmp.Or(missing, errs[i])
 		default:
 			replaced, err := part.replace(ctx, &next)
-			known = known && replaced
 			errs[i] = errors.Join(errs[i], err)
+			if !replaced {
+				missing = cmp.Or(missing, errs[i])
+			}
 		}
 	}
-	return next, known
+	return next, missing
 }
 
 // publish makes the next snapshot the one that is served.

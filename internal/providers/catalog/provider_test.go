@@ -149,7 +149,6 @@ var _ = Describe("Catalog over the real client", func() {
 			Expect(cloud.ModeNamed(mode).What).To(ContainSubstring(path))
 			fault := cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable, Body: `{"message":"down"}`}
 			sandbox.AddFaults(1, fault)
-			sandbox.AddVolume(cloud.VolumeSpec{Name: "data", Zone: "HN2"})
 			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring(message)))
 			Expect(*must(provider)).To(replaced)
 			clk.Step(time.Minute)
@@ -171,43 +170,19 @@ var _ = Describe("Catalog over the real client", func() {
 		Entry("server types by the categories of flavors", "server-types-down", "/server-types", "reading the server types",
 			HaveField("Categories()", ContainElements("basic", "premium", "enterprise", "dedicated")),
 			HaveField("ServerTypes", ContainElement(HaveField("Name", "Premium")))),
-		Entry("volume types by the project's volumes", "volume-types-down", "/volume-types", "reading the volume types",
-			HaveField("VolumeTypes", HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
-				Name: "PREMIUM-SSD1", Category: "premium", Type: "SSD", AvailabilityZones: []string{"HN2"}})))),
-			HaveField("VolumeTypes", HaveLen(8))),
 	)
-	It("should not be ready without volumes where the volume types cannot be read", func(ctx context.Context) {
-		sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		Expect(provider.Refresh(ctx)).NotTo(Succeed())
-		_, err := provider.Snapshot()
-		Expect(err).To(MatchError(catalog.ErrNotReady))
-	})
-	It("should replace volume types by those of the cluster's pools where the project has no volumes of its own", func(ctx context.Context) {
-		elsewhere := cloud.Start(cloud.Options{Modes: []string{"volume-types-down", "pool-servers-elsewhere"}})
-		DeferCleanup(elsewhere.Close)
-		elsewhere.AddPool("workers")
-		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{BKEClusterID: elsewhere.BKE().ClusterUID})
-		Expect(provider.Refresh(ctx)).NotTo(Succeed())
-		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
-			Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}))))
-	})
-	It("should keep the volume types that volumes showed, and report it, while the volumes cannot be read", func(ctx context.Context) {
-		elsewhere := cloud.Start(cloud.Options{Modes: []string{"volume-types-down"}})
-		DeferCleanup(elsewhere.Close)
-		elsewhere.AddPool("workers")
-		elsewhere.AddVolume(cloud.VolumeSpec{Name: "data", Zone: "HN2"})
-		provider = catalog.NewDefaultProvider(clientOf(elsewhere), clk, catalog.Config{BKEClusterID: elsewhere.BKE().ClusterUID})
-		down := cloud.Fault{Path: "/volumes", Effect: cloud.EffectStatus, Status: http.StatusBadGateway, Message: "no volumes"}
-		elsewhere.AddFaults(1, down)
-		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")), "beside the volume types, which were not read either")
-		Expect(must(provider).VolumeTypes).To(HaveExactElements(HaveField("AvailabilityZones", []string{"HN1"})), "the pool's")
-		elsewhere.ClearFaults()
-		Expect(provider.Refresh(ctx)).To(MatchError(Not(ContainSubstring("no volumes"))))
-		both := HaveExactElements(HaveField("AvailabilityZones", []string{"HN1", "HN2"}))
-		Expect(must(provider).VolumeTypes).To(both)
-		elsewhere.AddFaults(1, down)
-		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("no volumes")))
-		Expect(must(provider).VolumeTypes).To(both)
+	It("should not be ready while the volume types were never read, and say that it is they", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable, Message: "down"})
+		for range 2 {
+			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the volume types")))
+			_, err := provider.Snapshot()
+			Expect(err).To(And(MatchError(catalog.ErrNotReady),
+				MatchError(HaveSuffix("read yet: reading the volume types: bizfly cloud: ListVolumeTypes: Outage (status 503): down"))))
+			Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "volume types")).To(Equal(1.0))
+		}
+		sandbox.ClearFaults()
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).VolumeTypes).To(HaveLen(8))
 	})
 	It("should name volume types by their identifier, whichever field has it", func(ctx context.Context) {
 		for _, modes := range [][]string{nil, {"volume-types-swapped"}} {
@@ -247,6 +222,26 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "c"})
 	})
 
+	DescribeTable("should replace the regions by the zones of the login's region alone, whichever others flavors name",
+		func(ctx context.Context, region, label string, zones ...string) {
+			api.set(func() {
+				api.region, api.regionsDown = region, &bizfly.APIError{Class: bizfly.ClassOutage, Status: http.StatusServiceUnavailable}
+				api.flavors[0].Generation.AvailabilityZones = []string{"HCM2", "HCM1", "HN2", "somewhere"}
+				api.flavors[1].Generation.AvailabilityZones = []string{"HN1", "HN2", ""}
+			})
+			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the regions")))
+			if label == "" {
+				_, err := provider.Snapshot()
+				Expect(err).To(MatchError(catalog.ErrNotReady))
+				return
+			}
+			Expect(must(provider).RegionLabel()).To(Equal(label))
+			Expect(lo.Map(must(provider).Zones(), func(z catalog.Zone, _ int) string { return z.Name })).To(Equal(zones))
+		},
+		Entry("of HaNoi", "HaNoi", "HN", "HN1", "HN2"),
+		Entry("of HoChiMinh", "HoChiMinh", "HCM", "HCM1", "HCM2"),
+		Entry("of a region that no flavor names", "VC-HaNoi", ""),
+	)
 	It("should name the regions there are where the login's is none of them, and not replace it", func(ctx context.Context) {
 		api.set(func() { api.region = "VC-HaNoi" })
 		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"VC-HaNoi" is not among those of the account`), ContainSubstring("HN (HaNoi)"))))
@@ -363,6 +358,7 @@ type stub struct {
 	volumeTypes []*gobizfly.VolumeType
 	cluster     gobizfly.FullCluster
 	listFlavors func(context.Context) ([]*gobizfly.ServerFlavorResponse, error)
+	regionsDown error
 }
 
 func flavor(name string) *gobizfly.ServerFlavorResponse {
@@ -390,6 +386,9 @@ func (s *stub) Scope(context.Context) (bizfly.Scope, error) {
 }
 
 func (s *stub) ListRegions(context.Context) ([]gobizfly.Region, error) {
+	if s.regionsDown != nil {
+		return nil, s.regionsDown
+	}
 	return []gobizfly.Region{{Active: true, RegionName: "HaNoi", ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}}}}, nil
 }
 

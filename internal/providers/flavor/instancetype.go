@@ -124,8 +124,6 @@ func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
 		label(v1alpha1.LabelInstanceCPUManufacturer, f.vendor),
 		label(v1alpha1.LabelInstanceMemory, strconv.Itoa(f.memoryMiB)),
 		label(v1alpha1.LabelInstanceGPUName, f.gpuName),
-		label(v1alpha1.LabelInstanceGPUManufacturer, f.gpuManufacturer()),
-		label(v1alpha1.LabelInstanceGPUMemory, f.gpuMemory()),
 		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, strconv.Itoa(f.gpuCount), "")),
 	)
 }

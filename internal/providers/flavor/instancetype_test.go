@@ -317,19 +317,6 @@ var _ = Describe("Instance types", func() {
 		Entry("an old name that ends in its category", "2c_4g_basic", "basic", "basic", "2c_4g"),
 		Entry("a name of another form", "odd", "premium", "premium", "odd"),
 	)
-	DescribeTable("should read manufacturer and memory from a GPU's name",
-		func(ctx context.Context, name, manufacturer, memory string) {
-			source.change(func(s *catalog.Snapshot) {
-				s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor("g", func(f *gobizfly.ServerFlavorResponse) { f.GPU = &gobizfly.FlavorGPU{Name: name, Count: 1} })}
-			})
-			Expect(value(only(ctx), v1alpha1.LabelInstanceGPUManufacturer)).To(Equal(manufacturer))
-			Expect(value(only(ctx), v1alpha1.LabelInstanceGPUMemory)).To(Equal(memory))
-		},
-		Entry("both", "NVIDIA A100 (80GB)", "nvidia", "81920"),
-		Entry("both, with a space", "AMD MI210 64 GB", "amd", "65536"),
-		Entry("no memory", "NVIDIA A30", "nvidia", ""),
-		Entry("neither", "A30", "", ""),
-	)
 	It("should make a label of any GPU's name", func(ctx context.Context) {
 		source.change(func(s *catalog.Snapshot) {
 			s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor("g", func(f *gobizfly.ServerFlavorResponse) {

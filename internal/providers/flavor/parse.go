@@ -104,7 +104,6 @@ var (
 	newName        = regexp.MustCompile(`^([pbed])(\d+[a-z]?)\.`)
 	categoryOfName = map[string]string{"p": "premium", "b": "basic", "e": "enterprise", "d": "dedicated"}
 	codeOfCategory = regexp.MustCompile(`^[pbed]\d`)
-	memoryOfGPU    = regexp.MustCompile(`(?i)(?:^|[^0-9])([0-9]{1,3})-?GB(?:[^a-z]|$)`)
 )
 
 // parse reads a flavor that overridden returned. The reason says why it is not used.
@@ -231,25 +230,6 @@ func (f *facts) size() string {
 		name = size
 	}
 	return labelValue(strings.TrimSuffix(name, "_"+f.category))
-}
-
-// gpuManufacturer returns the first word of the GPU's name where that is a manufacturer.
-func (f *facts) gpuManufacturer() string {
-	first, _, _ := strings.Cut(strings.ToLower(f.gpuName), "-")
-	if !slices.Contains([]string{"nvidia", "amd", "intel"}, first) {
-		return ""
-	}
-	return first
-}
-
-// gpuMemory returns the memory of one GPU in MiB. The API reports it nowhere but in names such as "A100 80GB".
-func (f *facts) gpuMemory() string {
-	match := memoryOfGPU.FindStringSubmatch(f.gpuName)
-	if match == nil {
-		return ""
-	}
-	gib, _ := strconv.Atoi(match[1])
-	return strconv.Itoa(gib * 1024)
 }
 
 // labelValue turns text into a valid label value: "NVIDIA A30" becomes "NVIDIA-A30".

@@ -44,54 +44,83 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 // Interfaces returns what the interfaces of the first of the nodes have that has any, or what is known if any node has the same: pools
 // may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
-	found, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
-		func(ports []*gobizfly.NetworkInterface) (*v1alpha1.PoolServerStatus, error) {
-			var first *v1alpha1.PoolServerStatus
-			for i := range nodes {
-				found := interfacesOf(ports, &nodes[i])
-				if found != nil && known != nil && sameInterfaces(found, known) {
-					return known, nil
-				}
-				first = cmp.Or(first, found)
-			}
-			if first == nil && len(nodes) > 0 {
+	byServer, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
+		func(ports []*gobizfly.NetworkInterface) (map[string][]*gobizfly.NetworkInterface, error) {
+			byServer := lo.GroupBy(lo.Compact(ports), usedBy)
+			delete(byServer, "")
+			if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(node corev1.Node) bool { return len(byServer[serverOf(node)]) > 0 }) {
 				return nil, errNoInterface
 			}
-			return first, nil
+			return byServer, nil
 		})
 	if errors.Is(err, errNoInterface) {
 		return nil, nil
 	}
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	var first *v1alpha1.PoolServerStatus
+	for _, node := range nodes {
+		ports := byServer[serverOf(node)]
+		if len(ports) == 0 || first != nil && known == nil {
+			continue // only what is known has to be looked for in the others
+		}
+		found, err := p.interfacesOf(ctx, ports, node)
+		if err != nil {
+			return nil, fmt.Errorf("reading what node %s has, which is of a pool of BKE: %w", node.Name, err)
+		}
+		if known != nil && sameInterfaces(found, known) {
+			return known, nil
+		}
+		first = cmp.Or(first, found)
+	}
+	return first, nil
 }
 
 // errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.
 var errNoInterface = errors.New("no interface of a pool's server is listed")
 
-// interfacesOf returns what the interfaces of a node's server have, nil where none is listed or the type of one is unknown.
-func interfacesOf(ports []*gobizfly.NetworkInterface, node *corev1.Node) *v1alpha1.PoolServerStatus {
+// usedBy returns the id of the server that has the interface; "" when none has.
+func usedBy(port *gobizfly.NetworkInterface) string {
+	return lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID)
+}
+
+// serverOf returns the id of the node's server.
+func serverOf(node corev1.Node) string {
 	id, _ := providerid.Parse(node.Spec.ProviderID)
-	var found *v1alpha1.PoolServerStatus
-	for _, port := range lo.Compact(ports) {
-		if id == "" || lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID) != id {
-			continue
+	return id
+}
+
+// interfacesOf returns what the interfaces of a node's server have. Which of them are private follows from the addresses of the server: no
+// public sample of the list has the type of an interface. Where it does not follow, that is an error: new servers might become public
+// although those of the pools are private.
+func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.NetworkInterface, node corev1.Node) (*v1alpha1.PoolServerStatus, error) {
+	server, err := p.api.GetServer(ctx, serverOf(node))
+	if err != nil {
+		return nil, err
+	}
+	addresses := server.IPAddresses
+	if len(addresses.LanAddresses)+len(addresses.WanV4Addresses)+len(addresses.WanV6Addresses) == 0 {
+		return nil, errors.New("its server is listed without addresses, so it may be public or private")
+	}
+	found := &v1alpha1.PoolServerStatus{Node: node.Name, PublicIPv4: len(addresses.WanV4Addresses) > 0}
+	for _, private := range addresses.LanAddresses {
+		of := lo.Filter(ports, func(port *gobizfly.NetworkInterface, _ int) bool { return hasAddress(port, private.Address) })
+		if len(of) == 0 {
+			return nil, fmt.Errorf("no interface of its server with the address %q is listed, so one of its networks is unknown", private.Address)
 		}
-		found = cmp.Or(found, &v1alpha1.PoolServerStatus{Node: node.Name})
-		switch port.Type {
-		case "WAN":
-			found.PublicIPv4 = true
-		case "LAN":
-			found.Networks = lo.Union(found.Networks, []string{port.NetworkID})
-		default:
-			return nil // it may be public
-		}
+		found.Networks = lo.Union(found.Networks, lo.Map(of, func(port *gobizfly.NetworkInterface, _ int) string { return port.NetworkID }))
+	}
+	for _, port := range ports {
 		found.Firewalls = lo.Union(found.Firewalls, port.SecurityGroups)
 	}
-	if found != nil {
-		slices.Sort(found.Networks)
-		slices.Sort(found.Firewalls)
-	}
-	return found
+	slices.Sort(found.Networks)
+	slices.Sort(found.Firewalls)
+	return found, nil
+}
+
+func hasAddress(port *gobizfly.NetworkInterface, address string) bool {
+	return port.IPAddress == address || slices.ContainsFunc(port.FixedIps, func(ip gobizfly.FixedIp) bool { return ip.IPAddress == address })
 }
 
 func sameInterfaces(a, b *v1alpha1.PoolServerStatus) bool {

@@ -6,6 +6,7 @@ package network_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -59,8 +60,8 @@ var _ = Describe("A server of a pool", func() {
 		return names
 	}
 
-	It("should be what new servers are like, where the spec leaves it open", func() {
-		startIn("pool-firewall", "private-pools")
+	DescribeTable("should be what new servers are like, where the spec leaves it open", func(modes ...string) {
+		startIn(append(modes, "pool-firewall", "private-pools")...)
 		addNode("pool-1", sandbox.AddPool("workers"))
 		found := learn()
 		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
@@ -69,7 +70,32 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(networks).To(ConsistOf(HaveField("ID", found.Networks[0])))
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeFalse())
+	},
+		Entry("where interfaces are listed with a type"),
+		Entry("and where they are not", "interfaces-without-type"),
+	)
+	It("should have the private networks of a public server alone, although no interface is listed with a type", func() {
+		startIn("interfaces-without-type")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		Expect(learn()).To(And(HaveField("PublicIPv4", true), HaveField("Networks", ConsistOf(sandbox.BKE().NetworkID))))
 	})
+	DescribeTable("should be an error where its addresses leave open whether it is public, or in which networks", func(addresses, message string) {
+		startIn("private-pools")
+		server := sandbox.AddPool("workers")
+		addNode("pool-1", server)
+		known := learn()
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectBody,
+			Body: fmt.Sprintf(`{"id": %q, "name": "pool-1", "ip_addresses": %s}`, server.ID, addresses)})
+		for _, status := range []*v1alpha1.PoolServerStatus{nil, known} {
+			nodeClass.Status.PoolServer = status
+			found, err := provider.PoolServer(ctx, nodeClass)
+			Expect(err).To(MatchError(And(ContainSubstring("node pool-1"), ContainSubstring(message))))
+			Expect(found).To(Equal(status), "what is known stays")
+		}
+	},
+		Entry("none", `{}`, "without addresses"),
+		Entry("one of no interface", `{"LAN": [{"addr": "10.99.0.1"}]}`, `no interface of its server with the address "10.99.0.1"`),
+	)
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall", "private-pools")
 		addNode("pool-1", sandbox.AddPool("workers"))
@@ -136,6 +162,12 @@ var _ = Describe("A server of a pool", func() {
 		Expect(learn()).To(Equal(known))
 		nodeClass.Generation = 2
 		Expect(learn()).To(HaveField("Node", "public"))
+	})
+	It("should not be what an interface of no server has, where a node has no provider ID", func() {
+		startIn()
+		nodes = []corev1.Node{{}}
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectBody, Body: `[{"id": "free"}]`})
+		Expect(learn()).To(BeNil())
 	})
 	It("should be nothing where nothing is to be learned, and where no interface is listed", func() {
 		startIn("pool-servers-elsewhere")

@@ -45,11 +45,18 @@ type Network struct {
 	InternetGateway bool
 }
 
+// API is the part of BizFly Cloud that is used.
+type API interface {
+	bizfly.NetworkAPI
+	// GetServer returns one server with its addresses.
+	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
+}
+
 // DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps an entry by default. A
 // *lookup.NotFoundError says that something does not exist, any other error that it could not be found out. So does one that what the
 // NodeClass has resolved to is missing or another, until several reads agree.
 type DefaultProvider struct {
-	api     bizfly.NetworkAPI
+	api     API
 	catalog catalog.Provider
 	cache   *cache.Cache
 	pools   PoolNodes
@@ -58,7 +65,7 @@ type DefaultProvider struct {
 
 // NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be nil: then nothing
 // is learned from their servers.
-func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache, pools PoolNodes) *DefaultProvider {
+func NewDefaultProvider(api API, catalogProvider catalog.Provider, listCache *cache.Cache, pools PoolNodes) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache, pools: pools}
 }
 

@@ -51,12 +51,8 @@ const (
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
 	LabelInstanceGPUName = Group + "/instance-gpu-name"
-	// LabelInstanceGPUManufacturer is nvidia, amd or intel, where the GPU's name begins with it.
-	LabelInstanceGPUManufacturer = Group + "/instance-gpu-manufacturer"
 	// LabelInstanceGPUCount is the number of GPUs.
 	LabelInstanceGPUCount = Group + "/instance-gpu-count"
-	// LabelInstanceGPUMemory is the memory of one GPU in MiB, where the GPU's name contains it.
-	LabelInstanceGPUMemory = Group + "/instance-gpu-memory"
 )
 
 // Names that other BizFly components give.
@@ -165,7 +161,7 @@ var ReservedMetadataPrefixes = []string{metadataPrefix, olderMetadataPrefix, "bk
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(
 	LabelInstanceCategory, LabelInstanceFamily, LabelInstanceSize, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
-	LabelInstanceGPUName, LabelInstanceGPUManufacturer, LabelInstanceGPUCount, LabelInstanceGPUMemory,
+	LabelInstanceGPUName, LabelInstanceGPUCount,
 )
 
 func init() {

@@ -46,6 +46,8 @@ type Shape struct {
 	PoolFirewall bool
 	// PrivatePools gives the servers of pools no public address.
 	PrivatePools bool
+	// InterfacesWithoutType lists network interfaces without their type, as gobizfly's fixtures show them.
+	InterfacesWithoutType bool
 	// PoolServersElsewhere keeps the servers of pools in a project that is not the account's.
 	PoolServersElsewhere bool
 	// PoolMetadataLacks are keys that the metadata of pool servers lacks, and LaunchMetadataLacks that of launch configurations.
@@ -101,7 +103,6 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
 	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
 	{Name: "server-types-down", What: "`GET /server-types` answers 503", apply: down("/server-types")},
-	{Name: "volume-types-down", Excludes: "volume types", What: "`GET /volume-types` answers 503; the project has volumes", apply: down("/volume-types")},
 	{Name: "task-without-success", What: "tasks that have succeeded do not have `success`",
 		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
@@ -109,6 +110,8 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.Shape.PoolFirewall = true }},
 	{Name: "private-pools", What: "servers of worker pools have no public address",
 		apply: func(o *Options) { o.Shape.PrivatePools = true }},
+	{Name: "interfaces-without-type", What: "network interfaces are listed without `type`",
+		apply: func(o *Options) { o.Shape.InterfacesWithoutType = true }},
 	{Name: "pool-servers-elsewhere", Excludes: "pools", What: "servers of worker pools cannot be read; launch configurations have what nodes join with",
 		apply: func(o *Options) { o.Shape.PoolServersElsewhere = true }},
 	{Name: "pool-metadata-without-token", Excludes: "pools", What: "the metadata of pool servers has no join token; that of launch configurations has it",

@@ -6,6 +6,7 @@ package cloud_test
 import (
 	"net/http"
 	"os"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -142,8 +143,18 @@ var _ = Describe("Modes", func() {
 	},
 		Entry(nil, "regions-down", "/api/account/regions"),
 		Entry(nil, "server-types-down", "/iaas-cloud/api/server-types"),
-		Entry(nil, "volume-types-down", "/iaas-cloud/api/volume-types"),
 	)
+	It("should list interfaces without their type", func() {
+		for names, typed := range map[string]bool{"": true, "interfaces-without-type": false} {
+			b := mode(lo.Compact([]string{names})...)
+			b.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
+			for _, list := range []string{"network-interfaces?detailed=true&type=LAN_WAN", "wanips"} {
+				body := string(b.get("/iaas-cloud/api/" + list).body)
+				Expect(body).To(ContainSubstring(`"fixed_ips"`))
+				Expect(strings.Contains(body, `"type"`)).To(Equal(typed))
+			}
+		}
+	})
 	Context("of worker pools", func() {
 		pool := func(b *box) (server cloud.Server, launchMetadata map[string]any) {
 			GinkgoHelper()

@@ -34,14 +34,17 @@ func (c *Cloud) listPorts(q *call) reply {
 		case status != "" && status != w.Status:
 		case kind != "" && kind != "LAN_WAN" && kind != w.Type:
 		default:
-			ports = append(ports, q.detailed(w))
+			ports = append(ports, c.listedPort(q, w))
 		}
 	}
 	return ok(ports)
 }
 
-// detailed is a port as a list shows it: without its server where details are not wanted.
-func (q *call) detailed(w NetworkInterface) NetworkInterface {
+// listedPort is a port as a list shows it: without its server where details are not wanted.
+func (c *Cloud) listedPort(q *call, w NetworkInterface) NetworkInterface {
+	if c.opts.Shape.InterfacesWithoutType {
+		w.Type = ""
+	}
 	if strings.EqualFold(q.query.Get("detailed"), "false") {
 		w.AttachedServer = AttachedServer{}
 	}
@@ -53,7 +56,7 @@ func (c *Cloud) listWanIPs(q *call) reply {
 	for _, p := range sorted(c.ports) {
 		if p.wan && p.owned(q) {
 			ip := c.renderWanIP(p)
-			ip.NetworkInterface = q.detailed(ip.NetworkInterface)
+			ip.NetworkInterface = c.listedPort(q, ip.NetworkInterface)
 			ips = append(ips, ip)
 		}
 	}

@@ -244,7 +244,7 @@ type NetworkInterface struct {
 	UpdatedAt           string         `json:"updated_at"`
 	RevisionNumber      int            `json:"revision_number"`
 	ProjectID           string         `json:"project_id"`
-	Type                string         `json:"type"`
+	Type                string         `json:"type,omitempty"`
 	BillingType         string         `json:"billing_type"`
 	IPAddress           string         `json:"ip_address"`
 	IPVersion           int            `json:"ip_version"`

@@ -146,6 +146,20 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		after.Status.Conditions, after.Status.Summary = before.Status.Conditions, before.Status.Summary
 		Expect(after.Status).To(Equal(before.Status))
 	})
+	It("should not be ready, and report which part of the catalog is missing, while volume types were never read", func() {
+		w := newUnreadSetup(nil)
+		w.sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		Expect(w.Catalog.Refresh(ctx)).NotTo(Succeed())
+		apply("publicIPv4: false")
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("Unknown", "CloudUnavailable", "reading the volume types: .*503"))
+		Expect(ready(nodeClass).IsTrue()).To(BeFalse())
+		Expect(ready(nodeClass).Message).To(ContainSubstring("reading the volume types"), "this is what core repeats on each NodePool")
+		w.sandbox.ClearFaults()
+		Expect(w.Catalog.Refresh(ctx)).To(Succeed())
+		nodeClass, _ = w.look()
+		Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+	})
 	It("should not blame conditions beside the others for not being ready", func() {
 		w := newSetup(nil)
 		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
