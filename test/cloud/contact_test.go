@@ -309,6 +309,9 @@ var _ = Describe("First contact", Ordered, func() {
 			leftovers, err := contact.Instances.Leftovers(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			for _, leftover := range leftovers {
+				if leftover.Kept != "" {
+					continue
+				}
 				g.Expect(contact.Instances.DeleteLeftover(ctx, leftover)).To(Succeed())
 			}
 			volumes, err := contact.api.ListVolumes(ctx)

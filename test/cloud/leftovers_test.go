@@ -137,12 +137,18 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		if port.DeviceID != "" || port.AttachedServer.ID != "" {
 			continue // the cloud is still taking the server apart
 		}
-		release := lo.Ternary(port.Type == "WAN", r.api.DeleteWanIP, r.api.DeleteNetworkInterface)
-		if err := release(ctx, port.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("releasing network interface %s: %w", port.ID, err))
+		status, err := r.release(ctx, lo.Ternary(port.Type == "WAN", "/wanips/", "/network-interfaces/")+port.ID)
+		if err != nil || status >= 300 && status != 404 && status != 409 {
+			errs = append(errs, fmt.Errorf("releasing network interface %s: status %d: %w", port.ID, status, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// release sends the request to delete an address or a network interface, which the controller never does.
+func (r *run) release(ctx context.Context, path string) (status int, err error) {
+	status, _, err = r.recorder.Send(ctx, http.MethodDelete, "cloud_server", path, nil)
+	return status, err
 }
 
 // removeNodes removes the Nodes of the run's servers, which the cloud controller manager may be slow to do.

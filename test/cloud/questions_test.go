@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -140,7 +141,10 @@ func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstru
 	GinkgoHelper()
 	r.behaves("disk-in-use", "the answer to deleting the root disk of a running server", said(r.api.DeleteVolume(ctx, disk)))
 	if len(ports) > 0 {
-		r.find("port-in-use", "the answer to deleting a network interface of a running server", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
+		status, err := r.release(ctx, "/network-interfaces/"+ports[0])
+		Expect(err).NotTo(HaveOccurred())
+		r.find("port-in-use", "the answer to deleting a network interface of a running server",
+			lo.Ternary(status < 300, "accepted", fmt.Sprintf("rejected with %d", status)))
 	}
 	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
 	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",
