@@ -74,6 +74,35 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 	})
+	It("should record them later where they cannot be read, also after the node has registered, and no later ones", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		look()
+		Expect(recorded()).To(ConsistOf(root), "the disks do not wait for them")
+		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		env.Sandbox.ClearFaults()
+		env.Sandbox.ResetRequests()
+		look()
+		Expect(env.Sandbox.Requests()).ToNot(ContainElement(HaveField("Route", ContainSubstring("network-interfaces"))), "a fleet would send too many")
+		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+
+		ports, err := env.Instances.Ports(ctx, 0)
+		Expect(err).ToNot(HaveOccurred())
+		for range 2 {
+			_, err = controller.Reconcile(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(cloudprovider.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id()))))
+			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
+			Expect(recorded()).To(ConsistOf(root))
+			env.Sandbox.AddWanIP(id(), "of the customer")
+			env.Instances.Flush()
+			_, err = env.Instances.Ports(ctx, 0)
+			Expect(err).ToNot(HaveOccurred())
+		}
+	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
 		Expect(look()).To(Equal(done))
@@ -126,8 +155,8 @@ var _ = Describe("Owned volumes", func() {
 		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
 		Expect(recorded()).To(BeEmpty())
 	})
-	It("should never change a record", func() {
-		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"disks":{"other":{}}}`
+	It("should never change a record that is complete", func() {
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"interfaces":["a"],"disks":{"other":{}}}`
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf("other"))
