@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -124,6 +126,25 @@ func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offe
 	offered := node.Status.Allocatable
 	r.behaves("planned-fits", "whether the node offers at least the CPU, memory and pods that are planned",
 		offered.Cpu().Cmp(*cpu) >= 0 && offered.Memory().Cmp(*memory) >= 0 && offered.Pods().Value() >= int64(reserved.MaxPods))
+}
+
+// dataDisk asks what the data disk of a server that runs is called, when it comes, and as which device.
+func (r *run) dataDisk(ctx context.Context, server *instance.Instance) {
+	GinkgoHelper()
+	const question = "what the data disk of a server is called, how many seconds after the server ran it was there, and as which device"
+	for began := time.Now(); time.Since(began) < 3*time.Minute && ctx.Err() == nil; time.Sleep(r.poll) {
+		volumes, err := r.api.ListVolumes(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		for _, volume := range volumes {
+			at, found := lo.Find(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == server.ID })
+			if found && volume.AttachedType != "rootdisk" {
+				r.find("data-disk", question, map[string]any{"name": strings.Replace(volume.Name, server.Name, "<server>", 1),
+					"seconds": int(time.Since(began).Seconds()), "device": at.Device})
+				return
+			}
+		}
+	}
+	r.find("data-disk", question, "none within 3 minutes")
 }
 
 func (r *run) snapshotName() string { return r.claim() + "-snapshot" }

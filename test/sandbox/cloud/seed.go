@@ -199,6 +199,15 @@ func (c *Cloud) AttachVolume(volumeID, serverID string) error {
 	return err
 }
 
+// AddDataDisks gives each server at once the data disks that it was launched with.
+func (c *Cloud) AddDataDisks() {
+	c.with(func() {
+		for _, s := range sorted(c.servers) {
+			c.addDataDisks(s)
+		}
+	})
+}
+
 // SetServerStatus changes a server from outside, for example to ERROR or SHUTOFF.
 func (c *Cloud) SetServerStatus(id, status string) error {
 	err := fmt.Errorf("server %s: %w", id, ErrNotFound)

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -107,6 +109,42 @@ var _ = Describe("Owned volumes", func() {
 		data := attached("data")
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root, data))
+	})
+	Context("that come some seconds after the server runs", func() {
+		BeforeEach(func() {
+			class := &v1alpha1.BizflyNodeClass{}
+			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+			class.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("20Gi"))}}
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			var err error
+			claim, err = env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			root = env.Server(claim.Status.ProviderID).VolumesAttached[0].ID
+		})
+		// all are the disks of the server.
+		all := func() []string {
+			return lo.Map(env.Server(claim.Status.ProviderID).VolumesAttached, func(v cloud.AttachedVolume, _ int) string { return v.ID })
+		}
+
+		It("should be added to the record", func() {
+			look()
+			Expect(recorded()).To(ConsistOf(root))
+			Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
+			env.Sandbox.AddDataDisks()
+			look()
+			Expect(recorded()).To(And(HaveLen(2), ConsistOf(all())))
+			attached("of a user")
+			Expect(look()).To(Equal(done), "the record is complete")
+			Expect(recorded()).To(HaveLen(2))
+		})
+		It("should not be added once the node has registered, since a pod may have attached them", func() {
+			look()
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+			env.Sandbox.AddDataDisks()
+			look()
+			Expect(recorded()).To(ConsistOf(root))
+		})
 	})
 	It("should record what was delivered, which need not be what was requested", func() {
 		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
