@@ -60,7 +60,7 @@ var _ = Describe("A server of a pool", func() {
 	}
 
 	It("should be what new servers are like, where the spec leaves it open", func() {
-		startIn("pool-firewall", "private-pools")
+		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		found := learn()
 		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
@@ -71,7 +71,7 @@ var _ = Describe("A server of a pool", func() {
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeFalse())
 	})
 	It("should not override what the spec sets", func() {
-		startIn("pool-firewall", "private-pools")
+		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		public := true
 		nodeClass.Spec.FirewallSelectorTerms, nodeClass.Spec.PublicIPv4 = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}, &public
@@ -86,7 +86,7 @@ var _ = Describe("A server of a pool", func() {
 		Expect(named()).To(BeEmpty())
 	})
 	It("should stay while it cannot be read, or is none any more", func() {
-		startIn("private-pools")
+		startIn()
 		addNode("pool-1", sandbox.AddPool("workers"))
 		known := learn()
 

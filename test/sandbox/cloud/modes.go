@@ -44,8 +44,8 @@ type Shape struct {
 	TaskWithoutSuccess bool
 	// PoolFirewall gives the servers of pools a firewall of their own. Without it, a server's node does not become ready.
 	PoolFirewall bool
-	// PrivatePools gives the servers of pools no public address.
-	PrivatePools bool
+	// PublicPools gives the servers of pools a public address.
+	PublicPools bool
 	// PoolServersElsewhere keeps the servers of pools in a project that is not the account's.
 	PoolServersElsewhere bool
 	// PoolMetadataLacks are keys that the metadata of pool servers lacks, and LaunchMetadataLacks that of launch configurations.
@@ -107,8 +107,8 @@ var Modes = []Mode{
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
 	{Name: "pool-firewall", Excludes: "pools", What: "servers of worker pools have a firewall of their own, without which nodes do not become ready",
 		apply: func(o *Options) { o.Shape.PoolFirewall = true }},
-	{Name: "private-pools", What: "servers of worker pools have no public address",
-		apply: func(o *Options) { o.Shape.PrivatePools = true }},
+	{Name: "public-pools", What: "servers of worker pools have a public address",
+		apply: func(o *Options) { o.Shape.PublicPools = true }},
 	{Name: "pool-servers-elsewhere", Excludes: "pools", What: "servers of worker pools cannot be read; launch configurations have what nodes join with",
 		apply: func(o *Options) { o.Shape.PoolServersElsewhere = true }},
 	{Name: "pool-metadata-without-token", Excludes: "pools", What: "the metadata of pool servers has no join token; that of launch configurations has it",
