@@ -321,7 +321,7 @@ var _ = Describe("Admission", func() {
 			Expect(rate(class)).To(Equal(before))
 		},
 			Entry("firewalls", "AddFirewalls", "create"), Entry("network plans", "ChangeNetworkPlan", "create"), Entry("reboots", "RebootServer", "create"),
-			Entry("disks", "DeleteVolume", "delete"), Entry("addresses", "DeleteWanIP", "delete"), Entry("interfaces", "DeleteNetworkInterface", "delete"),
+			Entry("disks", "DeleteVolume", "delete"),
 		)
 		It("should send no faster than that, and less at once", func(ctx SpecContext) {
 			began := clock.Now()

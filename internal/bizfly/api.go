@@ -93,11 +93,6 @@ type NetworkAPI interface {
 	ListVPCNetworks(ctx context.Context) ([]*gobizfly.VPCNetwork, error)
 	// ListNetworkInterfaces returns the network interfaces of the project, LAN and WAN.
 	ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error)
-	// DeleteNetworkInterface deletes one private interface; one that is already gone is IsNotFound, one that a server
-	// uses IsConflict.
-	DeleteNetworkInterface(ctx context.Context, id string) error
-	// DeleteWanIP releases one public address; one that is already gone is IsNotFound, one that a server uses IsConflict.
-	DeleteWanIP(ctx context.Context, id string) error
 	// AddFirewalls attaches firewalls to an interface, private or public, beside those that it has.
 	AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error
 	// RemoveFirewalls takes firewalls off an interface; one that it does not have is no error.

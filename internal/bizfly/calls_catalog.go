@@ -14,21 +14,19 @@ import (
 )
 
 var (
-	opListRegions            = list("ListRegions", "/regions", objectBody).at(serviceAccount).inAnyScope()
-	opListFlavors            = list("ListFlavors", "/flavors", listBody("id")).inAnyScope()
-	opListServerTypes        = list("ListServerTypes", "/server-types", wrappedBody("server_types", "name")).inAnyScope()
-	opListVolumeTypes        = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name")).inAnyScope()
-	opListOSImages           = list("ListOSImages", "/images", wrappedBody("os_images", "os")).inAnyScope()
-	opListCustomImages       = list("ListCustomImages", "/user/images", wrappedBody("images", "id"))
-	opListSnapshots          = list("ListSnapshots", "/snapshots", listBody("id"))
-	opListVPCNetworks        = list("ListVPCNetworks", "/vpc-networks", listBody("id"))
-	opListNetworkInterfaces  = list("ListNetworkInterfaces", "/network-interfaces", listBody("id"))
-	opDeleteNetworkInterface = remove("DeleteNetworkInterface", "/network-interfaces/{id}")
-	opDeleteWanIP            = remove("DeleteWanIP", "/wanips/{id}")
-	opAddFirewalls           = change(kindItem, "AddFirewalls", "/network-interfaces/{id}/action", acknowledgement)
-	opRemoveFirewalls        = change(kindItem, "RemoveFirewalls", "/network-interfaces/{id}/action", acknowledgement)
-	opListFirewalls          = list("ListFirewalls", "/firewalls", listBody("id"))
-	opListSSHKeys            = list("ListSSHKeys", "/keypairs", listBody("keypair.name"))
+	opListRegions           = list("ListRegions", "/regions", objectBody).at(serviceAccount).inAnyScope()
+	opListFlavors           = list("ListFlavors", "/flavors", listBody("id")).inAnyScope()
+	opListServerTypes       = list("ListServerTypes", "/server-types", wrappedBody("server_types", "name")).inAnyScope()
+	opListVolumeTypes       = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name")).inAnyScope()
+	opListOSImages          = list("ListOSImages", "/images", wrappedBody("os_images", "os")).inAnyScope()
+	opListCustomImages      = list("ListCustomImages", "/user/images", wrappedBody("images", "id"))
+	opListSnapshots         = list("ListSnapshots", "/snapshots", listBody("id"))
+	opListVPCNetworks       = list("ListVPCNetworks", "/vpc-networks", listBody("id"))
+	opListNetworkInterfaces = list("ListNetworkInterfaces", "/network-interfaces", listBody("id"))
+	opAddFirewalls          = change(kindItem, "AddFirewalls", "/network-interfaces/{id}/action", acknowledgement)
+	opRemoveFirewalls       = change(kindItem, "RemoveFirewalls", "/network-interfaces/{id}/action", acknowledgement)
+	opListFirewalls         = list("ListFirewalls", "/firewalls", listBody("id"))
+	opListSSHKeys           = list("ListSSHKeys", "/keypairs", listBody("keypair.name"))
 
 	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version")).
 					at(serviceKubernetes).inAnyScope()
@@ -114,18 +112,6 @@ func (c *Client) ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.Network
 	return call(ctx, c, opListNetworkInterfaces, func(g *sdk) ([]*gobizfly.NetworkInterface, error) {
 		return g.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Detailed: "true", Type: "LAN_WAN"})
 	})
-}
-
-// DeleteNetworkInterface implements API.
-func (c *Client) DeleteNetworkInterface(ctx context.Context, id string) error {
-	return run(ctx, c, opDeleteNetworkInterface, func(g *sdk) error { return g.CloudServer.NetworkInterfaces().Delete(ctx, id) },
-		ids("network interface id", id))
-}
-
-// DeleteWanIP implements API.
-func (c *Client) DeleteWanIP(ctx context.Context, id string) error {
-	return run(ctx, c, opDeleteWanIP, func(g *sdk) error { return g.CloudServer.PublicNetworkInterfaces().Delete(ctx, id) },
-		ids("public address id", id))
 }
 
 // AddFirewalls implements API.

@@ -285,8 +285,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"ListSSHKeys":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListSSHKeys(ctx)) },
 		"ListKubernetesVersions": func(ctx context.Context, api bizfly.API) error { return drop(api.ListKubernetesVersions(ctx)) },
 		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
-		"DeleteNetworkInterface": func(ctx context.Context, api bizfly.API) error { return api.DeleteNetworkInterface(ctx, "n1") },
-		"DeleteWanIP":            func(ctx context.Context, api bizfly.API) error { return api.DeleteWanIP(ctx, "w1") },
 		"LeaveCluster": func(ctx context.Context, api bizfly.API) error {
 			return api.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, "node-1")
 		},

@@ -143,12 +143,21 @@ func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v
 // String describes the disk for users.
 func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
 
-// Delivered returns what a new server has, of which these disks are its own, as text for AnnotationDelivered.
-func Delivered(server *instance.Instance, own []instance.Volume, ports *instance.Ports) string {
-	text, _ := json.Marshal(delivered{ // strings and numbers always marshal
-		BillingPlan: server.BillingPlan, Networks: ports.Networks(server.ID), Interfaces: ports.Of(server.ID),
-		Disks: lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }),
-	})
+// Delivered returns what the server of the NodeClaim has, of which these disks are its own, as text for AnnotationDelivered. What is recorded
+// stays as it is. Once the node has registered, only what is missing altogether is added, and no network: a user may have added one.
+func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports, registered bool) string {
+	as := deliveredOf(claim)
+	if !registered || len(as.Disks) == 0 {
+		as.BillingPlan = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan)
+		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }), as.Disks)
+	}
+	if len(as.Interfaces) == 0 {
+		as.Interfaces = ports.Of(server.ID)
+		if !registered {
+			as.Networks = ports.Networks(server.ID)
+		}
+	}
+	text, _ := json.Marshal(as) // strings and numbers always marshal
 	return string(text)
 }
 

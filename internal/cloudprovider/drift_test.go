@@ -58,6 +58,7 @@ func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
 		n.Spec.UserData = lo.ToPtr("#!/bin/bash\ntrue\n")
 	})
 	claim := launched(nodeClaim(nil))
+	env.Sandbox.AddDataDisks()
 	class.Status.UserDataHash = serverOf(claim).Metadata[v1alpha1.MetadataUserDataHash]
 	Expect(class.Status.UserDataHash).ToNot(BeEmpty())
 	Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
@@ -215,6 +216,7 @@ var _ = Describe("Drift of a server", func() {
 		})
 		claim := launched(nodeClaim(nil))
 		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
+		env.Sandbox.AddDataDisks()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"root_disk": map[string]any{"size": 90}, "billing_plan": "saving_plan"})
 		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 128})
 		recorded(claim)

@@ -18,6 +18,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -147,6 +148,7 @@ var _ = Describe("First contact", Ordered, func() {
 			"%s in %s costs about %.0f VND for %s: raise E2E_CLOUD_BUDGET_VND or name a smaller E2E_CLOUD_FLAVOR", chosen.flavor, chosen.zone, cost, longest)
 		class, err = contact.nodeClass(ctx)
 		Expect(err).NotTo(HaveOccurred())
+		class.Spec.DataDisks = []v1alpha1.DataDisk{{Size: resource.NewQuantity(dataDiskGiB<<30, resource.BinarySI)}}
 		describe(contact)
 		contact.askAccount(ctx)
 	}, SpecTimeout(2*time.Minute))
@@ -221,6 +223,9 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
 		contact.behaves("task-names-server", "whether the task's result names the server", s.named)
 		contact.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
+		contact.dataDisk(ctx, server)
+		server, err = contact.Instances.Get(ctx, server.ID)
+		Expect(err).NotTo(HaveOccurred())
 	}, SpecTimeout(35*time.Minute))
 
 	It("should show by which names old flavors are known", func(ctx SpecContext) {
@@ -280,14 +285,15 @@ var _ = Describe("First contact", Ordered, func() {
 
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		begun := time.Now()
-		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
+		disks := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
+		root, _ := lo.Find(server.Volumes, func(v instance.Volume) bool { return v.Root })
 		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
 		contact.workerImagesAgain(ctx)
 		if joins, _ := contact.joins(); joins {
 			contact.nodeStays(ctx, server.Name)
 		}
-		snapshot := contact.obstruct(ctx, root[0], ports)
-		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: root}
+		snapshot := contact.obstruct(ctx, root.ID, ports)
+		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: disks}
 		Eventually(func() error {
 			err := contact.Instances.Delete(ctx, request)
 			snapshot.look(ctx, server.ID)
@@ -309,11 +315,14 @@ var _ = Describe("First contact", Ordered, func() {
 			leftovers, err := contact.Instances.Leftovers(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			for _, leftover := range leftovers {
+				if leftover.Kept != "" {
+					continue
+				}
 				g.Expect(contact.Instances.DeleteLeftover(ctx, leftover)).To(Succeed())
 			}
 			volumes, err := contact.api.ListVolumes(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElements(root), "the root disk was asked to go")
+			g.Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElement(BeElementOf(disks)), "they were asked to go")
 			left, err := contact.left(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(left.none()).To(BeTrue(), "left: %s", left)

@@ -26,7 +26,7 @@ import (
 // remains are what a run has made and what is still there.
 type remains struct {
 	servers []*gobizfly.Server
-	// disks are free root disks of its servers. Those that a server still has go with it.
+	// disks are free disks of its servers. Those that a server still has go with it.
 	disks []*gobizfly.Volume
 	// ports are network interfaces and addresses of its servers.
 	ports []*gobizfly.NetworkInterface
@@ -75,7 +75,7 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	m.snapshots = lo.Filter(snapshots, func(s *gobizfly.Snapshot, _ int) bool { return s.Name == r.snapshotName() })
 	m.servers = lo.Filter(servers, func(s *gobizfly.Server, _ int) bool { return r.ours(s) })
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
-		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
+		return name(v.Name) && (strings.HasSuffix(v.Name, "_rootdisk") || strings.Contains(v.Name, "_datadisk")) && v.Status == "available" && len(v.Attachments) == 0
 	})
 	// What was seen on one of its servers stays its own after the server is deleted; no other server has it while it is free.
 	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
@@ -116,7 +116,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 			continue
 		}
 		disks := lo.FilterMap(server.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) (string, bool) {
-			return v.ID, v.AttachedType == "rootdisk"
+			return v.ID, v.AttachedType == "rootdisk" || strings.HasPrefix(v.Name, r.claim()+"-")
 		})
 		if _, err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting server %s: %w", server.Name, err))
@@ -137,12 +137,18 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		if port.DeviceID != "" || port.AttachedServer.ID != "" {
 			continue // the cloud is still taking the server apart
 		}
-		release := lo.Ternary(port.Type == "WAN", r.api.DeleteWanIP, r.api.DeleteNetworkInterface)
-		if err := release(ctx, port.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("releasing network interface %s: %w", port.ID, err))
+		status, err := r.release(ctx, lo.Ternary(port.Type == "WAN", "/wanips/", "/network-interfaces/")+port.ID)
+		if err != nil || status >= 300 && status != 404 && status != 409 {
+			errs = append(errs, fmt.Errorf("releasing network interface %s: status %d: %w", port.ID, status, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// release sends the request to delete an address or a network interface, which the controller never does.
+func (r *run) release(ctx context.Context, path string) (status int, err error) {
+	status, _, err = r.recorder.Send(ctx, http.MethodDelete, "cloud_server", path, nil)
+	return status, err
 }
 
 // removeNodes removes the Nodes of the run's servers, which the cloud controller manager may be slow to do.

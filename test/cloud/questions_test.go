@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/google/uuid"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -125,6 +128,25 @@ func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offe
 		offered.Cpu().Cmp(*cpu) >= 0 && offered.Memory().Cmp(*memory) >= 0 && offered.Pods().Value() >= int64(reserved.MaxPods))
 }
 
+// dataDisk asks what the data disk of a server that runs is called, when it comes, and as which device.
+func (r *run) dataDisk(ctx context.Context, server *instance.Instance) {
+	GinkgoHelper()
+	const question = "what the data disk of a server is called, how many seconds after the server ran it was there, and as which device"
+	for began := time.Now(); time.Since(began) < 3*time.Minute && ctx.Err() == nil; time.Sleep(r.poll) {
+		volumes, err := r.api.ListVolumes(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		for _, volume := range volumes {
+			at, found := lo.Find(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == server.ID })
+			if found && volume.AttachedType != "rootdisk" {
+				r.find("data-disk", question, map[string]any{"name": strings.Replace(volume.Name, server.Name, "<server>", 1),
+					"seconds": int(time.Since(began).Seconds()), "device": at.Device})
+				return
+			}
+		}
+	}
+	r.find("data-disk", question, "none within 3 minutes")
+}
+
 func (r *run) snapshotName() string { return r.claim() + "-snapshot" }
 
 // obstruction is a snapshot of the root disk, which may keep that disk from being deleted.
@@ -140,7 +162,10 @@ func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstru
 	GinkgoHelper()
 	r.behaves("disk-in-use", "the answer to deleting the root disk of a running server", said(r.api.DeleteVolume(ctx, disk)))
 	if len(ports) > 0 {
-		r.find("port-in-use", "the answer to deleting a network interface of a running server", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
+		status, err := r.release(ctx, "/network-interfaces/"+ports[0])
+		Expect(err).NotTo(HaveOccurred())
+		r.find("port-in-use", "the answer to deleting a network interface of a running server",
+			lo.Ternary(status < 300, "accepted", fmt.Sprintf("rejected with %d", status)))
 	}
 	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
 	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",

@@ -38,8 +38,9 @@ import (
 const (
 	// longest is how long the server may live: the most that is paid for. Each hour that has begun is charged.
 	longest = time.Hour
-	// rootDiskGiB is the default root disk of a NodeClass.
+	// rootDiskGiB is the default root disk of a NodeClass, and dataDiskGiB the smallest data disk.
 	rootDiskGiB = 40
+	dataDiskGiB = 10
 )
 
 // offer is what is launched.
@@ -219,7 +220,7 @@ func (r *run) cheapest() (offer, error) {
 			var known bool
 			o.price, known = pricing.DefaultTable().Price(pricing.Item{
 				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
-				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
+				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}, {GiB: dataDiskGiB, Type: v1alpha1.DiskMediumSSD}},
 				BillingPlan: v1alpha1.BillingPlanOnDemand,
 			})
 			if known && o.price < best.price {

@@ -96,6 +96,7 @@ func parse(args []string) (config, error) {
 	flags.DurationVar(&c.cloud.Latency, "latency", 3*time.Second, "How long tasks take (create, delete).")
 	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
 	flags.DurationVar(&c.cloud.BootSpread, "boot-spread", 0, "How much longer than --boot a server may take at most, evenly distributed.")
+	flags.DurationVar(&c.cloud.DataDiskDelay, "data-disk-delay", time.Second, "How long an ACTIVE server takes until it has its data disks; less than --boot.")
 	flags.BoolVar(&c.cloud.AppendNameCode, "append-name-code", false, "Append a code to the name of each server that is created.")
 	flags.BoolVar(&c.cloud.ChangeNames, "change-names", false, "Give each server that is created a name of the cloud's own.")
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")

@@ -53,7 +53,7 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerDeletionFailed":       events.ServerDeletionFailed("server", "id", cause),
 		"LeaveFailed":                events.LeaveFailed("server", cause),
 		"LeftoverDisk":               events.LeftoverDisk("server", "id", cause),
-		"LeftoverAddress":            events.LeftoverAddress("server", "id", cause),
+		"AddressKept":                events.AddressKept("server", "id", "192.0.2.1", text),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),

@@ -29,7 +29,7 @@ type Settings struct {
 	Firewalls []string
 	// Attached are the ids of those that we have attached to it: of these, what is not in Firewalls is removed. Others stay.
 	Attached []string
-	// RecordedPorts are the ids of the interfaces that it was launched with; empty where they were not recorded.
+	// RecordedPorts are the ids of the interfaces that it was launched with; empty as long as they are not recorded.
 	RecordedPorts []string
 }
 
@@ -90,7 +90,7 @@ func (p *DefaultProvider) setFirewalls(ctx context.Context, server *Instance, wa
 	}
 	ports, err := p.ownPorts(ctx, server, wanted.RecordedPorts, p.clock.Now())
 	if err == nil && len(ports) == 0 {
-		err = errors.New("the cloud lists no network interface that it was launched with")
+		err = errors.New("none of its network interfaces is recorded and listed as one that it was launched with")
 	}
 	for _, port := range ports {
 		missing, surplus := wanted.firewalls(port)
@@ -114,18 +114,15 @@ func (p *DefaultProvider) setFirewalls(ctx context.Context, server *Instance, wa
 	return changed, nil
 }
 
-// ownPorts are the interfaces that a server was launched with: those on the record or, where none were recorded, those that the cloud
-// named after the server. What a user attached later is the user's.
+// ownPorts are the interfaces that a server was launched with, as they are on the record. What a user attached later is the user's: the
+// firewalls of a NodeClass could open it.
 func (p *DefaultProvider) ownPorts(ctx context.Context, server *Instance, recorded []string, after time.Time) ([]*gobizfly.NetworkInterface, error) {
 	ports, err := p.ports.get(ctx, after)
 	if err != nil {
 		return nil, fmt.Errorf("listing the network interfaces of server %s: %w", server.Name, err)
 	}
 	return lo.Filter(ports.value.byServer[server.ID], func(port *gobizfly.NetworkInterface, _ int) bool {
-		if len(recorded) > 0 {
-			return slices.Contains(recorded, port.ID)
-		}
-		return port.Name == server.launchName || strings.HasPrefix(port.Name, server.launchName+"-")
+		return slices.Contains(recorded, port.ID)
 	}), nil
 }
 

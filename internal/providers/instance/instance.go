@@ -185,7 +185,7 @@ type LeftoverKind string
 // What a deleted server can leave behind.
 const (
 	LeftoverDisk LeftoverKind = "disk"
-	// LeftoverAddress is a network interface or a public address of the server.
+	// LeftoverAddress is a network interface or a public address of the server. It is never deleted.
 	LeftoverAddress LeftoverKind = "address"
 )
 
@@ -202,8 +202,7 @@ type Leftover struct {
 	// Kept is why it is not deleted: it may be what a user wanted to keep. Empty where it can be deleted.
 	Kept string
 
-	// public is true for a public address, and listed is when the list began that has it.
-	public bool
+	// listed is when the list began that has it.
 	listed time.Time
 }
 
@@ -256,6 +255,6 @@ type Provider interface {
 	// Leftovers returns what servers of this cluster have left, from lists of a few seconds ago. It may be that of a launch whose
 	// server is not listed yet: the caller reads the NodeClaims afterwards.
 	Leftovers(ctx context.Context) ([]Leftover, error)
-	// DeleteLeftover deletes what a server has left, unless a PersistentVolume names it.
+	// DeleteLeftover deletes a disk that a server has left, unless a PersistentVolume names it.
 	DeleteLeftover(ctx context.Context, left Leftover) error
 }

@@ -51,8 +51,9 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 	if portsErr == nil {
 		found = append(found, lo.FilterMap(ports.value.all, func(port *gobizfly.NetworkInterface, _ int) (Leftover, bool) {
 			server := p.provenIn(port.Name)
+			// The cloud deletes the interfaces that it creates with a server, except one that a user has made permanent.
 			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
-				CreatedAt: bizfly.Time(port.CreatedAt), public: port.Type == interfaceWAN}, usedBy(port) == "" && server != ""
+				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, usedBy(port) == "" && server != ""
 		})...)
 	}
 	found = lo.FilterMap(found, func(left Leftover, _ int) (Leftover, bool) {
@@ -96,10 +97,9 @@ func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string)
 	return err
 }
 
-// DeleteLeftover deletes what a server has left.
+// DeleteLeftover deletes a disk that a server has left.
 func (p *DefaultProvider) DeleteLeftover(ctx context.Context, left Leftover) error {
-	err := lo.Ternary(left.Kind == LeftoverDisk, p.deleteDisk, p.releaseAddress)(ctx, left)
-	if err != nil && !bizfly.IsNotFound(err) {
+	if err := p.deleteDisk(ctx, left); err != nil && !bizfly.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s (%s), which server %s has left: %w", left.Kind, left.Name, left.ID, left.Server, err)
 	}
 	return nil
@@ -116,14 +116,6 @@ func (p *DefaultProvider) deleteDisk(ctx context.Context, left Leftover) error {
 	}
 	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
 	log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", left.Name, "volume-id", left.ID, "server", left.Server)
-	return nil
-}
-
-func (p *DefaultProvider) releaseAddress(ctx context.Context, left Leftover) error {
-	if err := lo.Ternary(left.public, p.api.DeleteWanIP, p.api.DeleteNetworkInterface)(ctx, left.ID); err != nil {
-		return err
-	}
-	log.FromContext(ctx).Info("releasing address that outlived its server", "address", left.Name, "interface-id", left.ID, "server", left.Server)
 	return nil
 }
 

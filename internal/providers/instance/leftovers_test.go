@@ -28,16 +28,11 @@ var _ = Describe("What a deleted server leaves", func() {
 
 	It("should be found by its proven name, by a process that starts anew", func() {
 		w := newWorld(cloud.Options{})
-		server, _ := w.launch()
-		paid := w.box.PayForAddresses(server.ID)
-		Expect(paid).NotTo(BeEmpty())
-		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		removed(w)
 		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, "another-cluster", 1) + "_rootdisk", Bootable: true})
 		forged := w.box.AddVolume(cloud.VolumeSpec{Name: claimName + "-0000000000000000ab_rootdisk", Bootable: true})
 		Expect(collectOnce(w.restart())).To(Succeed())
 		Eventually(func() []string { return volumes(w) }).Should(ConsistOf(theirs.ID, forged.ID))
-		Expect(w.box.State().WanIPs).To(BeEmpty())
-		Expect(w.box.State().NetworkInterfaces).To(BeEmpty())
 	})
 	DescribeTable("should not be deleted", func(prepare func(*world, *instance.Instance)) {
 		w := newWorld(cloud.Options{})
@@ -101,16 +96,6 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(found).To(HaveEach(And(HaveField("Server", server.Name), HaveField("Name", Not(BeEmpty())), HaveField("CreatedAt", Not(BeZero())))))
 		Expect(lo.CountValuesBy(found, func(left instance.Leftover) instance.LeftoverKind { return left.Kind })).
 			To(Equal(map[instance.LeftoverKind]int{instance.LeftoverDisk: 1, instance.LeftoverAddress: len(paid)}))
-	})
-	It("should say which address cannot be released", func() {
-		w := newWorld(cloud.Options{})
-		server, _ := w.launch()
-		Expect(w.box.PayForAddresses(server.ID)).NotTo(BeEmpty())
-		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-		for _, path := range []string{"/wanips/*", "/network-interfaces/*"} {
-			w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: path, Effect: cloud.EffectStatus, Status: 403, Message: "Permission denied"})
-		}
-		Expect(collectOnce(w.provider)).To(MatchError(And(ContainSubstring(server.Name), ContainSubstring("Permission denied"))))
 	})
 	It("should be unknown while the servers cannot be listed", func() {
 		w := newWorld(cloud.Options{})

@@ -220,6 +220,7 @@ func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Inst
 		server, intent, err = send(context.Background(), w.provider, request, nil)
 	}
 	Expect(err).NotTo(HaveOccurred())
+	w.box.AddDataDisks()
 	return server, intent
 }
 

@@ -61,7 +61,7 @@ var _ = Describe("A server of a pool", func() {
 	}
 
 	DescribeTable("should be what new servers are like, where the spec leaves it open", func(modes ...string) {
-		startIn(append(modes, "pool-firewall", "private-pools")...)
+		startIn(append(modes, "pool-firewall")...)
 		addNode("pool-1", sandbox.AddPool("workers"))
 		found := learn()
 		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
@@ -75,12 +75,12 @@ var _ = Describe("A server of a pool", func() {
 		Entry("and where they are not", "interfaces-without-type"),
 	)
 	It("should have the private networks of a public server alone, although no interface is listed with a type", func() {
-		startIn("interfaces-without-type")
+		startIn("interfaces-without-type", "public-pools")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		Expect(learn()).To(And(HaveField("PublicIPv4", true), HaveField("Networks", ConsistOf(sandbox.BKE().NetworkID))))
 	})
 	DescribeTable("should be an error where its addresses leave open whether it is public, or in which networks", func(addresses, message string) {
-		startIn("private-pools")
+		startIn()
 		server := sandbox.AddPool("workers")
 		addNode("pool-1", server)
 		known := learn()
@@ -97,7 +97,7 @@ var _ = Describe("A server of a pool", func() {
 		Entry("one of no interface", `{"LAN": [{"addr": "10.99.0.1"}]}`, `no interface of its server with the address "10.99.0.1"`),
 	)
 	It("should not override what the spec sets", func() {
-		startIn("pool-firewall", "private-pools")
+		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		public := true
 		nodeClass.Spec.FirewallSelectorTerms, nodeClass.Spec.PublicIPv4 = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}, &public
@@ -112,7 +112,7 @@ var _ = Describe("A server of a pool", func() {
 		Expect(named()).To(BeEmpty())
 	})
 	It("should stay while it cannot be read, or is none any more", func() {
-		startIn("private-pools")
+		startIn()
 		addNode("pool-1", sandbox.AddPool("workers"))
 		known := learn()
 

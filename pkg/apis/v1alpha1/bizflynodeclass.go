@@ -120,7 +120,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default={size: "40Gi", medium: SSD}
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
-	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must format and
+	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must wait for them, format and
 	// mount them. A change replaces nodes.
 	// +kubebuilder:validation:MaxItems=4
 	// +optional

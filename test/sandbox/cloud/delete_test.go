@@ -6,6 +6,7 @@ package cloud_test
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
@@ -23,7 +24,13 @@ var _ = Describe("Deleting a server", func() {
 		b = newBox(cloud.Options{})
 		request := b.request("node-1")
 		request.DataDisks = []*gobizfly.ServerDisk{{Size: 50}, {Size: 60}}
-		server = b.launch(request)
+		launched := b.launch(request)
+		Expect(launched.AttachedVolumes).To(HaveLen(1), "data disks come later")
+		b.Advance(20 * time.Second)
+		var err error
+		server, err = b.client.CloudServer.Get(ctx, launched.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(server.AttachedVolumes).To(HaveLen(3))
 	})
 	diskNamed := func(name string) string {
 		disk, found := lo.Find(b.State().Volumes, func(v cloud.Volume) bool { return v.Name == name })

@@ -191,6 +191,7 @@ var _ = Describe("Worker pools", func() {
 		Expect(update(map[string]any{"enable_autoscaling": true, "min_size": 2, "max_size": 5}).object()).To(HaveKeyWithValue("enable_autoscaling", true))
 		b.Advance(latency)
 		node := get(made.UID).Nodes[0]
+		Expect(b.client.KubernetesEngine.DeleteClusterWorkerPoolNode(ctx, uid, made.UID, node.PhysicalID)).To(MatchError(gobizfly.ErrNotFound))
 		Expect(b.client.KubernetesEngine.DeleteClusterWorkerPoolNode(ctx, uid, made.UID, node.ID)).To(MatchError(ContainSubstring("least size")))
 		Expect(update(map[string]any{"enable_autoscaling": false}).object()).To(HaveKeyWithValue("enable_autoscaling", false))
 		Expect(b.client.KubernetesEngine.DeleteClusterWorkerPoolNode(ctx, uid, made.UID, node.ID)).To(Succeed())

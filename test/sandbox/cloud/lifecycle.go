@@ -163,6 +163,7 @@ func (c *Cloud) finishBuild(s *server, t *task, doom string, fx effects) {
 		return
 	}
 	if s.wire.Status != StatusBuild { // edited from outside
+		c.after(c.opts.DataDiskDelay, func() { c.addDataDisks(s) })
 		w := c.render(s)
 		c.end(t, s.wire.Status == StatusActive, "", &w)
 		return
@@ -170,6 +171,7 @@ func (c *Cloud) finishBuild(s *server, t *task, doom string, fx effects) {
 	s.hidden = false
 	switch f := fx.build(); {
 	case f != nil && f.Effect == EffectTaskFailed:
+		c.addDataDisks(s) // the worst that it can leave
 		c.vanish(s, f.Orphan)
 		c.end(t, false, f.message("Build of instance aborted: Failed to allocate the network(s), not rescheduling."), nil)
 		return
@@ -200,6 +202,7 @@ func (c *Cloud) activate(s *server) {
 		}
 	}
 	c.setStatus(s, StatusActive)
+	c.after(c.opts.DataDiskDelay, func() { c.addDataDisks(s) })
 }
 
 func (c *Cloud) breakDown(s *server, message string) {

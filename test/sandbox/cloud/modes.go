@@ -44,8 +44,8 @@ type Shape struct {
 	TaskWithoutSuccess bool
 	// PoolFirewall gives the servers of pools a firewall of their own. Without it, a server's node does not become ready.
 	PoolFirewall bool
-	// PrivatePools gives the servers of pools no public address.
-	PrivatePools bool
+	// PublicPools gives the servers of pools a public address.
+	PublicPools bool
 	// InterfacesWithoutType lists network interfaces without their type, as gobizfly's fixtures show them.
 	InterfacesWithoutType bool
 	// PoolServersElsewhere keeps the servers of pools in a project that is not the account's.
@@ -108,8 +108,8 @@ var Modes = []Mode{
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
 	{Name: "pool-firewall", Excludes: "pools", What: "servers of worker pools have a firewall of their own, without which nodes do not become ready",
 		apply: func(o *Options) { o.Shape.PoolFirewall = true }},
-	{Name: "private-pools", What: "servers of worker pools have no public address",
-		apply: func(o *Options) { o.Shape.PrivatePools = true }},
+	{Name: "public-pools", What: "servers of worker pools have a public address",
+		apply: func(o *Options) { o.Shape.PublicPools = true }},
 	{Name: "interfaces-without-type", What: "network interfaces are listed without `type`",
 		apply: func(o *Options) { o.Shape.InterfacesWithoutType = true }},
 	{Name: "pool-servers-elsewhere", Excludes: "pools", What: "servers of worker pools cannot be read; launch configurations have what nodes join with",

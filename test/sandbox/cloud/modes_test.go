@@ -175,7 +175,9 @@ var _ = Describe("Modes", func() {
 		It("should be public and like any server in the plain sandbox, with what nodes join with", func() {
 			b := mode()
 			server, metadata := pool(b)
-			Expect(server.IPAddresses.WANV4).To(HaveLen(1))
+			Expect(server.IPAddresses.WANV4).To(BeEmpty())
+			Expect(server.IPAddresses.LAN).To(HaveLen(1))
+			Expect(server.Name).To(MatchRegexp("-node-[0-9A-Za-z]{8}$"))
 			Expect(server.Metadata).To(joining)
 			Expect(metadata).To(joining)
 			other := b.AddServer(cloud.ServerSpec{Name: "other"})
@@ -188,10 +190,9 @@ var _ = Describe("Modes", func() {
 			Expect(b.ReachesPools(server.ID)).To(BeTrue())
 			Expect(b.ReachesPools(b.AddServer(cloud.ServerSpec{Name: "other"}).ID)).To(BeFalse())
 		})
-		It("should have no public address", func() {
-			server, _ := pool(mode("private-pools"))
-			Expect(server.IPAddresses.WANV4).To(BeEmpty())
-			Expect(server.IPAddresses.LAN).To(HaveLen(1))
+		It("should have a public address", func() {
+			server, _ := pool(mode("public-pools"))
+			Expect(server.IPAddresses.WANV4).To(HaveLen(1))
 		})
 		It("should be in a project of others", func() {
 			b := mode("pool-servers-elsewhere")

@@ -23,6 +23,8 @@ type Options struct {
 	Boot time.Duration
 	// BootSpread is how much longer than Boot a server may take at most; each server's own part of it follows from its id.
 	BootSpread time.Duration
+	// DataDiskDelay is how long an ACTIVE server takes until it has its data disks; 0 means 20 s, about as recorded.
+	DataDiskDelay time.Duration
 	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
 	TokenTTL time.Duration
 	// TokenPrefix is what every token begins with, so that a test recognises tokens where they must not be.
@@ -134,6 +136,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.DataDiskDelay == 0 {
+		o.DataDiskDelay = 20 * time.Second
 	}
 	if o.TokenTTL == 0 {
 		o.TokenTTL = 4 * time.Hour

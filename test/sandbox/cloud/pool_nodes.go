@@ -4,6 +4,7 @@
 package cloud
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/http"
@@ -27,7 +28,7 @@ func (c *Cloud) grow(q *call, p *pool, template *validRequest, n int) *reply {
 	}
 	for range n {
 		o := *template
-		node := poolNode{ID: c.newUUID(), Name: fmt.Sprintf("%s-%s-node-%s", p.wire.Name, p.wire.ShootID, c.newHex(4))}
+		node := c.newPoolNode(p)
 		o.Metadata = map[string]string{"bke_pool_id": p.wire.ID, "cluster_id": p.wire.AutoscalingGroup}
 		for key, value := range template.Metadata {
 			o.Metadata[key] = value
@@ -39,6 +40,17 @@ func (c *Cloud) grow(q *call, p *pool, template *validRequest, n int) *reply {
 	}
 	c.settlePool(q, p, poolPending)
 	return nil
+}
+
+// newPoolNode is a node without a server. Its name ends in letters of both cases and digits, as recorded: "…-node-Cv4N54hV".
+func (c *Cloud) newPoolNode(p *pool) poolNode {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	id, hash := c.newUUID(), sha256.Sum256([]byte(c.newHex(4)))
+	code := hash[:8]
+	for i, b := range code {
+		code[i] = alphabet[int(b)%len(alphabet)]
+	}
+	return poolNode{ID: id, Name: fmt.Sprintf("%s-%s-node-%s", p.wire.Name, p.wire.ShootID, code)}
 }
 
 // settlePool makes a pool PROVISIONED once its tasks have ended.
@@ -93,13 +105,14 @@ func (c *Cloud) deletePoolServer(q *call, node poolNode) {
 	}
 }
 
-func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
+// findPoolNode finds a node by its id. Some routes take the id of its server, too.
+func (c *Cloud) findPoolNode(q *call, physical bool) (*pool, poolNode, *reply) {
 	p, rejection := c.findPool(q)
 	if rejection != nil {
 		return nil, poolNode{}, rejection
 	}
 	for _, node := range c.liveNodes(p) {
-		if node.ID == q.vars[2] || node.PhysicalID == q.vars[2] {
+		if node.ID == q.vars[2] || physical && node.PhysicalID == q.vars[2] {
 			return p, node, nil
 		}
 	}
@@ -110,7 +123,7 @@ func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
 // deletePoolNode takes a node out of its pool, which is smaller from then on. A pool that scales by itself does not go below
 // its least size, unless it is forced.
 func (c *Cloud) deletePoolNode(q *call) reply {
-	p, node, rejection := c.findPoolNode(q)
+	p, node, rejection := c.findPoolNode(q, false)
 	if rejection != nil {
 		return *rejection
 	}
@@ -123,9 +136,9 @@ func (c *Cloud) deletePoolNode(q *call) reply {
 	return reply{status: http.StatusNoContent}
 }
 
-// recyclePoolNode replaces a node by a new one. Its request has no body.
+// recyclePoolNode replaces a node by a new one. Its request has no body. gobizfly names the node by its server, bizfly by its own id.
 func (c *Cloud) recyclePoolNode(q *call) reply {
-	p, node, rejection := c.findPoolNode(q)
+	p, node, rejection := c.findPoolNode(q, true)
 	if rejection != nil {
 		return *rejection
 	}
@@ -153,7 +166,7 @@ func (c *Cloud) poolServer(q *call, p poolRequest) (*validRequest, *reply) {
 	o := &validRequest{project: q.project, region: q.region, createRequest: createRequest{
 		Name: p.Name, Flavor: p.Flavor, Type: p.ProfileType, AvailabilityZone: p.AvailabilityZone, NetworkPlan: p.NetworkPlan, BillingPlan: p.BillingPlan,
 		RootDisk: &diskRequest{Size: p.VolumeSize, VolumeType: p.VolumeType}, OS: &osRequest{ID: version.WorkerImageID, Type: "image"},
-		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(!c.opts.Shape.PrivatePools),
+		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(c.opts.Shape.PublicPools),
 		Metadata: c.poolMetadata(version.KubernetesVersion, c.opts.Shape.PoolMetadataLacks), Firewalls: c.poolFirewalls(q),
 	}}
 	if p.VolumeType == "HDD" || p.VolumeType == "SSD" {

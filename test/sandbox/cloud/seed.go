@@ -109,9 +109,9 @@ func (c *Cloud) AddPool(name string) Server {
 			VolumeSize: 40, AvailabilityZone: c.region(q.region).Zones[0].ShortName, DesiredSize: 1, NetworkPlan: networkPlans[0], BillingPlan: PlanOnDemand,
 		}, &validRequest{flavor: flavor})
 		p.wire.ProvisionStatus = poolProvisioned
-		node := poolNode{ID: c.newUUID(), Name: fmt.Sprintf("%s-%s-node-%s", name, p.wire.ShootID, c.newHex(4))}
+		node := c.newPoolNode(p)
 		spec := ServerSpec{Name: node.Name, Metadata: c.poolMetadata(c.opts.Version, c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
-			Wan: !c.opts.Shape.PrivatePools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
+			Wan: c.opts.Shape.PublicPools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
 		if c.opts.Shape.PoolServersElsewhere {
 			spec.Project = stableID("project", "of pools")
 		}
@@ -197,6 +197,15 @@ func (c *Cloud) AttachVolume(volumeID, serverID string) error {
 		}
 	})
 	return err
+}
+
+// AddDataDisks gives each server at once the data disks that it was launched with.
+func (c *Cloud) AddDataDisks() {
+	c.with(func() {
+		for _, s := range sorted(c.servers) {
+			c.addDataDisks(s)
+		}
+	})
 }
 
 // SetServerStatus changes a server from outside, for example to ERROR or SHUTOFF.

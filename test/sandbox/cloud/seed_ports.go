@@ -34,8 +34,8 @@ func (c *Cloud) DetachFirewall(portID, firewallID string) error {
 	return err
 }
 
-// PayForAddresses makes every interface of a server one that is paid for, so that it outlives the server, as the real
-// cloud does with addresses beyond the free one. It returns their ids.
+// PayForAddresses makes every interface of a server one that is paid for, so that it outlives the server, as a user of the dashboard
+// does who converts an address to a paid one. It returns their ids.
 func (c *Cloud) PayForAddresses(serverID string) []string {
 	var ids []string
 	c.with(func() {

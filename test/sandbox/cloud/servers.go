@@ -29,6 +29,7 @@ type server struct {
 	volumes   []string
 	ports     []string
 	stock     []stockKey // what a delete gives back
+	addData   func()     // creates and attaches the data disks; nil once that is done
 	history   []statusAt // the last statuses, for lists that are stale
 	deletedAt time.Time
 }

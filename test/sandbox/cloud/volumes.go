@@ -99,7 +99,8 @@ func (c *Cloud) newVolume(project, region, zone, name string, size int, t Volume
 	return v
 }
 
-// addDisks creates and attaches the disks of a create request.
+// addDisks creates and attaches the root disk of a create request. Data disks come some seconds after the server is ACTIVE: recorded ones
+// were created 17 s after that, and attached 5 s later.
 func (c *Cloud) addDisks(s *server, o *validRequest) {
 	root := o.os.volume
 	if root == nil {
@@ -116,11 +117,19 @@ func (c *Cloud) addDisks(s *server, o *validRequest) {
 	root.wire.AttachedType = attachedRoot
 	c.attach(root, s)
 	root.wire.Status = volumeCreating
-	for i, disk := range o.DataDisks {
-		name := fmt.Sprintf("%s_datadisk_%d", s.wire.Name, i+1)
-		v := c.newVolume(o.project, o.region, o.AvailabilityZone, name, disk.Size, o.dataVolumes[i], o.BillingPlan)
-		c.attach(v, s)
-		v.wire.Status = volumeCreating
+	s.addData = func() {
+		for i, disk := range o.DataDisks {
+			name := fmt.Sprintf("%s_datadisk_%d", s.wire.Name, i+1)
+			c.attach(c.newVolume(o.project, o.region, o.AvailabilityZone, name, disk.Size, o.dataVolumes[i], o.BillingPlan), s)
+		}
+	}
+}
+
+// addDataDisks gives a server its data disks, once and unless it is being deleted.
+func (c *Cloud) addDataDisks(s *server) {
+	if add := s.addData; add != nil && c.servers[s.wire.ID] == s && !s.truth.Deleting {
+		s.addData = nil
+		add()
 	}
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package garbagecollection deletes servers of this cluster that no NodeClaim accounts for: those of create requests whose
-// answer was lost, and those that came up after their NodeClaim had ended. It also deletes the disks and addresses that deleted
-// servers have left. It remembers nothing that a new process does not find out again.
+// answer was lost, and those that came up after their NodeClaim had ended. It also deletes the root disks that deleted servers have
+// left. It remembers nothing that a new process does not find out again.
 package garbagecollection
 
 import (
@@ -226,8 +226,11 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	remaining := 0
 	for _, left := range found.leftovers {
 		switch {
+		case left.Kind == instance.LeftoverAddress:
+			c.recorder.Publish(events.AddressKept(left.Server, left.ID, left.Name, left.Kept))
+			continue
 		case left.Kept != "":
-			c.publishLeftover(left, fmt.Errorf("%s is kept: %s", left.Name, left.Kept))
+			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, fmt.Errorf("%s is kept: %s", left.Name, left.Kept)))
 			continue
 		case dryRun:
 			log.FromContext(ctx).Info("would delete what a deleted server has left (dry run)", "kind", left.Kind, "name", left.Name, "id", left.ID)
@@ -236,16 +239,12 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 		if err := c.instances.DeleteLeftover(ctx, left); err != nil {
 			remaining++
 			c.failed(ctx, err)
-			c.publishLeftover(left, err)
+			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, err))
 		}
 	}
 	if !found.unlisted { // otherwise what could not be deleted may be among what was not listed
 		leftoversGauge.Set(float64(remaining), nil)
 	}
-}
-
-func (c *Controller) publishLeftover(left instance.Leftover, err error) {
-	c.recorder.Publish(lo.Ternary(left.Kind == instance.LeftoverDisk, events.LeftoverDisk, events.LeftoverAddress)(left.Server, left.ID, err))
 }
 
 // account returns the ProviderConfig. Where it cannot be read, events name it all the same.
@@ -273,5 +272,5 @@ var (
 	failuresTotal = metrics.Counter("karpenter_bizfly_garbage_collection_failures_total",
 		"What passes of the garbage collector could not read or delete; the next pass tries again.")
 	leftoversGauge = metrics.Gauge("karpenter_bizfly_leftovers",
-		"Disks and addresses of deleted servers that the last pass of the garbage collector could not delete.")
+		"Disks of deleted servers that the last pass of the garbage collector could not delete.")
 )

@@ -292,6 +292,23 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonDiskDeletionFailed),
 				HaveField("Message", ContainSubstring(data.Name+" is kept")))))
 		})
+		It("should be kept, and reported, where it is an address: a user may have converted it to a paid one", func() {
+			claim := launched()
+			own := env.Server(claim.Status.ProviderID)
+			lost(claim)
+			paid := env.Sandbox.PayForAddresses(own.ID)
+			Expect(paid).ToNot(BeEmpty())
+			Expect(env.Sandbox.RemoveServer(own.ID)).To(Succeed())
+			aged()
+			passes()
+			Eventually(disks).Should(BeEmpty())
+			state := env.Sandbox.State()
+			Expect(state.WanIPs).To(HaveLen(1))
+			Expect(len(state.WanIPs) + len(state.NetworkInterfaces)).To(Equal(len(paid)))
+			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonAddressKept),
+				HaveField("InvolvedObject", HaveField("Name", own.Name)), HaveField("Message", ContainSubstring(state.WanIPs[0].IPAddress)))))
+			Expect(measured("leftovers")).To(BeZero())
+		})
 		It("should be reported while it cannot be deleted", func() {
 			own, before := removed(), measured(failures)
 			aged()

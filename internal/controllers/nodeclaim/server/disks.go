@@ -25,6 +25,7 @@ import (
 
 // disks is the step that records on a NodeClaim, before its node registers, which disks and network interfaces were attached to its
 // server. What was there before any pod could run is the server's own, and that record is what later allows a disk to be deleted.
+// BizFly Cloud was seen to attach data disks some 20 seconds after the server ran: the record grows until it has as many as were requested.
 type disks struct {
 	kubeClient client.Client
 	instances  instance.Provider
@@ -32,10 +33,12 @@ type disks struct {
 
 // reconcile records the disks of a NodeClaim's server once the server runs.
 func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	if lo.HasKey(s.Annotations, v1alpha1.AnnotationDelivered) {
+	text, known := s.Annotations[v1alpha1.AnnotationDelivered], len(cloudprovider.OwnedVolumes(s.NodeClaim))
+	disksKnown := known > 0 && (s.registered || s.server != nil && known > s.server.DataDisks)
+	if disksKnown && len(cloudprovider.OwnedInterfaces(s.NodeClaim)) > 0 {
 		return 0, nil
 	}
-	// Once the node has registered, only the root disk can still be recorded.
+	// Once the node has registered, only the root disk can still be recorded, and the interfaces.
 	again := lo.Ternary(s.registered, ttl.RunningServer, ttl.DisksInterval)
 	if s.server == nil || s.server.Status != instance.StatusActive {
 		// A server that is being built may not list all of its disks yet.
@@ -46,12 +49,10 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}
-	ports := &instance.Ports{}
-	if !s.registered {
-		// The interfaces that the server was launched with: later a user may attach another.
-		ports = d.ports(ctx)
+	record := cloudprovider.Delivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), s.registered)
+	if record == text {
+		return again, nil
 	}
-	record := cloudprovider.Delivered(s.server, owned, ports)
 	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
 	at := "/status/conditions/" + strconv.Itoa(condition)
 	adds := map[string]any{controllers.Pointer("metadata", "annotations", v1alpha1.AnnotationDelivered): record}
@@ -65,10 +66,14 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	return result.RequeueAfter, err
 }
 
-// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
-// is ever deleted, and what the cloud has named after the server is found without a record; without them, networks are compared
-// as they are.
-func (d *disks) ports(ctx context.Context) *instance.Ports {
+// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no data disk is
+// ever deleted. Where they could not be read in time, they are recorded from the list that is read for drift, so that a fleet that lacks
+// them sends no requests of its own. Until then, firewalls stay as they are.
+func (d *disks) ports(ctx context.Context, late bool) *instance.Ports {
+	if late {
+		_, ports := d.instances.Last(ttl.ListedServers)
+		return lo.CoalesceOrEmpty(ports, &instance.Ports{})
+	}
 	ports, err := d.instances.Ports(ctx, 0)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
@@ -79,7 +84,7 @@ func (d *disks) ports(ctx context.Context) *instance.Ports {
 
 // ownedVolumes returns the disks that are the server's own. Pods may run once the node has registered, and
 // have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
-// never ours. Nothing is returned until the root disk is listed, since the record is written once.
+// never ours. Nothing is returned until the root disk is listed: a list without it is not complete.
 func ownedVolumes(server *instance.Instance, registered bool) []instance.Volume {
 	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
 		return nil

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -74,10 +76,75 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 	})
+	It("should record them later where they cannot be read, also after the node has registered, and no later ones", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		look()
+		Expect(recorded()).To(ConsistOf(root), "the disks do not wait for them")
+		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		env.Sandbox.ClearFaults()
+		env.Sandbox.ResetRequests()
+		look()
+		Expect(env.Sandbox.Requests()).ToNot(ContainElement(HaveField("Route", ContainSubstring("network-interfaces"))), "a fleet would send too many")
+		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+
+		ports, err := env.Instances.Ports(ctx, 0)
+		Expect(err).ToNot(HaveOccurred())
+		for range 2 {
+			_, err = controller.Reconcile(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(cloudprovider.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id()))))
+			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
+			Expect(recorded()).To(ConsistOf(root))
+			env.Sandbox.AddWanIP(id(), "of the customer")
+			env.Instances.Flush()
+			_, err = env.Instances.Ports(ctx, 0)
+			Expect(err).ToNot(HaveOccurred())
+		}
+	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root, data))
+	})
+	Context("that come some seconds after the server runs", func() {
+		BeforeEach(func() {
+			class := &v1alpha1.BizflyNodeClass{}
+			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+			class.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("20Gi"))}}
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			var err error
+			claim, err = env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			root = env.Server(claim.Status.ProviderID).VolumesAttached[0].ID
+		})
+		// all are the disks of the server.
+		all := func() []string {
+			return lo.Map(env.Server(claim.Status.ProviderID).VolumesAttached, func(v cloud.AttachedVolume, _ int) string { return v.ID })
+		}
+
+		It("should be added to the record", func() {
+			look()
+			Expect(recorded()).To(ConsistOf(root))
+			Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
+			env.Sandbox.AddDataDisks()
+			look()
+			Expect(recorded()).To(And(HaveLen(2), ConsistOf(all())))
+			attached("of a user")
+			Expect(look()).To(Equal(done), "the record is complete")
+			Expect(recorded()).To(HaveLen(2))
+		})
+		It("should not be added once the node has registered, since a pod may have attached them", func() {
+			look()
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+			env.Sandbox.AddDataDisks()
+			look()
+			Expect(recorded()).To(ConsistOf(root))
+		})
 	})
 	It("should record what was delivered, which need not be what was requested", func() {
 		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
@@ -126,8 +193,8 @@ var _ = Describe("Owned volumes", func() {
 		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
 		Expect(recorded()).To(BeEmpty())
 	})
-	It("should never change a record", func() {
-		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"disks":{"other":{}}}`
+	It("should never change a record that is complete", func() {
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"interfaces":["a"],"disks":{"other":{}}}`
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf("other"))

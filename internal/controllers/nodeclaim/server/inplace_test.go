@@ -198,6 +198,22 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes")), ConsistOf(firewall("kubernetes-nodes")), BeEmpty()))
 	})
+	It("should change no interface until it is recorded which ones are the server's own", func() {
+		claim := launch("web")
+		stored := live(claim)
+		stored.Annotations[v1alpha1.AnnotationDelivered] = strings.Replace(stored.Annotations[v1alpha1.AnnotationDelivered], "interfaces", "unknown", 1)
+		Expect(env.Client.Update(ctx, stored)).To(Succeed())
+		wants("", "kubernetes-nodes")
+		_, err := look(claim)
+		Expect(err).To(MatchError(ContainSubstring("none of its network interfaces is recorded")))
+		Expect(groups(claim)).To(have("web"))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
+
+		By("recording them from the list that was just read")
+		_, err = controller.Reconcile(ctx, live(claim))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
+	})
 	It("should add, and remove nothing, where it was not recorded what was attached", func() {
 		claim := launch("web")
 		stored := live(claim)
