@@ -75,17 +75,7 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: the launch of NodeClaim %s has ended", l.record.Ended, claim.Name))
 	}
 	if l.record.open() {
-		// Whatever the spec of the NodeClass has become meanwhile, a server that may exist is being paid for, and its NodeClaim needs its size.
-		if l.types, err = c.instanceTypes(ctx, l); err != nil {
-			return nil, createError(ReasonInstanceTypesUnavailable, err)
-		}
-		if _, offering := flavor.Find(l.types, l.record.Flavor, l.record.Zone); offering == nil {
-			if launched := c.Flavors.Launched(l.nodeClass, l.record.Flavor, l.record.Zone); launched != nil {
-				l.types = append(cloudprovider.InstanceTypes{launched}, l.types...)
-			}
-		}
-		server, err := c.Instances.Resume(ctx, string(claim.UID), l.record.Intent)
-		return c.conclude(ctx, l, server, ReasonFound, err)
+		return c.resume(ctx, l)
 	}
 	if err := c.checkNodeClass(ctx, claim, l.nodeClass); err != nil {
 		return nil, err
@@ -113,6 +103,22 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, c.end(ctx, ReasonNoOffering, err)
 	}
 	return c.launch(ctx, l, candidates)
+}
+
+// resume looks for the server of an accepted create request. Whatever the spec of the NodeClass has become meanwhile, a server that may exist is
+// being paid for, and its NodeClaim needs its size.
+func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClaim, error) {
+	var err error
+	if l.types, err = c.instanceTypes(ctx, l); err != nil {
+		return nil, createError(ReasonInstanceTypesUnavailable, err)
+	}
+	if _, offering := flavor.Find(l.types, l.record.Flavor, l.record.Zone); offering == nil {
+		if launched := c.Flavors.Launched(l.nodeClass, l.record.Flavor, l.record.Zone); launched != nil {
+			l.types = append(cloudprovider.InstanceTypes{launched}, l.types...)
+		}
+	}
+	server, err := c.Instances.Resume(ctx, string(l.claim.UID), l.record.Intent)
+	return c.conclude(ctx, l, server, ReasonFound, err)
 }
 
 // unresolved ends a NodeClaim whose NodeClass does not exist, or not for long.

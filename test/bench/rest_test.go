@@ -51,7 +51,9 @@ func rest(b *testing.B, nodes int) {
 	f.Client = env.Client
 	for i := range f.claims {
 		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationDelivered: `{"billingPlan":"on_demand","disks":{"d":{"gib":40,"type":"SSD"}}}`})
+		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{
+			v1alpha1.AnnotationDelivered: `{"billingPlan":"on_demand","disks":{"d":{"gib":40,"type":"SSD"}}}`,
+		})
 	}
 	instances := steady{f.cloud()}
 	config := env.CloudProviderConfig

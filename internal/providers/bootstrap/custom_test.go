@@ -52,8 +52,8 @@ var _ = Describe("Custom mode", func() {
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
-			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
-				"--system-reserved=cpu=20m,memory=200Mi "),
+			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% "+
+				"--kube-reserved=cpu=100m,memory=1Gi --max-pods=50 --system-reserved=cpu=20m,memory=200Mi "),
 		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
 		Entry("CABundle", "{{ .CABundle }}", authority),
 		Entry("CACertHashes", `{{ join "," .CACertHashes }}`, authorityHash),
