@@ -187,8 +187,8 @@ func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (f
 	return price, item
 }
 
-// priceOffered returns what a server costs of which it is not recorded what was delivered, 0 where that is not known, and its billing plan: by its
-// NodeClass, whatever that selects by now, and by an empty one where it is gone.
+// priceOffered returns what a server costs by its NodeClass, whatever that selects by now, or by an empty one where it is gone, and its billing
+// plan; 0 where that is not known. It is for servers without a record of what was delivered.
 func (c *CloudProvider) priceOffered(ctx context.Context, server paid) (float64, v1alpha1.BillingPlan) {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
@@ -196,14 +196,14 @@ func (c *CloudProvider) priceOffered(ctx context.Context, server paid) (float64,
 	}
 	types, _ := c.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
-	if launched := c.Flavors.Launched(nodeClass, server.flavor, server.zone); offering == nil && launched != nil {
-		offering = launched.Offerings[0]
+	if offering == nil {
+		_, offering = flavor.Find(c.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
 	}
 	return lo.FromPtr(offering).Price, nodeClass.EffectiveBillingPlan()
 }
 
-// itemDelivered returns what the server of the NodeClaim is priced as, by what was delivered with it, and false where that is not recorded: what
-// its NodeClass says now is of the next server.
+// itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where that is not recorded
+// completely. Its NodeClass may have changed since, which concerns the next server.
 func (c *CloudProvider) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
 	record := deliveredOf(claim)
 	plan, named := lo.Find([]v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}, func(plan v1alpha1.BillingPlan) bool {
@@ -214,5 +214,5 @@ func (c *CloudProvider) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bo
 		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium, v1alpha1.DiskMediumSSD)})
 		ok = ok && disk.GiB > 0
 	}
-	return item, ok && named && len(item.Disks) > 0
+	return item, ok && named && len(item.Disks) > record.DataDisks
 }

@@ -113,9 +113,7 @@ func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClai
 		return nil, createError(ReasonInstanceTypesUnavailable, err)
 	}
 	if _, offering := flavor.Find(l.types, l.record.Flavor, l.record.Zone); offering == nil {
-		if launched := c.Flavors.Launched(l.nodeClass, l.record.Flavor, l.record.Zone); launched != nil {
-			l.types = append(cloudprovider.InstanceTypes{launched}, l.types...)
-		}
+		l.types = append(c.Flavors.Launched(l.nodeClass, l.record.Flavor, l.record.Zone), l.types...)
 	}
 	server, err := c.Instances.Resume(ctx, string(l.claim.UID), l.record.Intent)
 	return c.conclude(ctx, l, server, ReasonFound, err)

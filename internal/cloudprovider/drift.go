@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
@@ -128,8 +129,9 @@ type delivered struct {
 	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed by then.
 	Networks   []string `json:"networks,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Disks are its disks by id.
-	Disks map[string]deliveredDisk `json:"disks"`
+	// Disks are its disks by id, and DataDisks is how many it was to have beside the root disk.
+	Disks     map[string]deliveredDisk `json:"disks"`
+	DataDisks int                      `json:"dataDisks,omitempty"`
 }
 
 // deliveredDisk is what is compared of a disk; 0 and empty are unknown.
@@ -144,16 +146,17 @@ func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v
 func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
 
 // Delivered returns what the server of the NodeClaim has, of which these disks are its own, as text for AnnotationDelivered. What is recorded
-// stays as it is. Once the node has registered, only what is missing altogether is added, and no network: a user may have added one.
-func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports, registered bool) string {
+// stays as it is. Once the node has registered, at a time that is zero before, only what is missing altogether is added, of interfaces those that
+// are older, and no network: a user may have added one.
+func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports, registered time.Time) string {
 	as := deliveredOf(claim)
-	if !registered || len(as.Disks) == 0 {
-		as.BillingPlan = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan)
+	if registered.IsZero() || len(as.Disks) == 0 {
+		as.BillingPlan, as.DataDisks = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan), server.DataDisks
 		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }), as.Disks)
 	}
 	if len(as.Interfaces) == 0 {
-		as.Interfaces = ports.Of(server.ID)
-		if !registered {
+		as.Interfaces = ports.Of(server.ID, registered)
+		if registered.IsZero() {
 			as.Networks = ports.Networks(server.ID)
 		}
 	}

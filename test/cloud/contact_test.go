@@ -254,7 +254,7 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
 		used, err := contact.Instances.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		ports = used.Of(server.ID)
+		ports = used.Of(server.ID, time.Time{})
 		contact.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
 		contact.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 

@@ -125,7 +125,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 	for _, snapshot := range m.snapshots {
 		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 &&
 			status != 409 {
-			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %w", snapshot.Name, status, err))
+			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %v", snapshot.Name, status, err))
 		}
 	}
 	for _, disk := range m.disks {
@@ -139,7 +139,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 		status, err := r.release(ctx, lo.Ternary(port.Type == "WAN", "/wanips/", "/network-interfaces/")+port.ID)
 		if err != nil || status >= 300 && status != 404 && status != 409 {
-			errs = append(errs, fmt.Errorf("releasing network interface %s: status %d: %w", port.ID, status, err))
+			errs = append(errs, fmt.Errorf("releasing network interface %s: status %d: %v", port.ID, status, err))
 		}
 	}
 	return errors.Join(errs...)

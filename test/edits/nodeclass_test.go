@@ -287,6 +287,7 @@ var joinToken = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`)
 
 func wireOf(claim *karpv1.NodeClaim) wire {
 	GinkgoHelper()
+	env.Sandbox.AddDataDisks()
 	s := env.Server(claim.Status.ProviderID)
 	firewalls := lo.Uniq(lo.Map(s.SecurityGroups, func(g cloud.SecurityGroup, _ int) string { return g.Name }))
 	slices.Sort(firewalls)

@@ -211,8 +211,11 @@ func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizf
 // that are known.
 func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
 	scope, err := p.probe(ctx, config)
-	if err != nil || p.last.servers != nil && p.Clock.Since(p.last.at) <= ttl.ProbedServers {
-		return p.last.servers, err
+	if err != nil {
+		return nil, err
+	}
+	if p.last.servers != nil && p.Clock.Since(p.last.at) <= ttl.ProbedServers {
+		return p.last.servers, nil
 	}
 	p.last.client.Confirm(scope)
 	servers, err := p.last.client.ListServers(ctx)

@@ -163,8 +163,8 @@ func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPl
 }
 
 // Launched returns the instance type of a flavor with an offering in the zone, whatever the NodeClass selects by now: for a server that exists,
-// or may. It is nil for a flavor that the cloud does not list.
-func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, zone string) *cloudprovider.InstanceType {
+// or may. There is none for a flavor that the cloud does not list.
+func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, zone string) []*cloudprovider.InstanceType {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil
@@ -173,7 +173,7 @@ func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, 
 	if f == nil {
 		return nil
 	}
-	return p.build(newClass(nodeClass, snapshot, nil), f, nil, []string{zone}).InstanceType
+	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, nil), f, nil, []string{zone}).InstanceType}
 }
 
 // SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil where core's

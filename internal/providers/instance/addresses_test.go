@@ -4,6 +4,8 @@
 package instance_test
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -22,7 +24,7 @@ var _ = Describe("Addresses", func() {
 		GinkgoHelper()
 		ports, err := w.provider.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		return ports.Of(id)
+		return ports.Of(id, time.Time{})
 	}
 
 	It("should be those that are attached to the server, private and public", func() {

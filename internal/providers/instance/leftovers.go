@@ -18,12 +18,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-const (
-	// interfaceWAN is what the cloud calls the interface of a public address, and interfaceLAN one in a VPC network.
-	interfaceWAN = "WAN"
-	interfaceLAN = "LAN"
-)
-
 // usedBy returns the id of the server that has the interface; "" when none has.
 func usedBy(port *gobizfly.NetworkInterface) string {
 	return lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID)
@@ -211,6 +205,9 @@ func csiVolume(volume *gobizfly.Volume, serverName string) bool {
 func csiNamed(volumeName, serverName string) bool {
 	return strings.HasPrefix(volumeName, CSIVolumePrefix) && (serverName == "" || !strings.HasPrefix(volumeName, serverName))
 }
+
+// Names reports whether the disk has a name that the cloud gives to the data disks of this server.
+func (i *Instance) Names(v Volume) bool { return dataDiskNamed(v.Name, i.launchName) }
 
 // dataDiskNamed reports whether a disk has a name that the cloud gives to the data disks of a create request.
 func dataDiskNamed(volumeName, serverName string) bool {

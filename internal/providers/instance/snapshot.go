@@ -74,6 +74,12 @@ type Ports struct {
 	networks map[string][]string
 }
 
+const (
+	// interfaceWAN is what the cloud calls the interface of a public address, and interfaceLAN one in a VPC network.
+	interfaceWAN = "WAN"
+	interfaceLAN = "LAN"
+)
+
 // newPorts indexes network interfaces.
 func newPorts(all []*gobizfly.NetworkInterface) *Ports {
 	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}}
@@ -92,9 +98,13 @@ func newPorts(all []*gobizfly.NetworkInterface) *Ports {
 	return p
 }
 
-// Of returns the sorted ids of the interfaces, private and public, that the server uses.
-func (p *Ports) Of(serverID string) []string {
-	ids := lo.Map(p.byServer[serverID], func(port *gobizfly.NetworkInterface, _ int) string { return port.ID })
+// Of returns the sorted ids of the interfaces, private and public, that the server uses and that were created before this time; of all where
+// it is zero.
+func (p *Ports) Of(serverID string, before time.Time) []string {
+	ids := lo.FilterMap(p.byServer[serverID], func(port *gobizfly.NetworkInterface, _ int) (string, bool) {
+		created := bizfly.Time(port.CreatedAt)
+		return port.ID, before.IsZero() || !created.IsZero() && created.Before(before)
+	})
 	slices.Sort(ids)
 	return ids
 }

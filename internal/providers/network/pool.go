@@ -60,6 +60,7 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 		return nil, err
 	}
 	var first *v1alpha1.PoolServerStatus
+	var failures []error
 	for _, node := range nodes {
 		ports := byServer[serverOf(node)]
 		if len(ports) == 0 || first != nil && known == nil {
@@ -67,12 +68,16 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 		}
 		found, err := p.interfacesOf(ctx, ports, node)
 		if err != nil {
-			return nil, fmt.Errorf("reading what node %s has, which is of a pool of BKE: %w", node.Name, err)
+			failures = append(failures, fmt.Errorf("reading what node %s has, which is of a pool of BKE: %w", node.Name, err))
+			continue
 		}
 		if known != nil && sameInterfaces(found, known) {
 			return known, nil
 		}
 		first = cmp.Or(first, found)
+	}
+	if first == nil {
+		return nil, errors.Join(failures...)
 	}
 	return first, nil
 }

@@ -96,6 +96,15 @@ var _ = Describe("A server of a pool", func() {
 		Entry("none", `{}`, "without addresses"),
 		Entry("one of no interface", `{"LAN": [{"addr": "10.99.0.1"}]}`, `no interface of its server with the address "10.99.0.1"`),
 	)
+	It("should be another one where what one has cannot be read", func() {
+		startIn()
+		first := sandbox.AddPool("workers")
+		addNode("pool-1", first)
+		addNode("pool-2", sandbox.AddPool("others"))
+		addNode("pool-3", first)
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/" + first.ID, Effect: cloud.EffectStatus, Status: http.StatusNotFound})
+		Expect(learn()).To(HaveField("Node", "pool-2"))
+	})
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))

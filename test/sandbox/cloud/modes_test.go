@@ -172,7 +172,7 @@ var _ = Describe("Modes", func() {
 		}
 		joining := And(HaveKey("bke_cluster_id"), HaveKey("bke_cluster_token"), HaveKey("bke_join_endpoint"))
 
-		It("should be public and like any server in the plain sandbox, with what nodes join with", func() {
+		It("should be private and like any server in the plain sandbox, with what nodes join with", func() {
 			b := mode()
 			server, metadata := pool(b)
 			Expect(server.IPAddresses.WANV4).To(BeEmpty())

@@ -44,12 +44,16 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 		// A server that is being built may not list all of its disks yet.
 		return again, nil
 	}
-	owned := ownedVolumes(s.server, s.registered)
+	owned := ownedVolumes(s.server, s.registered, known > 0)
 	condition := slices.IndexFunc(s.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}
-	record := cloudprovider.Delivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), s.registered)
+	var registered time.Time
+	if s.registered {
+		registered = s.Status.Conditions[condition].LastTransitionTime.Time
+	}
+	record := cloudprovider.Delivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), registered)
 	if record == text {
 		return again, nil
 	}
@@ -84,12 +88,13 @@ func (d *disks) ports(ctx context.Context, late bool) *instance.Ports {
 
 // ownedVolumes returns the disks that are the server's own. Pods may run once the node has registered, and
 // have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
-// never ours. Nothing is returned until the root disk is listed: a list without it is not complete.
-func ownedVolumes(server *instance.Instance, registered bool) []instance.Volume {
+// never ours. What comes after the first record may be a user's: it is the server's own if it is called so. Nothing is returned until the root
+// disk is listed: a list without it is not complete.
+func ownedVolumes(server *instance.Instance, registered, recorded bool) []instance.Volume {
 	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
 		return nil
 	}
 	return lo.Filter(server.Volumes, func(v instance.Volume, _ int) bool {
-		return v.Root || (!registered && !strings.HasPrefix(v.Name, instance.CSIVolumePrefix))
+		return v.Root || !registered && !strings.HasPrefix(v.Name, instance.CSIVolumePrefix) && (!recorded || server.Names(v))
 	})
 }

@@ -6,11 +6,13 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -22,6 +24,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
+
+// registeredAt stores that the node of the claim registered at this time.
+func registeredAt(claim *karpv1.NodeClaim, at time.Time) {
+	GinkgoHelper()
+	claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+	for i := range claim.Status.Conditions {
+		if claim.Status.Conditions[i].Type == karpv1.ConditionTypeRegistered {
+			claim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(at)
+		}
+	}
+	Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+}
 
 var _ = Describe("Owned volumes", func() {
 	var controller *server.Controller
@@ -66,7 +80,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		ports, err := env.Instances.Ports(ctx, 0)
 		Expect(err).ToNot(HaveOccurred())
-		expected := ports.Of(id())
+		expected := ports.Of(id(), time.Time{})
 		Expect(expected).To(HaveLen(2))
 		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 
@@ -83,8 +97,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(recorded()).To(ConsistOf(root), "the disks do not wait for them")
 		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
 
-		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		registeredAt(claim, time.Now().Add(time.Minute))
 		env.Sandbox.ClearFaults()
 		env.Sandbox.ResetRequests()
 		look()
@@ -96,7 +109,7 @@ var _ = Describe("Owned volumes", func() {
 		for range 2 {
 			_, err = controller.Reconcile(ctx, claim)
 			Expect(err).ToNot(HaveOccurred())
-			Expect(cloudprovider.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id()))))
+			Expect(cloudprovider.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id(), time.Time{}))))
 			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
 			Expect(recorded()).To(ConsistOf(root))
 			env.Sandbox.AddWanIP(id(), "of the customer")
@@ -104,6 +117,16 @@ var _ = Describe("Owned volumes", func() {
 			_, err = env.Instances.Ports(ctx, 0)
 			Expect(err).ToNot(HaveOccurred())
 		}
+	})
+	It("should not record those that were created after the node had registered, since a user may have attached them", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
+		registeredAt(claim, time.Now().Add(-time.Minute))
+		_, err := env.Instances.Ports(ctx, 0)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = controller.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(recorded()).To(ConsistOf(root))
+		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
 	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
@@ -136,6 +159,12 @@ var _ = Describe("Owned volumes", func() {
 			attached("of a user")
 			Expect(look()).To(Equal(done), "the record is complete")
 			Expect(recorded()).To(HaveLen(2))
+		})
+		It("should be added alone, without a disk that a user attaches meanwhile", func() {
+			look()
+			attached("of a user")
+			look()
+			Expect(recorded()).To(ConsistOf(root))
 		})
 		It("should not be added once the node has registered, since a pod may have attached them", func() {
 			look()

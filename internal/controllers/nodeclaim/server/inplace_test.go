@@ -58,8 +58,7 @@ var _ = Describe("Changes in place", func() {
 		env.Instances.Flush()
 		_, err = controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
-		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		registeredAt(claim, time.Now().Add(time.Minute))
 		return claim
 	}
 	launch := func(firewalls ...string) *karpv1.NodeClaim {

@@ -127,8 +127,8 @@ var _ = Describe("Servers that do not run", func() {
 		Entry("from a reboot", "HARD_REBOOT"), Entry("from a migration", "MIGRATING"), Entry("to their end", "DELETING"),
 		Entry("from somewhere that is not known", "SOMETHING_NEW"),
 	)
-	for said, of := range map[string]corev1.ConditionStatus{"is ready": corev1.ConditionTrue, "says that it is not ready": corev1.ConditionFalse} {
-		It("should not be believed while their kubelet "+said+", since its pods can be drained", func() {
+	for _, of := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+		It("should not be believed while their kubelet reports Ready="+string(of)+", since its pods can be drained", func() {
 			kubelet(of)
 			status("SHUTOFF")
 			reconciled()
@@ -137,7 +137,7 @@ var _ = Describe("Servers that do not run", func() {
 			reconciled()
 			Expect(condition().Reason).To(Equal("Stopped"))
 		})
-		It("should not be believed any more when their kubelet "+said+" again, whatever the cloud's record is", func() {
+		It("should not be believed any more when their kubelet reports Ready="+string(of)+" again, whatever the cloud's record is", func() {
 			status("ERROR")
 			reconciled()
 			Expect(condition().Reason).To(Equal("Failed"))
