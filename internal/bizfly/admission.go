@@ -40,9 +40,10 @@ type admission struct {
 	gates   map[class]*gate
 }
 
-// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to what comes in bursts; then it is halved
-// and grows again slowly. Nothing else lowers it: an outage says nothing about rates. On a cloud that takes 12 create requests a second, a
-// fixed rate leaves 107 of 1,000 launches unsent in time, and this one 1.
+// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to what comes in bursts; then it is halved,
+// grows again slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates.
+// On a cloud that takes 12 create requests a second, a fixed rate leaves 107 of 1,000 launches unsent in time, and one that forgets the
+// rejected rate still one of them.
 type gate struct {
 	slots *semaphore.Weighted
 	// turn lets one call at a time wait for the rate, in their order, so that a rate that is lowered holds for all who wait.
@@ -52,6 +53,9 @@ type gate struct {
 
 	mu         sync.Mutex
 	configured Limit
+	// ceiling is what the rate does not exceed until ceilingUntil.
+	ceiling      float64
+	ceilingUntil time.Time
 	// lowered and raised are when the rate was last changed so.
 	lowered, raised time.Time
 	// pausedUntil is what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes go on; where
@@ -65,6 +69,8 @@ const (
 	minRate = 0.5
 	// rateGrowth is the part of the configured rate that is regained per second: from the half in a minute.
 	rateGrowth = 0.01
+	// rateCeiling is the part of a rejected rate that is not exceeded while it is remembered.
+	rateCeiling = 0.9
 )
 
 // lower halves the rate after a 429 to a request that was sent at this time; requests that were sent before the rate was last
@@ -77,6 +83,7 @@ func (g *gate) lower(now, sent time.Time) {
 	}
 	current := float64(g.limiter.Limit())
 	g.lowered, g.raised = now, now
+	g.ceiling, g.ceilingUntil = current*rateCeiling, now.Add(ttl.RateCeiling)
 	g.set(now, max(current/2, min(minRate, g.configured.QPS)))
 }
 
@@ -84,8 +91,12 @@ func (g *gate) lower(now, sent time.Time) {
 func (g *gate) raise(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if current := float64(g.limiter.Limit()); current < g.configured.QPS {
-		g.set(now, min(g.configured.QPS, current+rateGrowth*g.configured.QPS*now.Sub(g.raised).Seconds()))
+	limit := g.configured.QPS
+	if now.Before(g.ceilingUntil) {
+		limit = min(limit, max(g.ceiling, minRate))
+	}
+	if current := float64(g.limiter.Limit()); current < limit {
+		g.set(now, min(limit, current+rateGrowth*g.configured.QPS*now.Sub(g.raised).Seconds()))
 	}
 	g.raised = now
 }

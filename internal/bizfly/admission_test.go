@@ -294,12 +294,16 @@ var _ = Describe("Admission", func() {
 			}
 			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
 		})
-		It("should raise it slowly, to the configured one", func(ctx SpecContext) {
+		It("should raise it slowly, below the rejected rate for ten minutes and to the configured one afterwards", func(ctx SpecContext) {
 			rejected(ctx)
 			clock.Step(10 * time.Second)
 			Expect(create(ctx)).To(Succeed())
 			Expect(rate("create")).To(BeNumerically("~", 12, 0.5))
 			clock.Step(2 * time.Minute)
+			Expect(create(ctx)).To(Succeed())
+			Expect(rate("create")).To(BeNumerically("~", 18, 0.01))
+			clock.Step(8 * time.Minute)
+			Expect(create(ctx)).To(Succeed())
 			Expect(create(ctx)).To(Succeed())
 			Expect(rate("create")).To(BeEquivalentTo(20))
 		})

@@ -119,6 +119,9 @@ const (
 	LeaveBKE = 10 * time.Minute
 	// SlowDeletion is after what a server is reported that still exists although its deletion began.
 	SlowDeletion = 10 * time.Minute
+	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
+	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
+	RateCeiling = 10 * time.Minute
 	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
 	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
 	Lookup = time.Minute
