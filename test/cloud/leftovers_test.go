@@ -4,6 +4,7 @@
 package cloud_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 	for _, snapshot := range m.snapshots {
 		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 &&
 			status != 409 {
-			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %v", snapshot.Name, status, err))
+			errs = append(errs, fmt.Errorf("deleting snapshot %s: %w", snapshot.Name, cmp.Or(err, fmt.Errorf("status %d", status))))
 		}
 	}
 	for _, disk := range m.disks {
@@ -139,7 +140,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 		status, err := r.release(ctx, lo.Ternary(port.Type == "WAN", "/wanips/", "/network-interfaces/")+port.ID)
 		if err != nil || status >= 300 && status != 404 && status != 409 {
-			errs = append(errs, fmt.Errorf("releasing network interface %s: status %d: %v", port.ID, status, err))
+			errs = append(errs, fmt.Errorf("releasing network interface %s: %w", port.ID, cmp.Or(err, fmt.Errorf("status %d", status))))
 		}
 	}
 	return errors.Join(errs...)
