@@ -47,8 +47,8 @@ func (s *Session) settings(ctx context.Context) error {
 		}
 	}
 	var foreign []string
-	if lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" }) {
-		foreign = endpointVariables
+	if ownCredentials() {
+		foreign = slices.Concat(endpointVariables, credentialVariables, []string{"BIZFLY_CLOUD_AUTH_METHOD"})
 	}
 	restore := setMissing(lo.OmitByKeys(variables, foreign))
 	defer restore()
@@ -71,6 +71,11 @@ var (
 	// endpointVariables say where credentials are sent.
 	endpointVariables = []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_ALLOWED_HOSTS"}
 )
+
+// ownCredentials reports whether the plugin's environment has any.
+func ownCredentials() bool {
+	return lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
+}
 
 // parse reads the settings from the environment and from arguments of the controller.
 func (s *Session) parse(args []string) error {
