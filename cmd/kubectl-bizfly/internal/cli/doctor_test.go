@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -49,6 +50,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -58,6 +60,17 @@ func parse(quantity string) (resource.Quantity, error) { return resource.ParseQu
 func nodeClass(spec string) func(*fixture) {
 	return func(f *fixture) {
 		f.apply("apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: default}\nspec: " + spec)
+	}
+}
+
+// limited is NodePool default with a limit of CPU, and what is in use of it.
+func limited(limit, used string) func(*fixture) {
+	return func(f *fixture) {
+		pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		Expect(client.IgnoreNotFound(f.objects.Get(context.Background(), client.ObjectKeyFromObject(pool), pool))).To(Succeed())
+		pool.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse(limit)}
+		pool.Status.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(used)}
+		f.put(pool)
 	}
 }
 
@@ -296,10 +309,10 @@ var _ = Describe("doctor", func() {
 			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
 		}),
 		finding("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
-		finding("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
-			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"},
-				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
-				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
+		finding("a NodePool whose limits are used up", "NodePoolLimit", doctor.Warning, limited("10", "10")),
+		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", doctor.Warning, func(f *fixture) {
+			f.apply(pools)
+			limited("10", "9500m")(f)
 		}),
 		finding("an unpaid balance", "QuotaRejected", doctor.Warning,
 			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0)),
@@ -311,6 +324,10 @@ var _ = Describe("doctor", func() {
 			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0)),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
+		}),
+		finding("servers that name no NodeClaim", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+			f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "launching"}})
+			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
 		}),
 		finding("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
 		finding("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
@@ -572,6 +589,37 @@ var _ = Describe("doctor", func() {
 		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
 			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
 	})
+
+	It("should find no limit where a flavor still fits", func() {
+		f := newFixture()
+		f.install()
+		f.apply(pools)
+		limited("10", "9")(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")))
+	})
+
+	It("should know the server of a NodeClaim that was restored with another UID", func() {
+		f := newFixture()
+		f.install()
+		server := f.AddServer(cloud.ServerSpec{Name: "n", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "old"}})
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID)}})
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "ServerWithoutNodeClaim")))
+	})
+
+	DescribeTable("should leave out disks that may be needed", func(provoke func(f *fixture)) {
+		f := newFixture()
+		f.install()
+		provoke(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "DiskWithoutOwner")))
+	},
+		Entry("one made from a snapshot, perhaps to restore a root disk", func(f *fixture) {
+			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk", SnapshotID: "s"})
+		}),
+		Entry("one named like the root disk of a server that exists", func(f *fixture) {
+			f.AddServer(cloud.ServerSpec{Name: "n"})
+			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk"})
+		}),
+	)
 
 	It("should price a disk without owner by its own billing plan", func() {
 		f := newFixture()

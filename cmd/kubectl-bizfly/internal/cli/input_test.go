@@ -170,6 +170,24 @@ var _ = Describe("why", func() {
 		Expect(p.Pools[0].Fits).To(BeTrue())
 	})
 
+	It("should say that limits leave nothing for the pod, with and without knowing the flavors", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		limited("10", "8")(f)
+		limits := func() []why.Check {
+			return lo.Filter(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c why.Check, _ int) bool { return c.Name == "limits" && !c.OK })
+		}
+		Expect(limits()).To(BeEmpty())
+		limited("10", "9")(f) // the smallest flavor fits, and is too small for the pod
+		Expect(limits()).To(ConsistOf(HaveField("Detail", HavePrefix("of the flavors that are large enough, no further node fits"))))
+		limited("10", "9500m")(f)
+		Expect(limits()).To(ConsistOf(HaveField("Detail", "no further node fits into them; in use: 9500m of 10 cpu")))
+		withoutCredentials()
+		Expect(limits()).To(BeEmpty())
+		limited("10", "10")(f)
+		Expect(limits()).To(HaveLen(1))
+	})
+
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
