@@ -11,8 +11,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	. "github.com/onsi/ginkgo/v2"
@@ -172,6 +174,23 @@ var _ = Describe("credentials", func() {
 		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(And(ContainSubstring("set BIZFLY_CLOUD_REGION"),
 			ContainSubstring("you may not get the Secret "+controllerName+" in namespace karpenter"), Not(ContainSubstring("resourceNames"))))
+	})
+
+	It("should be read with the controller's settings, whatever other programs have in the shell", func() {
+		setEnv("LOG_LEVEL", "trace")
+		setEnv("FEATURE_GATES", "everything")
+		setEnv("SCHEDULER_CONFIG", "/etc/scheduler.yaml")
+		d := f.controller(corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"})
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s", "--batch-idle-duration=2s"}
+		f.put(d)
+		f.change = func(s *session.Session) {
+			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
+			Expect(s.Core.BatchMaxDuration).To(Equal(20 * time.Second))
+			Expect(s.Core.BatchIdleDuration).To(Equal(2 * time.Second))
+		}
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(And(ContainSubstring("FEATURE_GATES of your shell is not used"), ContainSubstring("SCHEDULER_CONFIG of your shell is not used")))
+		Expect(os.Getenv("FEATURE_GATES")).To(Equal("everything"))
 	})
 
 	It("should read no variable of a Deployment but settings", func() {
