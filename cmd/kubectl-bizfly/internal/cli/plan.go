@@ -59,7 +59,7 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 			if err != nil {
 				return err
 			}
-			options.Stdin = a.In
+			options.Stdin, options.Namespace = a.In, a.namespace()
 			defer func() { printer.Notes(s.Notes) }()
 			switch {
 			case options.suggest:

@@ -26,6 +26,8 @@ import (
 type Options struct {
 	// Files are manifests; none plans the pods of the cluster.
 	Files []string
+	// Namespace is that of manifests which name none; empty is default.
+	Namespace string
 	// Alternatives are files of NodePools and NodeClasses, each planned in place of the others.
 	Alternatives []string
 	// Pending keeps the nodes of the cluster and plans the pods that wait.
