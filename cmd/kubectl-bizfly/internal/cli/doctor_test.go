@@ -27,6 +27,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,6 +39,7 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -238,6 +240,8 @@ var _ = Describe("doctor", func() {
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
 		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
+		finding("another provider of Karpenter, by digest", "AnotherKarpenter", doctor.Error,
+			deployment("autoscaler", "registry:5000/team/karpenter-provider-other@sha256:00")),
 		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
 		finding("a CapacityBuffer of another component", "BufferStrategyForeign", doctor.Warning, func(f *fixture) {
@@ -252,7 +256,11 @@ var _ = Describe("doctor", func() {
 			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
 		}),
 		finding("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
-			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
+			func(f *fixture) {
+				volume := f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
+				f.put(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
+					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: volume.ID}}}})
+			}),
 		finding("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
 		finding("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
 		finding("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
@@ -588,6 +596,44 @@ var _ = Describe("doctor", func() {
 		setEnv("BIZFLY_CLOUD_REGION", "Atlantis")
 		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
 			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
+	})
+
+	It("should take neither a dashboard for another Karpenter nor a volume of another cluster for one of this", func() {
+		f := newFixture()
+		f.install()
+		deployment("karpenter-dashboard", "ghcr.io/karpenter/dashboard:1")(f)
+		deployment("exporter", "ghcr.io/team/karpenter-exporter:1")(f)
+		f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", BeElementOf("AnotherKarpenter", "VolumeBillingPlan"))))
+	})
+
+	It("should look for other autoscalers without the right to read the status of one outside the cluster", func() {
+		f := newFixture()
+		f.install()
+		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, ok := object.(*corev1.ConfigMap); ok {
+					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("no"))
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+		})
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
+		Expect(report.Notes).To(ContainElement(ContainSubstring("you may not get configmaps")))
+	})
+
+	It("should name a command that runs where no flavor is left without a NodePool", func() {
+		f := newFixture()
+		f.Edit(func(catalog *cloud.Catalog) {
+			for i := range catalog.Flavors[cloud.RegionHN] {
+				flavor := &catalog.Flavors[cloud.RegionHN][i]
+				flavor.BillingPlans, flavor.Omit = []string{cloud.PlanSaving}, nil
+			}
+		})
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
+			HaveField("Fix", "kubectl bizfly flavors"))))
 	})
 
 	It("should find no limit where a flavor still fits", func() {

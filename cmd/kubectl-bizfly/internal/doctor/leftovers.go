@@ -33,6 +33,17 @@ func (d *examination) clusterUID(ctx context.Context) (string, error) {
 	return string(namespace.UID), err
 }
 
+// volumeHandles are the ids of the volumes that PersistentVolumes of this cluster name.
+func (d *examination) volumeHandles(ctx context.Context) (sets.Set[string], error) {
+	persistent := &corev1.PersistentVolumeList{}
+	if err := d.List(ctx, persistent); err != nil {
+		return nil, err
+	}
+	return sets.New(lo.FilterMap(persistent.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
+		return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
+	})...), nil
+}
+
 // checkServers looks for servers of this cluster that no NodeClaim accounts for.
 func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Cloud(ctx)
@@ -94,13 +105,10 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}
 	live := sets.New(lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.Name })...)
-	persistent := &corev1.PersistentVolumeList{}
-	if err := d.List(ctx, persistent); err != nil {
+	handles, err := d.volumeHandles(ctx)
+	if err != nil {
 		return nil, err
 	}
-	handles := sets.New(lo.FilterMap(persistent.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
-		return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
-	})...)
 	snapshot, err := cloud.Catalog.Snapshot()
 	if err != nil {
 		return nil, err
