@@ -411,6 +411,26 @@ var _ = Describe("top", func() {
 		Expect(drawn.count).To(Equal(2))
 	})
 
+	It("should go on with --watch after an error that passes", func() {
+		f := newFixture()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		lists, drawn, failed := 0, &interrupting{after: 2, interrupt: cancel}, &bytes.Buffer{}
+		reader := interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, ok := list.(*corev1.NodeList); ok {
+					if lists++; lists == 2 {
+						return errors.New("the API server is restarting")
+					}
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		Expect(cli.For(nil, reader, &bytes.Buffer{}, drawn, failed).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
+		Expect(drawn.count).To(Equal(2))
+		Expect(failed.String()).To(ContainSubstring("the API server is restarting"))
+	})
+
 	It("should say which part of the total is not known", func() {
 		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}},
