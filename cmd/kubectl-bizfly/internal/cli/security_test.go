@@ -181,7 +181,8 @@ var _ = Describe("credentials", func() {
 		setEnv("FEATURE_GATES", "everything")
 		setEnv("SCHEDULER_CONFIG", "/etc/scheduler.yaml")
 		d := f.controller(corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"})
-		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s", "--batch-idle-duration=2s"}
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s",
+			"--batch-idle-duration=2s"}
 		f.put(d)
 		f.change = func(s *session.Session) {
 			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
