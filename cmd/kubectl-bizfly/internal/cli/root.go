@@ -106,7 +106,7 @@ It only reads: from the cluster of your kubeconfig and, where credentials are gi
 change something, a worker pool of BKE, and they ask before that, and repack --yes creates NodeClaims, Jobs and pods.
 
 Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
-controller), and what is not set there from the controller's Secret, if your kubeconfig may read it.`,
+controller), else from the controller's Secret, if your kubeconfig may read it.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -117,17 +118,7 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 	return lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
 		server, isRoot := strings.CutSuffix(volume.Name, instance.RootDiskSuffix)
 		owned := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name, instance.CSIVolumePrefix)
-		medium := v1alpha1.DiskMediumSSD
-		if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
-			if m, known := catalog.Medium(found); known {
-				medium = m
-			}
-		}
-		billing := v1alpha1.BillingPlanOnDemand
-		if normalPlan(volume.BillingPlan) == normalPlan(string(v1alpha1.BillingPlanSavingPlan)) {
-			billing = v1alpha1.BillingPlanSavingPlan
-		}
-		perMonth := float64(volume.Size) * prices.Disks[medium] * prices.BillingPlans[billing].Disk * plan.HoursPerMonth
+		perMonth := diskPrice(prices, snapshot, volume) * plan.HoursPerMonth
 		return Finding{
 			Code: "DiskWithoutOwner", Severity: Warning, VNDPerMonth: perMonth,
 			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster names it", volume.Name, volume.ID, volume.Size),
@@ -135,6 +126,21 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 			Fix:  "bizfly volume delete " + volume.ID,
 		}, owned && instance.Settled(volume) && len(volume.Attachments) == 0 && !handles.Has(volume.ID)
 	}), nil
+}
+
+// diskPrice is what a disk costs, in VND per hour.
+func diskPrice(prices *pricing.Table, snapshot *catalog.Snapshot, volume *gobizfly.Volume) float64 {
+	medium := v1alpha1.DiskMediumSSD
+	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
+		if m, known := catalog.Medium(found); known {
+			medium = m
+		}
+	}
+	billing := v1alpha1.BillingPlanOnDemand
+	if normalPlan(volume.BillingPlan) == normalPlan(string(v1alpha1.BillingPlanSavingPlan)) {
+		billing = v1alpha1.BillingPlanSavingPlan
+	}
+	return float64(volume.Size) * prices.Disks[medium] * prices.BillingPlans[billing].Disk
 }
 
 // checkAddresses looks for public addresses that no server uses.
