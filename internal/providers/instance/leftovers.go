@@ -72,11 +72,15 @@ func (p *DefaultProvider) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 		left.Kept = "it may have been detached to keep its data"
 	case volume.SnapshotID != "":
 		left.Kept = "it was made from a snapshot, perhaps to restore the node's disk"
-	case volume.Status != volumeAvailable && !strings.HasPrefix(volume.Status, volumeError):
-		// It is being created or deleted.
+	case !Settled(volume):
 		return Leftover{}, false
 	}
 	return left, true
+}
+
+// Settled reports whether a disk is neither being created nor deleted.
+func Settled(volume *gobizfly.Volume) bool {
+	return volume.Status == volumeAvailable || strings.HasPrefix(volume.Status, volumeError)
 }
 
 // deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Its data disks are among them: they were

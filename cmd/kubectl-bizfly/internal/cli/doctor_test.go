@@ -27,6 +27,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +37,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -49,6 +52,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -58,6 +62,17 @@ func parse(quantity string) (resource.Quantity, error) { return resource.ParseQu
 func nodeClass(spec string) func(*fixture) {
 	return func(f *fixture) {
 		f.apply("apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: default}\nspec: " + spec)
+	}
+}
+
+// limited is NodePool default with a limit of CPU, and what is in use of it.
+func limited(limit, used string) func(*fixture) {
+	return func(f *fixture) {
+		pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		Expect(client.IgnoreNotFound(f.objects.Get(context.Background(), client.ObjectKeyFromObject(pool), pool))).To(Succeed())
+		pool.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse(limit)}
+		pool.Status.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(used)}
+		f.put(pool)
 	}
 }
 
@@ -225,6 +240,8 @@ var _ = Describe("doctor", func() {
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
 		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
+		finding("another provider of Karpenter, by digest", "AnotherKarpenter", doctor.Error,
+			deployment("autoscaler", "registry:5000/team/karpenter-provider-other@sha256:00")),
 		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
 		finding("a CapacityBuffer of another component", "BufferStrategyForeign", doctor.Warning, func(f *fixture) {
@@ -239,7 +256,11 @@ var _ = Describe("doctor", func() {
 			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
 		}),
 		finding("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
-			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
+			func(f *fixture) {
+				volume := f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
+				f.put(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
+					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: volume.ID}}}})
+			}),
 		finding("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
 		finding("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
 		finding("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
@@ -296,10 +317,10 @@ var _ = Describe("doctor", func() {
 			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
 		}),
 		finding("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
-		finding("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
-			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"},
-				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
-				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
+		finding("a NodePool whose limits are used up", "NodePoolLimit", doctor.Warning, limited("10", "10")),
+		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", doctor.Warning, func(f *fixture) {
+			f.apply(pools)
+			limited("10", "9500m")(f)
 		}),
 		finding("an unpaid balance", "QuotaRejected", doctor.Warning,
 			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0)),
@@ -311,6 +332,10 @@ var _ = Describe("doctor", func() {
 			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0)),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
+		}),
+		finding("servers that name no NodeClaim", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+			f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "launching"}})
+			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
 		}),
 		finding("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
 		finding("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
@@ -572,6 +597,75 @@ var _ = Describe("doctor", func() {
 		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
 			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
 	})
+
+	It("should take neither a dashboard for another Karpenter nor a volume of another cluster for one of this", func() {
+		f := newFixture()
+		f.install()
+		deployment("karpenter-dashboard", "ghcr.io/karpenter/dashboard:1")(f)
+		deployment("exporter", "ghcr.io/team/karpenter-exporter:1")(f)
+		f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", BeElementOf("AnotherKarpenter", "VolumeBillingPlan"))))
+	})
+
+	It("should look for other autoscalers without the right to read the status of one outside the cluster", func() {
+		f := newFixture()
+		f.install()
+		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, ok := object.(*corev1.ConfigMap); ok {
+					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("no"))
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+		})
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
+		Expect(report.Notes).To(ContainElement(ContainSubstring("you may not get configmaps")))
+	})
+
+	It("should name a command that runs where no flavor is left without a NodePool", func() {
+		f := newFixture()
+		f.Edit(func(catalog *cloud.Catalog) {
+			for i := range catalog.Flavors[cloud.RegionHN] {
+				flavor := &catalog.Flavors[cloud.RegionHN][i]
+				flavor.BillingPlans, flavor.Omit = []string{cloud.PlanSaving}, nil
+			}
+		})
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
+			HaveField("Fix", "kubectl bizfly flavors"))))
+	})
+
+	It("should find no limit where a flavor still fits", func() {
+		f := newFixture()
+		f.install()
+		f.apply(pools)
+		limited("10", "9")(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")))
+	})
+
+	It("should know the server of a NodeClaim that was restored with another UID", func() {
+		f := newFixture()
+		f.install()
+		server := f.AddServer(cloud.ServerSpec{Name: "n", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "old"}})
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID)}})
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "ServerWithoutNodeClaim")))
+	})
+
+	DescribeTable("should leave out disks that may be needed", func(provoke func(f *fixture)) {
+		f := newFixture()
+		f.install()
+		provoke(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "DiskWithoutOwner")))
+	},
+		Entry("one made from a snapshot, perhaps to restore a root disk", func(f *fixture) {
+			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk", SnapshotID: "s"})
+		}),
+		Entry("one named like the root disk of a server that exists", func(f *fixture) {
+			f.AddServer(cloud.ServerSpec{Name: "n"})
+			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk"})
+		}),
+	)
 
 	It("should price a disk without owner by its own billing plan", func() {
 		f := newFixture()

@@ -170,6 +170,24 @@ var _ = Describe("why", func() {
 		Expect(p.Pools[0].Fits).To(BeTrue())
 	})
 
+	It("should say that limits leave nothing for the pod, with and without knowing the flavors", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		limited("10", "8")(f)
+		limits := func() []why.Check {
+			return lo.Filter(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c why.Check, _ int) bool { return c.Name == "limits" && !c.OK })
+		}
+		Expect(limits()).To(BeEmpty())
+		limited("10", "9")(f) // the smallest flavor fits, and is too small for the pod
+		Expect(limits()).To(ConsistOf(HaveField("Detail", HavePrefix("of the flavors that are large enough, no further node fits"))))
+		limited("10", "9500m")(f)
+		Expect(limits()).To(ConsistOf(HaveField("Detail", "no further node fits into them; in use: 9500m of 10 cpu")))
+		withoutCredentials()
+		Expect(limits()).To(BeEmpty())
+		limited("10", "10")(f)
+		Expect(limits()).To(HaveLen(1))
+	})
+
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
@@ -391,6 +409,26 @@ var _ = Describe("top", func() {
 		drawn := &interrupting{after: 2, interrupt: cancel}
 		Expect(cli.For(nil, f.reader, &bytes.Buffer{}, drawn, io.Discard).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
 		Expect(drawn.count).To(Equal(2))
+	})
+
+	It("should go on with --watch after an error that passes", func() {
+		f := newFixture()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		lists, drawn, failed := 0, &interrupting{after: 2, interrupt: cancel}, &bytes.Buffer{}
+		reader := interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, ok := list.(*corev1.NodeList); ok {
+					if lists++; lists == 2 {
+						return errors.New("the API server is restarting")
+					}
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		Expect(cli.For(nil, reader, &bytes.Buffer{}, drawn, failed).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
+		Expect(drawn.count).To(Equal(2))
+		Expect(failed.String()).To(ContainSubstring("the API server is restarting"))
 	})
 
 	It("should say which part of the total is not known", func() {

@@ -47,6 +47,15 @@ var _ = Describe("manifests", func() {
 			"default/web-0", "default/web-1", "default/web-2", "default/web-3", "default/web-4", "default/web-5"))
 	})
 
+	It("should be in the namespace of the flag where they name none", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		deployment := workload("apps/v1", "Deployment", "api", "", "replicas: 1, ") + workload("apps/v1", "Deployment", "own", ", namespace: own", "replicas: 1, ")
+		p := answer[plan.Plan](f, "plan", "-f", written("api.yaml", deployment), "-f", written("pods.csv", "name,cpu,memory\nweb,1,2Gi\n"), "-n", "shop")
+		Expect(lo.FlatMap(p.Nodes, func(n plan.Node, _ int) []string { return n.Pods })).To(ConsistOf("shop/api-0", "shop/web-0", "own/own-0"))
+	})
+
 	It("should give pods of different workloads different names, and keep those of StatefulSets", func() {
 		deployment := workload("apps/v1", "Deployment", "app", "", "replicas: 2, ")
 		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")

@@ -59,7 +59,7 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 			if err != nil {
 				return err
 			}
-			options.Stdin = a.In
+			options.Stdin, options.Namespace = a.In, a.namespace()
 			defer func() { printer.Notes(s.Notes) }()
 			switch {
 			case options.suggest:
@@ -169,7 +169,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 			printer.Printf("; with %s for the %s without a node, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
 				output.VND(same))
 		}
-		if same > 0 && len(p.Unplaced) == 0 {
+		if same > 0 && len(p.Unplaced) == 0 && t.Unpriced == 0 {
 			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/same-1)*100)
 		}
 		printer.Printf("\n")

@@ -207,6 +207,37 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.Waiting).To(Equal(6), "no pod is bound")
 	})
 
+	It("should compare with no sum that leaves out nodes of an unknown flavor", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("without 1 nodes of an unknown flavor"), Not(ContainSubstring("the plan costs"))))
+	})
+
+	It("should leave out nodes of static NodePools and the pods on them, also beside other NodePools of a file", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		base := &karpv1.NodePool{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Name: "default"}, base)).To(Succeed())
+		base.Name, base.UID, base.Spec.Replicas = "base", "", lo.ToPtr(int64(2))
+		f.put(base)
+		for _, name := range []string{"base-1", "base-2"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				karpv1.NodePoolLabelKey: "base", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1",
+			}}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
+		}
+		for _, args := range [][]string{{"plan"}, {"plan", "--compare", written("other.yaml", pools)}} {
+			p := answer[plan.Plan](f, args...)
+			Expect(p.Pods).To(Equal(6))
+			Expect(p.Today.Nodes).To(BeZero())
+			Expect(p.Today.VNDPerHour).To(BeZero())
+			Expect(p.Notes).To(ContainElements("NodePool base is static: its 2 nodes are in neither sum",
+				"pods on nodes of the static NodePool base are not planned: they stay there"))
+		}
+	})
+
 	It("should compare with nothing while pods have no place, and say what helps where there is no NodePool", func() {
 		f := newFixture()
 		f.apply(web)

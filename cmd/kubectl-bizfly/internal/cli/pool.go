@@ -144,7 +144,9 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 	var failed error
 	for _, p := range pools {
 		result, err := change(cluster, ctx, p)
-		results = append(results, result)
+		if err == nil || len(result.Steps) > 0 {
+			results = append(results, result)
+		}
 		failed = errors.Join(failed, err)
 	}
 	if done, err := printer.Value(results); done {

@@ -101,6 +101,7 @@ var _ = Describe("pool", func() {
 		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not allowed"})
 		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("changing the worker pool pool-1"))
+		Expect(f.out).To(BeEmpty())
 	})
 
 	It("should report that there is no pool", func() {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,22 +75,25 @@ than 5 % of its bill, or that Karpenter's scheduler does not confirm.`,
 				printProposal(printer, proposal)
 			}
 			if yes && len(proposal.Replaced) > 0 {
-				outcome, err := a.carryOut(ctx, s, printer, runner, proposal)
-				if err != nil {
-					return err
+				outcome, failed := a.carryOut(ctx, s, printer, runner, proposal)
+				// Without a price it has not begun.
+				if outcome.VNDPerHour > 0 {
+					result.Outcome = &outcome
 				}
-				result.Outcome = &outcome
+				if err = failed; failed == nil && len(outcome.Left) > 0 {
+					err = errFindings
+				}
 			}
-			if done, err := printer.Value(result); done {
-				return err
+			if done, unwritten := printer.Value(result); done {
+				return cmp.Or(err, unwritten)
 			}
 			switch {
 			case result.Outcome != nil:
 				printOutcome(printer, *result.Outcome)
-			case len(proposal.Replaced) > 0:
+			case err == nil && len(proposal.Replaced) > 0:
 				printer.Printf("\nNothing was changed. To do it, run: kubectl bizfly repack %s --yes\n", proposal.NodePool)
 			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "create the NodeClaims, Jobs and pods")
@@ -103,7 +107,7 @@ func (a *App) carryOut(ctx context.Context, s *session.Session, printer *output.
 	if err != nil {
 		return repack.Outcome{}, err
 	}
-	runner.Client, runner.Namespace, runner.Clock = writer, a.namespace(), clock.RealClock{}
+	runner.Client, runner.Namespace, runner.Clock = writer, a.namespace(), cmp.Or[clock.PassiveClock](a.Clock, clock.RealClock{})
 	if runner.Wait = a.Wait; runner.Wait == nil {
 		runner.Wait = func(ctx context.Context) error {
 			select {

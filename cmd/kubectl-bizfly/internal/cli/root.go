@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
@@ -30,7 +31,7 @@ import (
 // Exit statuses.
 const (
 	ExitOK = 0
-	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price.
+	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price, or that repack has left nodes.
 	ExitFindings = 1
 	// ExitFailure says that there is no answer.
 	ExitFailure = 2
@@ -51,6 +52,8 @@ type App struct {
 	PoolInterval time.Duration
 	// Wait lets repack wait until it looks again; nil waits some seconds. Suites let a simulation go on instead.
 	Wait func(ctx context.Context) error
+	// Clock ends the waiting of repack; nil is the real one.
+	Clock clock.PassiveClock
 
 	flags               *genericclioptions.ConfigFlags
 	format              string
@@ -103,7 +106,7 @@ It only reads: from the cluster of your kubeconfig and, where credentials are gi
 change something, a worker pool of BKE, and they ask before that, and repack --yes creates NodeClaims, Jobs and pods.
 
 Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
-controller), and what is not set there from the controller's Secret, if your kubeconfig may read it.`,
+controller), else from the controller's Secret, if your kubeconfig may read it.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 	}

@@ -5,18 +5,25 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
@@ -127,6 +134,64 @@ var _ = Describe("credentials", func() {
 		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("the servers of this cluster are at manage.bizflycloud.vn"))
 		Expect(received).To(BeEmpty())
+	})
+
+	// asInstalled is the ProviderConfig of the chart, over a Deployment of which no setting may mix with the user's own credentials.
+	asInstalled := func() {
+		controllerIn("karpenter", append(endpoint(f.APIURL), corev1.EnvVar{Name: "BIZFLY_CLOUD_AUTH_METHOD", Value: "password"},
+			corev1.EnvVar{Name: "BIZFLY_CLOUD_EMAIL", Value: "controller@example.com"}, corev1.EnvVar{Name: "BIZFLY_CLOUD_PASSWORD", Value: "no"})...)
+		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
+			Region: "HN", SecretRef: &v1alpha1.SecretReference{Name: controllerName}}})
+	}
+	// forbidSecrets is a user without the right to read Secrets.
+	forbidSecrets := func() {
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, ok := object.(*corev1.Secret); ok {
+					return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no"))
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+		})
+	}
+
+	It("should be the user's own where those are set, without the right to read the controller's Secret", func() {
+		asInstalled()
+		forbidSecrets()
+		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
+	})
+
+	It("should be the user's own where those are set, with the right to read the controller's Secret too", func() {
+		asInstalled()
+		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")
+		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
+	})
+
+	It("should be asked for where the user has none and may not read the controller's Secret", func() {
+		onlyCluster()
+		controllerIn("karpenter", endpoint(f.APIURL)...)
+		forbidSecrets()
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(And(ContainSubstring("set BIZFLY_CLOUD_REGION"),
+			ContainSubstring("you may not get the Secret "+controllerName+" in namespace karpenter"), Not(ContainSubstring("resourceNames"))))
+	})
+
+	It("should be read with the controller's settings, whatever other programs have in the shell", func() {
+		setEnv("LOG_LEVEL", "trace")
+		setEnv("FEATURE_GATES", "everything")
+		setEnv("SCHEDULER_CONFIG", "/etc/scheduler.yaml")
+		d := f.controller(corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"})
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s",
+			"--batch-idle-duration=2s"}
+		f.put(d)
+		f.change = func(s *session.Session) {
+			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
+			Expect(s.Core.BatchMaxDuration).To(Equal(20 * time.Second))
+			Expect(s.Core.BatchIdleDuration).To(Equal(2 * time.Second))
+		}
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(And(ContainSubstring("FEATURE_GATES of your shell is not used"), ContainSubstring("SCHEDULER_CONFIG of your shell is not used")))
+		Expect(os.Getenv("FEATURE_GATES")).To(Equal("everything"))
 	})
 
 	It("should read no variable of a Deployment but settings", func() {

@@ -37,10 +37,16 @@ func (a *App) top() *cobra.Command {
 			defer stop()
 			ticker := time.NewTicker(max(interval, time.Second))
 			defer ticker.Stop()
-			for {
+			for shown := false; ; {
 				printer.Clear()
-				if err := showTop(ctx, s, printer); err != nil && ctx.Err() == nil {
+				// What may pass, such as a timeout, does not end it once there was an answer.
+				switch err := showTop(ctx, s, printer); {
+				case err == nil:
+					shown = true
+				case ctx.Err() == nil && !shown:
 					return err
+				case ctx.Err() == nil:
+					printer.Notes([]string{err.Error()})
 				}
 				select {
 				case <-ctx.Done():

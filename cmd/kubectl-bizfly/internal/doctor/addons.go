@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	found, err := checkAutoscalerStatus(ctx, d)
 	if err != nil {
-		return nil, err
+		d.Note("a cluster-autoscaler outside the cluster was not looked for: %s", err)
 	}
 	for i := range deployments.Items {
 		deployment := &deployments.Items[i]
@@ -51,7 +52,7 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 					"two controllers launch servers for the same pods and delete each other's", remove)...)
 			}
 		case lo.FromPtrOr(deployment.Spec.Replicas, 1) == 0:
-		case strings.Contains(images, "karpenter") || strings.Contains(deployment.Name, "karpenter"):
+		case lo.SomeBy(deployment.Spec.Template.Spec.Containers, isKarpenter):
 			found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s looks like another Karpenter", name),
 				"it acts on the same NodePools and NodeClaims, so both launch and delete nodes", remove)...)
 		case strings.Contains(images, "cluster-autoscaler") || strings.Contains(deployment.Name, "cluster-autoscaler"):
@@ -60,6 +61,16 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 		}
 	}
 	return found, nil
+}
+
+// isKarpenter reports whether a container runs the controller of another Karpenter, such as public.ecr.aws/karpenter/controller. Dashboards and
+// exporters have the word in their images, too.
+func isKarpenter(container corev1.Container) bool {
+	image, _, _ := strings.Cut(container.Image, "@")
+	folders, name := path.Split(image)
+	name, _, _ = strings.Cut(name, ":")
+	return name == "controller" && lo.Contains(strings.Split(folders, "/"), "karpenter") ||
+		strings.HasPrefix(name, "karpenter-provider-") && name != operator.Name
 }
 
 // statusFresh is how long ago a cluster-autoscaler that still works has written its status, which it does every 10 s.
@@ -191,6 +202,10 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing volumes: %w", err)
 	}
+	handles, err := d.volumeHandles(ctx)
+	if err != nil {
+		return found, err
+	}
 	plans, ofPods := d.billingPlans(ctx), map[string]bool{}
 	var differ []string
 	for _, volume := range volumes {
@@ -198,7 +213,7 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 			continue
 		}
 		ofPods[volume.BillingPlan] = true
-		if !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
+		if handles.Has(volume.ID) && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
 			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
 		}
 	}

@@ -20,11 +20,15 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // minimumVersion is the oldest Kubernetes that the provider supports.
@@ -212,14 +216,29 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, cause), "no node is launched for it",
 				describe)...)
 		}
-		if limits := pool.Spec.Limits; limits != nil {
-			if err := limits.ExceededBy(pool.Status.Resources); err != nil {
-				found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending",
-					"kubectl edit nodepool "+pool.Name)...)
-			}
+		// The number of nodes of a static NodePool does not follow pods.
+		if err := plan.LimitReached(pool, flavorsOf(ctx, d, pool)); err != nil && pool.Spec.Replicas == nil {
+			found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending",
+				"kubectl edit nodepool "+pool.Name)...)
 		}
 	}
 	return found, nil
+}
+
+// flavorsOf are what the NodePool may launch; none where that is not known.
+func flavorsOf(ctx context.Context, d *examination, pool *karpv1.NodePool) []*corecloudprovider.InstanceType {
+	cloud, err := d.Cloud(ctx)
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err != nil || len(pool.Spec.Limits) == 0 ||
+		d.Get(ctx, client.ObjectKey{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
+		return nil
+	}
+	simulation, err := plan.NewSimulation(ctx, cloud, memory.Objects{nodeClass, pool})
+	if err != nil {
+		return nil
+	}
+	flavors, _ := simulation.FlavorsOf(ctx, pool)
+	return flavors
 }
 
 func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {

@@ -235,7 +235,7 @@ func checkFlavors(ctx context.Context, d *examination) ([]Finding, error) {
 		whose := lo.Ternary(name == "", "a NodePool without requirements", "NodePool "+name)
 		if len(left) == 0 {
 			found = append(found, one("NoFlavorLeft", Error, whose+" leaves no flavor that can be launched", "no node is launched for it",
-				"kubectl bizfly flavors --nodepool "+name)...)
+				strings.TrimSuffix("kubectl bizfly flavors --nodepool "+name, " --nodepool "))...)
 			continue
 		}
 		cheapest := lo.MinBy(left, func(a, b flavors.Row) bool { return a.VNDPerHour < b.VNDPerHour })

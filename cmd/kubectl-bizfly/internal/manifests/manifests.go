@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,9 +34,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 )
 
-// maxDocument bounds one file or stream.
-const maxDocument = 64 << 20
-
 // Set is what was read.
 type Set struct {
 	// Objects are those that scheduling depends on, pods of workloads included, with the defaults of their definitions.
@@ -45,17 +43,24 @@ type Set struct {
 	// Notes are what was assumed, and what was left out.
 	Notes []string
 
+	// namespace is that of objects which name none.
+	namespace string
 	// sources are by pod, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by namespace and name.
 	sources   map[client.Object]source
 	workloads map[string]bool
 	rows      map[client.ObjectKey]int
 }
 
-// Read reads files, folders (their .yaml, .yml and .json files, sorted) and "-" for the standard input. Every document that
-// is wrong is named in the error, with its file and its number.
+// Read is ReadIn for the namespace default.
 func Read(stdin io.Reader, paths ...string) (*Set, error) {
+	return ReadIn(metav1.NamespaceDefault, stdin, paths...)
+}
+
+// ReadIn reads files, folders (their .yaml, .yml and .json files, sorted) and "-" for the standard input. Objects that name no namespace are in
+// the given one. Every document that is wrong is named in the error, with its file and its number.
+func ReadIn(namespace string, stdin io.Reader, paths ...string) (*Set, error) {
 	set := &Set{
-		Skipped: map[string]int{}, sources: map[client.Object]source{}, workloads: map[string]bool{}, rows: map[client.ObjectKey]int{},
+		namespace: namespace, Skipped: map[string]int{}, sources: map[client.Object]source{}, workloads: map[string]bool{}, rows: map[client.ObjectKey]int{},
 	}
 	var errs []error
 	for _, path := range paths {
@@ -118,7 +123,7 @@ func (s *Set) stream(name string, from io.Reader) error {
 	if from == nil {
 		return fmt.Errorf("%s: there is none", name)
 	}
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(io.LimitReader(from, maxDocument)))
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(from))
 	var errs []error
 	for number := 1; ; number++ {
 		document, err := reader.Read()

@@ -38,6 +38,7 @@ func (s *Set) add(where string, object client.Object) error {
 	kind := strings.Fields(where)[0]
 	switch o := object.(type) {
 	case *corev1.Pod:
+		s.inNamespace(o)
 		if o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
 			s.addPod(o, sourceOf(kind, o))
 		}
@@ -53,12 +54,12 @@ func (s *Set) add(where string, object client.Object) error {
 		s.note("CronJobs count with the pods of one run at a time")
 		return s.replicas(o, kind, 0, podsOf(&o.Spec.JobTemplate.Spec, lo.FromPtr(o.Spec.Suspend)), &o.Spec.JobTemplate.Spec.Template, nil)
 	case *appsv1.DaemonSet:
-		inNamespace(o)
+		s.inNamespace(o)
 		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
 		applyRequests(&o.Spec.Template.Spec)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolumeClaim:
-		inNamespace(o)
+		s.inNamespace(o)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace,
 		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
@@ -108,7 +109,7 @@ func sourceOf(kind string, object client.Object) source {
 }
 
 func idOf(kind, namespace, name string) string {
-	return strings.Join([]string{kind, lo.CoalesceOrEmpty(namespace, metav1.NamespaceDefault), name}, "/")
+	return strings.Join([]string{kind, namespace, name}, "/")
 }
 
 // finish drops pods that a workload of the set creates as well, as a dump of a cluster has them, and gives pods of different workloads different
@@ -133,9 +134,9 @@ func (s *Set) note(text string) {
 	}
 }
 
-func inNamespace(object client.Object) {
+func (s *Set) inNamespace(object client.Object) {
 	if object.GetNamespace() == "" {
-		object.SetNamespace(metav1.NamespaceDefault)
+		object.SetNamespace(s.namespace)
 	}
 }
 
@@ -148,7 +149,7 @@ var controllers = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job"
 // replicas adds the pods of a workload, as its controller would create them. The first is the number of the first one.
 func (s *Set) replicas(owner client.Object, kind string, first int, count *int32, template *corev1.PodTemplateSpec,
 	claims []corev1.PersistentVolumeClaim) error {
-	inNamespace(owner)
+	s.inNamespace(owner)
 	id := idOf(kind, owner.GetNamespace(), owner.GetName())
 	s.workloads[id] = true
 	wanted := int(lo.FromPtrOr(count, 1))
@@ -181,7 +182,6 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 }
 
 func (s *Set) addPod(pod *corev1.Pod, from source) {
-	inNamespace(pod)
 	s.sources[pod] = from
 	applyRequests(&pod.Spec)
 	Unbind(pod)
@@ -222,7 +222,7 @@ const byteOrderMark = "\ufeff"
 
 // csv reads a table of pods, whose first line names the columns; name, cpu and memory are required.
 func (s *Set) csv(name string, from io.Reader) error {
-	text := bufio.NewReader(io.LimitReader(from, maxDocument))
+	text := bufio.NewReader(from)
 	if start, _ := text.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
 		_, _ = text.Discard(len(byteOrderMark))
 	}
@@ -290,7 +290,7 @@ func (s *Set) row(values map[string]string) error {
 	if slices.Contains([]string{"", "-"}, owner.Name) {
 		return errors.New("the name is missing")
 	}
-	inNamespace(owner)
+	s.inNamespace(owner)
 	key := client.ObjectKeyFromObject(owner)
 	first := s.rows[key]
 	s.rows[key] += count

@@ -26,6 +26,8 @@ import (
 type Options struct {
 	// Files are manifests; none plans the pods of the cluster.
 	Files []string
+	// Namespace is that of manifests which name none; empty is default.
+	Namespace string
 	// Alternatives are files of NodePools and NodeClasses, each planned in place of the others.
 	Alternatives []string
 	// Pending keeps the nodes of the cluster and plans the pods that wait.
@@ -68,7 +70,7 @@ func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error
 	return plans, nil
 }
 
-// alternative returns the objects with the NodePools of a file in place of all others. Its NodeClasses replace those of the
+// alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the
 // same name, since NodePools may use ones that exist.
 func alternative(base memory.Objects, file string) (memory.Objects, error) {
 	set, err := manifests.Read(nil, file)
@@ -77,7 +79,10 @@ func alternative(base memory.Objects, file string) (memory.Objects, error) {
 	}
 	switch {
 	case len(memory.Of[*karpv1.NodePool](set.Objects)) > 0:
-		base = lo.Reject(base, func(object client.Object, _ int) bool { _, ok := object.(*karpv1.NodePool); return ok })
+		base = lo.Reject(base, func(object client.Object, _ int) bool {
+			pool, ok := object.(*karpv1.NodePool)
+			return ok && pool.Spec.Replicas == nil
+		})
 	case len(memory.Of[*v1alpha1.BizflyNodeClass](set.Objects)) == 0:
 		kinds := slices.Sorted(maps.Keys(set.Skipped))
 		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, strings.Join(kinds, ", "))

@@ -54,7 +54,7 @@ func Explain(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	result := &Explanation{Plan: p, Constraints: []Constraint{}}
 	var flavors []flavorOf
 	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
-		instanceTypes, err := simulation.flavorsOf(ctx, pool)
+		instanceTypes, err := simulation.FlavorsOf(ctx, pool)
 		if err != nil {
 			return nil, err
 		}

@@ -25,7 +25,7 @@ import (
 // with its flavors. Both are 0 where some pods run only with another NodePool. The search is over long before the limit, unless the machine is
 // very slow.
 func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit time.Duration) (bound, best float64, flavors []string, err error) {
-	instanceTypes, err := s.flavorsOf(ctx, pool)
+	instanceTypes, err := s.FlavorsOf(ctx, pool)
 	if err != nil {
 		return 0, 0, nil, err
 	}

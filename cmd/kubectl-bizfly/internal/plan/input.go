@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,7 +25,7 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 	var set *manifests.Set
 	if len(o.Files) > 0 {
 		var err error
-		if set, err = manifests.Read(o.Stdin, o.Files...); err != nil {
+		if set, err = manifests.ReadIn(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Stdin, o.Files...); err != nil {
 			return nil, err
 		}
 		for _, note := range set.Notes {

@@ -8,11 +8,13 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -77,7 +79,9 @@ var _ = Describe("kubectl bizfly plan", func() {
 			Expect(w.AddPods(ctx, 30+w.Random.IntN(40))).To(Succeed())
 			Expect(removeZoneSpread(w)).To(Succeed())
 
+			restore := forbidNow(w)
 			planned := planOf(w, true)
+			restore()
 			_, err = w.Provision(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			before, err := w.Cost(ctx)
@@ -103,6 +107,27 @@ var _ = Describe("kubectl bizfly plan", func() {
 		AddReportEntry("VND per hour", fmt.Sprintf("%.0f launched, %.0f settled, %.0f planned", all, settled, plans))
 	})
 })
+
+// forbidNow gives each NodePool a budget that forbids every disruption at this time of day, and returns what restores theirs.
+func forbidNow(w *simulation.Simulation) (restore func()) {
+	GinkgoHelper()
+	pools := &karpv1.NodePoolList{}
+	Expect(w.Client.List(ctx, pools)).To(Succeed())
+	set := func(budgets func(pool *karpv1.NodePool) []karpv1.Budget) {
+		GinkgoHelper()
+		for i := range pools.Items {
+			pool := &karpv1.NodePool{}
+			Expect(w.Client.Get(ctx, client.ObjectKeyFromObject(&pools.Items[i]), pool)).To(Succeed())
+			pool.Spec.Disruption.Budgets = budgets(&pools.Items[i])
+			Expect(w.Client.Update(ctx, pool)).To(Succeed())
+		}
+	}
+	set(func(pool *karpv1.NodePool) []karpv1.Budget {
+		return append(slices.Clone(pool.Spec.Disruption.Budgets),
+			karpv1.Budget{Nodes: "0", Schedule: lo.ToPtr("* * * * *"), Duration: &metav1.Duration{Duration: time.Hour}})
+	})
+	return func() { set(func(pool *karpv1.NodePool) []karpv1.Budget { return pool.Spec.Disruption.Budgets }) }
+}
 
 // removeZoneSpread removes the pods that are spread over zones: of zones with equally many pods core takes any (it iterates over
 // a map), so that the controller itself would not launch the same nodes twice.

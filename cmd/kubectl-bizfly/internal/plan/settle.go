@@ -130,8 +130,8 @@ func (s *Simulation) consolidation(ctx context.Context) (*disruption.Queue, *dis
 
 // start makes the planned nodes the only ones of the copy.
 func (s *Simulation) start(ctx context.Context) error {
-	nodes, claims, budgets := &corev1.NodeList{}, &karpv1.NodeClaimList{}, &policyv1.PodDisruptionBudgetList{}
-	for _, list := range []client.ObjectList{nodes, claims, budgets} {
+	nodes, claims, budgets, pools := &corev1.NodeList{}, &karpv1.NodeClaimList{}, &policyv1.PodDisruptionBudgetList{}, &karpv1.NodePoolList{}
+	for _, list := range []client.ObjectList{nodes, claims, budgets, pools} {
 		if err := s.Objects.List(ctx, list); err != nil {
 			return err
 		}
@@ -148,6 +148,14 @@ func (s *Simulation) start(ctx context.Context) error {
 	// What a budget allows at a time makes consolidation slower and changes nothing about where it ends.
 	for i := range budgets.Items {
 		gone = append(gone, &budgets.Items[i])
+	}
+	// Nor does one of a NodePool that applies at times: a plan must not depend on the time of day.
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		pool.Spec.Disruption.Budgets = lo.Filter(pool.Spec.Disruption.Budgets, func(b karpv1.Budget, _ int) bool { return b.Schedule == nil })
+		if err := s.Objects.Update(ctx, pool); err != nil {
+			return err
+		}
 	}
 	for _, object := range gone {
 		if err := s.remove(ctx, object); err != nil {

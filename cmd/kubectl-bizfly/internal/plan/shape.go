@@ -88,8 +88,8 @@ func unlimited(pool *karpv1.NodePool) *karpv1.NodePool {
 	return pool
 }
 
-// flavorsOf are the flavors that NodeClaims of a NodePool can be launched with, sorted by name.
-func (s *Simulation) flavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*corecloudprovider.InstanceType, error) {
+// FlavorsOf are the flavors that NodeClaims of a NodePool can be launched with, sorted by name.
+func (s *Simulation) FlavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*corecloudprovider.InstanceType, error) {
 	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, pool)
 	if err != nil {
 		return nil, err

@@ -192,16 +192,28 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 	return nil
 }
 
-// Empty makes every pod that Karpenter would place wait for a node, and takes all others away. Core learns of no node.
+// Empty makes every pod that Karpenter would place wait for a node, and takes all others away, those on nodes of static NodePools too. Core learns
+// of no node.
 func (s *Simulation) Empty(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods); err != nil {
+	static, err := s.static(ctx)
+	if err != nil {
 		return err
 	}
+	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
+	for _, list := range []client.ObjectList{pods, nodes} {
+		if err := s.Objects.List(ctx, list); err != nil {
+			return err
+		}
+	}
+	poolOf := lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
 	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
+		if pool := poolOf[pod.Spec.NodeName]; static.Has(pool) && Counts(&pod) {
+			s.note("pods on nodes of the static NodePool %s are not planned: they stay there", pool)
+			return &pod, false
+		}
 		manifests.Unbind(&pod)
 		return &pod, Counts(&pod)
 	}))

@@ -152,10 +152,10 @@ func newSearch(ctx context.Context, cloud *session.Cloud, objects memory.Objects
 	s := &search{cloud: cloud, objects: objects, pool: pool, open: unlimited(pool), known: map[string]Candidate{}}
 	s.now = newCandidate("as it is", Shape{}, now)
 	var err error
-	if s.instanceTypes, err = simulation.flavorsOf(ctx, pool); err != nil {
+	if s.instanceTypes, err = simulation.FlavorsOf(ctx, pool); err != nil {
 		return nil, err
 	}
-	all, err := simulation.flavorsOf(ctx, s.open)
+	all, err := simulation.FlavorsOf(ctx, s.open)
 	s.flavors = lo.Map(all, func(it *corecloudprovider.InstanceType, _ int) flavorOf { return newFlavorOf(it) })
 	return s, err
 }

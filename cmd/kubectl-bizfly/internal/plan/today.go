@@ -6,10 +6,13 @@ package plan
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -67,8 +70,17 @@ func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudpro
 	return instanceTypes, nodeClass, err
 }
 
+// static returns the names of static NodePools: how many nodes they have is decided by no pod, so no plan has any of them.
+func (s *Simulation) static(ctx context.Context) (sets.Set[string], error) {
+	pools := &karpv1.NodePoolList{}
+	if err := s.Objects.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	return sets.New(lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (string, bool) { return pool.Name, pool.Spec.Replicas != nil })...), nil
+}
+
 // Measure prices the nodes of a copy of the cluster: Karpenter's by their NodePool, all others by their flavor with the
-// default disk.
+// default disk. It leaves out those of static NodePools.
 func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today, error) {
 	nodes := &corev1.NodeList{}
 	if err := s.Objects.List(ctx, nodes); err != nil {
@@ -91,6 +103,16 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 		if claim.Status.NodeName == "" {
 			nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: claim.Labels}})
 		}
+	}
+	static, err := s.static(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fixed, items := lo.FilterReject(nodes.Items, func(node corev1.Node, _ int) bool { return static.Has(node.Labels[karpv1.NodePoolLabelKey]) })
+	nodes.Items = items
+	counts := lo.CountValuesBy(fixed, func(node corev1.Node) string { return node.Labels[karpv1.NodePoolLabelKey] })
+	for _, pool := range slices.Sorted(maps.Keys(counts)) {
+		s.note("NodePool %s is static: its %s in neither sum", pool, lo.Ternary(counts[pool] == 1, "node is", fmt.Sprintf("%d nodes are", counts[pool])))
 	}
 	today := &Today{Nodes: len(nodes.Items)}
 	for i := range nodes.Items {

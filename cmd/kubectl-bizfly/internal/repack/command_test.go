@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
@@ -20,12 +23,14 @@ import (
 
 var _ = Describe("kubectl bizfly repack", func() {
 	var c *cluster
+	// passing is the clock of the command; nil is the real one.
+	var passing clock.PassiveClock
 	// run runs the plugin in the cluster, where time passes while it waits.
 	run := func(wait func(context.Context) error, args ...string) (status int, out, errOut string) {
 		GinkgoHelper()
 		var stdout, stderr bytes.Buffer
 		app := cli.For(nil, c.Objects, nil, &stdout, &stderr)
-		app.Wait = wait
+		app.Wait, app.Clock = wait, passing
 		app.Connect = func(context.Context, ...session.Option) (*session.Session, error) {
 			c.session.Changes = c.client(enough)
 			return c.session, nil
@@ -42,6 +47,7 @@ var _ = Describe("kubectl bizfly repack", func() {
 	}
 	BeforeEach(func() {
 		c, _ = offering()
+		passing = nil
 	})
 
 	It("should show what would be done, and change nothing without --yes", func() {
@@ -73,9 +79,24 @@ var _ = Describe("kubectl bizfly repack", func() {
 		Expect(after).To(BeNumerically("<", before))
 	})
 
+	It("should end with findings where nodes are left, and name them", func() {
+		clk, looks := clocktesting.NewFakePassiveClock(c.Now()), 0
+		passing = clk
+		status, out, errOut := run(func(context.Context) error {
+			c.minute()
+			if looks++; looks > 3 {
+				clk.SetTime(clk.Now().Add(24 * time.Hour)) // Karpenter has not come to it
+			}
+			return nil
+		}, "--yes", "-o", "json")
+		Expect(status).To(Equal(cli.ExitFindings), errOut)
+		Expect(out).To(ContainSubstring(`"left": [`))
+	})
+
 	It("should say what happens when it is interrupted", func() {
-		status, _, errOut := run(func(context.Context) error { return context.Canceled }, "--yes")
+		status, out, errOut := run(func(context.Context) error { return context.Canceled }, "--yes", "-o", "json")
 		Expect(status).To(Equal(cli.ExitFailure))
+		Expect(out).To(ContainSubstring(`"committed": false`), "what was done so far is printed, too")
 		Expect(errOut).To(ContainSubstring("interrupted: no pod is moved"))
 		c, _ = offering()
 		looks := 0

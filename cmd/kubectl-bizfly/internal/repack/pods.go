@@ -5,7 +5,6 @@ package repack
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -18,7 +17,7 @@ import (
 // newJob holds the new node of a NodeClaim, which it waits for, until all new nodes are ready.
 func (r *Runner) newJob(p *Proposal, i int, a added) *batchv1.Job {
 	return r.job(p, fmt.Sprintf("new-%d", i+1), launching+margin, corev1.PodSpec{
-		NodeSelector: map[string]string{NodeLabel: a.claim.Labels[NodeLabel]}, Tolerations: tolerating(a.claim),
+		NodeSelector: map[string]string{NodeLabel: a.claim.Labels[NodeLabel]},
 	})
 }
 
@@ -29,7 +28,7 @@ func (r *Runner) keptJob(p *Proposal, i int, k kept) *batchv1.Job {
 
 // holdJob holds all new nodes with one pod on each.
 func (r *Runner) holdJob(p *Proposal) *batchv1.Job {
-	job := r.job(p, "hold", p.Hold(), corev1.PodSpec{NodeSelector: map[string]string{RunLabel: p.run}, Tolerations: tolerating(p.added[0].claim)})
+	job := r.job(p, "hold", p.Hold(), corev1.PodSpec{NodeSelector: map[string]string{RunLabel: p.run}})
 	nodes := int32(len(p.added)) //nolint:gosec // a NodePool has fewer nodes
 	job.Spec.Parallelism, job.Spec.Completions = &nodes, &nodes
 	one := map[string]string{RunLabel: p.run}
@@ -40,18 +39,11 @@ func (r *Runner) holdJob(p *Proposal) *batchv1.Job {
 	return job
 }
 
-// tolerating are tolerations of what the node of a NodeClaim begins with.
-func tolerating(claim *karpv1.NodeClaim) []corev1.Toleration {
-	return lo.Map(append(slices.Clip(claim.Spec.Taints), claim.Spec.StartupTaints...), func(taint corev1.Taint, _ int) corev1.Toleration {
-		return corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpEqual, Value: taint.Value, Effect: taint.Effect}
-	})
-}
-
-// job holds one node: core takes no node whose pod has the annotation, for as long as it says. The pod tolerates core's own taint, so that it never
-// delays the removal of a node.
+// job holds one node: core takes no node whose pod has the annotation, for as long as it says. The pod tolerates every taint: it holds
+// a node that evicts others, and core's own taint does not let it delay the removal of a node.
 func (r *Runner) job(p *Proposal, name string, hold time.Duration, where corev1.PodSpec) *batchv1.Job {
 	meta := r.meta(p, name)
-	where.Tolerations = append(where.Tolerations, corev1.Toleration{Key: karpv1.DisruptedTaintKey, Operator: corev1.TolerationOpExists})
+	where.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	return &batchv1.Job{
 		ObjectMeta: meta,
 		Spec: batchv1.JobSpec{

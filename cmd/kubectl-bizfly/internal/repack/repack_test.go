@@ -237,6 +237,7 @@ var _ = Describe("What a repack creates", func() {
 			Expect(template.Spec.Containers[0].Resources.Requests).To(BeEmpty())
 			Expect(template.Spec.PriorityClassName).To(BeEmpty())
 			Expect(len(template.Spec.NodeSelector) + len(template.Spec.NodeName)).To(BeNumerically(">", 0))
+			Expect(template.Spec.Tolerations).To(ConsistOf(corev1.Toleration{Operator: corev1.TolerationOpExists}), "taints of the NodePool do not evict it")
 			held := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 			Expect(podutils.ToleratesDisruptedNoScheduleTaint(held)).To(BeTrue(), "a node that is removed by hand does not wait for it")
 		}

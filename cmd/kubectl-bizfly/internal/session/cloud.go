@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
@@ -100,21 +99,28 @@ func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
 	return cloud, nil
 }
 
-// Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment.
+// Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment. Only the user's own
+// credentials win over its Secret, which then is not read.
 func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
-	var reader client.Reader = memory.New(nil)
+	reader := client.Reader(memory.New(nil))
 	if s.Cluster != nil {
-		reader = s.Cluster
+		object := &v1alpha1.ProviderConfig{}
+		switch err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object); {
+		case IsMissing(err) || IsForbidden(err):
+			s.Note("the ProviderConfig was not read: %s", err)
+		case err == nil && ownCredentials():
+			object.Spec.SecretRef = nil
+			reader = memory.New(memory.Objects{object})
+		default:
+			reader = s.Cluster
+		}
 	}
-	configs := config.NewDefaultProvider(config.Options{
+	effective, err := config.NewDefaultProvider(config.Options{
 		Reader: reader, Environment: operator.Environment(s.Settings), Namespace: s.Settings.Namespace, SecretName: s.Settings.CredentialsSecretName,
-	})
-	effective, err := configs.Effective(ctx)
-	explained := Explain(errors.Unwrap(err), "get", &v1alpha1.ProviderConfig{})
-	if IsMissing(explained) || IsForbidden(explained) {
-		s.Note("the ProviderConfig was not read: %s", explained)
-		effective = operator.Environment(s.Settings)
-		err = effective.Validate()
+	}).Effective(ctx)
+	// Of the Secret that the controller may read, the API server has said that the user may not.
+	if forbidden := (*config.ForbiddenError)(nil); errors.As(err, &forbidden) && forbidden.Name == forbidden.Granted {
+		err = fmt.Errorf("you may not get the Secret %s in namespace %s", forbidden.Name, forbidden.Namespace)
 	}
 	return effective, err
 }
@@ -151,8 +157,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	given := lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
-	return s.offline || s.allowOffline && s.Cluster == nil && !given
+	return s.offline || s.allowOffline && s.Cluster == nil && !ownCredentials()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.

@@ -47,16 +47,16 @@ func (s *Session) settings(ctx context.Context) error {
 		}
 	}
 	var foreign []string
-	if lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" }) {
-		foreign = endpointVariables
+	if ownCredentials() {
+		foreign = slices.Concat(endpointVariables, credentialVariables, []string{"BIZFLY_CLOUD_AUTH_METHOD"})
 	}
+	defer s.unsetInvalid()()
 	restore := setMissing(lo.OmitByKeys(variables, foreign))
 	defer restore()
 	variableOf := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
-	if err := s.parse(lo.Reject(args, func(arg string, _ int) bool {
-		variable := variableOf[flagName(arg)]
-		return variable == namespaceVariable || lo.Contains(foreign, variable)
-	})); err != nil {
+	if err := s.parse(args, func(flag string) bool {
+		return variableOf[flag] == namespaceVariable || lo.Contains(foreign, variableOf[flag])
+	}); err != nil {
 		return err
 	}
 	s.Settings.Namespace = lo.CoalesceOrEmpty(namespace, s.Settings.Namespace)
@@ -72,14 +72,57 @@ var (
 	endpointVariables = []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_ALLOWED_HOSTS"}
 )
 
-// parse reads the settings from the environment and from arguments of the controller.
-func (s *Session) parse(args []string) error {
+// ownCredentials reports whether the plugin's environment has any.
+func ownCredentials() bool {
+	return lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
+}
+
+// unsetInvalid unsets variables of the shell that have a name as other programs use, too, and that core cannot parse, so that the Deployment's
+// apply. It returns what sets them again.
+func (s *Session) unsetInvalid() (restore func()) {
+	_, gates := coreoptions.ParseFeatureGates(os.Getenv("FEATURE_GATES"))
+	_, scheduler := coreoptions.ParseSchedulerConfiguration(os.Getenv("SCHEDULER_CONFIG"))
+	unset := map[string]string{}
+	for _, parsed := range []lo.Tuple2[string, error]{{A: "FEATURE_GATES", B: gates}, {A: "SCHEDULER_CONFIG", B: scheduler}} {
+		name, raw := parsed.A, os.Getenv(parsed.A)
+		if parsed.B != nil && os.Unsetenv(name) == nil {
+			unset[name] = raw
+			s.Note("%s of your shell is not used: Karpenter cannot parse it: %s", name, parsed.B)
+		}
+	}
+	return func() {
+		for name, raw := range unset {
+			_ = os.Setenv(name, raw)
+		}
+	}
+}
+
+// parse reads the settings from the environment and from arguments of the controller, but for flags that are skipped.
+func (s *Session) parse(args []string, skipped func(flag string) bool) error {
 	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
-	// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
 	fs := flags(s.Core)
 	s.Settings.AddFlags(fs)
-	args = lo.Filter(args, func(arg string, _ int) bool { return fs.Lookup(flagName(arg)) != nil })
-	if err := s.Core.Parse(fs, args...); err != nil {
+	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
+	kept, valued := []string{"--log-level=info"}, false
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			if valued {
+				kept = append(kept, arg)
+			}
+			valued = false
+			continue
+		}
+		// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
+		name := flagName(arg)
+		known := fs.Lookup(name)
+		if valued = false; known == nil || skipped(name) {
+			continue
+		}
+		kept = append(kept, arg)
+		boolean, _ := known.Value.(interface{ IsBoolFlag() bool })
+		valued = !strings.Contains(arg, "=") && (boolean == nil || !boolean.IsBoolFlag())
+	}
+	if err := s.Core.Parse(fs, kept...); err != nil {
 		return fmt.Errorf("parsing the settings of the controller: %w", err)
 	}
 	s.Settings.ClusterName = lo.CoalesceOrEmpty(s.Settings.ClusterName, "unknown")

@@ -123,7 +123,7 @@ func stateOf(pod *corev1.Pod) string {
 // fromCluster looks at NodePools as far as that needs no cloud.
 func (p *Pod) fromCluster(pools *karpv1.NodePoolList, pod *corev1.Pod) {
 	for i := range pools.Items {
-		p.Pools = append(p.Pools, newPool(&pools.Items[i], clusterChecks(&pools.Items[i], pod)))
+		p.Pools = append(p.Pools, newPool(&pools.Items[i], clusterChecks(&pools.Items[i], pod, nil)))
 	}
 	p.help()
 }
@@ -132,8 +132,8 @@ func newPool(pool *karpv1.NodePool, checks []Check) Pool {
 	return Pool{Name: pool.Name, Checks: checks, Fits: lo.EveryBy(checks, func(c Check) bool { return c.OK })}
 }
 
-// clusterChecks are those that need no cloud.
-func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod) []Check {
+// clusterChecks are those that need no cloud. With the flavors of the NodePool, if they are known, its limits are checked more exactly.
+func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod, flavors []*corecloudprovider.InstanceType) []Check {
 	checks := []Check{}
 	add := func(name string, problem error, fine string) {
 		checks = append(checks, Check{Name: name, OK: problem == nil,
@@ -145,7 +145,7 @@ func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod) []Check {
 		notReady = fmt.Errorf("it is not ready: %s", lo.CoalesceOrEmpty(why.Message, root.Message, "its conditions are not known yet"))
 	}
 	add("ready", notReady, "it is ready")
-	add("limits", pool.Spec.Limits.ExceededBy(pool.Status.Resources), "its limits leave room")
+	add("limits", plan.LimitReached(pool, flavors), "its limits leave room")
 	add("taints", scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(pod), "the pod tolerates its taints")
 	for _, requirement := range podRequirements(pod) {
 		has := nodePoolRequirements(pool)
@@ -176,7 +176,8 @@ func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
 
 // look checks one NodePool, down to its offerings.
 func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, known []mark) Pool {
-	checks := clusterChecks(pool, pod)
+	flavors, _ := simulation.FlavorsOf(ctx, pool)
+	checks := clusterChecks(pool, pod, flavors)
 	instanceTypes, err := simulation.Provider.GetInstanceTypes(ctx, pool)
 	if err != nil {
 		return newPool(pool, append(checks, Check{Name: "flavors", Detail: err.Error()}))
@@ -210,6 +211,10 @@ func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePoo
 			len(fitting), sizeOf(requests), largest.Name, sizeOf(largest.Allocatable()))})
 	if len(fitting) == 0 {
 		return newPool(pool, checks)
+	}
+	// Flavors that are too small for the pod may fit into what the limits leave.
+	if err := plan.LimitReached(pool, fitting); err != nil && plan.LimitReached(pool, flavors) == nil {
+		checks = append(checks, Check{Name: "limits", Detail: "of the flavors that are large enough, " + err.Error()})
 	}
 	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted, known)))
 }
