@@ -5,6 +5,7 @@ package bench_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // BenchmarkRest2000 is what this provider does in two minutes in which nothing happens to 2,000 nodes, per node.
@@ -50,9 +52,10 @@ func rest(b *testing.B, nodes int) {
 	f := newFleet(nodeClass, nodes)
 	f.Client = env.Client
 	for i := range f.claims {
+		id, _ := providerid.Parse(f.claims[i].Status.ProviderID) // and that of the root disk
 		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{
-			v1alpha1.AnnotationDelivered: `{"billingPlan":"on_demand","disks":{"d":{"gib":40,"type":"SSD"}}}`,
+			v1alpha1.AnnotationDelivered: fmt.Sprintf(`{"billingPlan":"on_demand","interfaces":["p"],"disks":{%q:{"gib":40,"type":"SSD"}}}`, id),
 		})
 	}
 	instances := steady{f.cloud()}
