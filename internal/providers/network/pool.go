@@ -76,8 +76,8 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 		}
 		first = cmp.Or(first, found)
 	}
-	if first == nil {
-		return nil, errors.Join(failures...)
+	if first == nil || known != nil && len(failures) > 0 {
+		return nil, errors.Join(failures...) // what is known may be what the others have
 	}
 	return first, nil
 }

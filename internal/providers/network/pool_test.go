@@ -104,6 +104,19 @@ var _ = Describe("A server of a pool", func() {
 		addNode("pool-3", first)
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/" + first.ID, Effect: cloud.EffectStatus, Status: http.StatusNotFound})
 		Expect(learn()).To(HaveField("Node", "pool-2"))
+
+		By("keeping what is known where that cannot be read once")
+		sandbox.ClearFaults()
+		nodes, nodeClass.Status.PoolServer = nodes[:1], nil
+		known := learn()
+		Expect(known).To(HaveField("Node", "pool-1"))
+		addNode("public", sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true}))
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/" + first.ID, Effect: cloud.EffectStatus, Status: http.StatusBadGateway})
+		nodeClass.Generation = 2
+		lists.Flush()
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(HaveOccurred())
+		Expect(found).To(Equal(known))
 	})
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")

@@ -215,6 +215,14 @@ func redactor(ctx context.Context, s *session.Session) *redact.Redactor {
 	r := &redact.Redactor{}
 	effective, _ := s.Effective(ctx)
 	r.LearnCredentials(s.Settings.Password, s.Settings.AppCredSecret, s.Settings.BKEClusterToken, effective.Password, effective.AppCredSecret)
+	secret := &corev1.Secret{}
+	if s.Get(ctx, client.ObjectKey{Namespace: s.Settings.Namespace, Name: s.Settings.CredentialsSecretName}, secret) == nil {
+		for key, value := range secret.Data {
+			if redact.SecretKey(key) {
+				r.LearnRequest(string(value))
+			}
+		}
+	}
 	if s.Deployment != nil {
 		for _, container := range s.Deployment.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {

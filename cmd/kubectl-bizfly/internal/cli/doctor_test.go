@@ -240,6 +240,8 @@ var _ = Describe("doctor", func() {
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
 		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
+		finding("the older provider for BizFly Cloud", "AnotherKarpenter", doctor.Error,
+			deployment("karpenter", "cr-hn-1.bizflycloud.vn/31ff/karpenter-provider-bizflycloud:v1.2.2-beta.1")),
 		finding("another provider of Karpenter, by digest", "AnotherKarpenter", doctor.Error,
 			deployment("autoscaler", "registry:5000/team/karpenter-provider-other@sha256:00")),
 		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
@@ -636,12 +638,14 @@ var _ = Describe("doctor", func() {
 			HaveField("Fix", "kubectl bizfly flavors"))))
 	})
 
-	It("should find no limit where a flavor still fits", func() {
+	It("should find no limit where a flavor still fits, nor where it is 0 to pause the NodePool", func() {
 		f := newFixture()
 		f.install()
 		f.apply(pools)
-		limited("10", "9")(f)
-		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")))
+		for _, limit := range []string{"10", "0"} {
+			limited(limit, "0")(f)
+			Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")), "with a limit of "+limit)
+		}
 	})
 
 	It("should know the server of a NodeClaim that was restored with another UID", func() {

@@ -161,6 +161,29 @@ var _ = Describe("credentials", func() {
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
 	})
 
+	It("should be the user's own e-mail and password, whatever method the controller uses", func() {
+		controllerIn("karpenter", append(endpoint(f.APIURL), corev1.EnvVar{Name: "BIZFLY_CLOUD_AUTH_METHOD", Value: "application_credential"})...)
+		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
+			Region: "HN", SecretRef: &v1alpha1.SecretReference{Name: controllerName}}})
+		forbidSecrets()
+		unsetEnv("BIZFLY_CLOUD_APP_CRED_ID")
+		unsetEnv("BIZFLY_CLOUD_APP_CRED_SECRET")
+		setEnv("BIZFLY_CLOUD_EMAIL", f.Credentials().Email)
+		setEnv("BIZFLY_CLOUD_PASSWORD", f.Credentials().Password)
+		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
+	})
+
+	It("should be those of the controller's Secret where the user has an e-mail alone", func() {
+		controllerIn("karpenter", endpoint(f.APIURL)...)
+		secretIn("karpenter", f.Credentials().AppCredID, f.Credentials().AppCredSecret)
+		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
+			Region: "HN", SecretRef: &v1alpha1.SecretReference{Name: controllerName}}})
+		unsetEnv("BIZFLY_CLOUD_APP_CRED_ID")
+		unsetEnv("BIZFLY_CLOUD_APP_CRED_SECRET")
+		setEnv("BIZFLY_CLOUD_EMAIL", f.Credentials().Email)
+		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
+	})
+
 	It("should be the user's own where those are set, with the right to read the controller's Secret too", func() {
 		asInstalled()
 		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")

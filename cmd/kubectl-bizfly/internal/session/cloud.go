@@ -108,7 +108,7 @@ func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
 		switch err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object); {
 		case IsMissing(err) || IsForbidden(err):
 			s.Note("the ProviderConfig was not read: %s", err)
-		case err == nil && ownCredentials():
+		case err == nil && ownCredentials() != "":
 			object.Spec.SecretRef = nil
 			reader = memory.New(memory.Objects{object})
 		default:
@@ -157,7 +157,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	return s.offline || s.allowOffline && s.Cluster == nil && !ownCredentials()
+	return s.offline || s.allowOffline && s.Cluster == nil && !anyCredential()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
@@ -47,11 +48,15 @@ func (s *Session) settings(ctx context.Context) error {
 		}
 	}
 	var foreign []string
-	if ownCredentials() {
-		foreign = slices.Concat(endpointVariables, credentialVariables, []string{"BIZFLY_CLOUD_AUTH_METHOD"})
+	if anyCredential() {
+		foreign = endpointVariables
+	}
+	method := ownCredentials()
+	if method != "" {
+		foreign = slices.Concat(endpointVariables, credentialVariables, []string{methodVariable})
 	}
 	defer s.unsetInvalid()()
-	restore := setMissing(lo.OmitByKeys(variables, foreign))
+	restore := setMissing(lo.Assign(lo.OmitByKeys(variables, foreign), lo.OmitByValues(map[string]string{methodVariable: method}, []string{""})))
 	defer restore()
 	variableOf := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
 	if err := s.parse(args, func(flag string) bool {
@@ -63,7 +68,11 @@ func (s *Session) settings(ctx context.Context) error {
 	return nil
 }
 
-const namespaceVariable = "SYSTEM_NAMESPACE"
+const (
+	namespaceVariable = "SYSTEM_NAMESPACE"
+	// methodVariable says which credentials are used.
+	methodVariable = "BIZFLY_CLOUD_AUTH_METHOD"
+)
 
 var (
 	// credentialVariables are the user's own credentials, where the plugin's environment has them.
@@ -72,10 +81,21 @@ var (
 	endpointVariables = []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_ALLOWED_HOSTS"}
 )
 
-// ownCredentials reports whether the plugin's environment has any.
-func ownCredentials() bool {
-	return lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
+// anyCredential reports whether the plugin's environment has any, complete or not.
+func anyCredential() bool { return lo.SomeBy(credentialVariables, isSet) }
+
+// ownCredentials returns how to log in with those of the plugin's environment; empty where they are not complete.
+func ownCredentials() string {
+	switch {
+	case lo.EveryBy(credentialVariables[:2], isSet):
+		return bizfly.AuthMethodAppCredential
+	case lo.EveryBy(credentialVariables[2:], isSet):
+		return bizfly.AuthMethodPassword
+	}
+	return ""
 }
+
+func isSet(variable string) bool { return os.Getenv(variable) != "" }
 
 // unsetInvalid unsets variables of the shell that have a name as other programs use, too, and that core cannot parse, so that the Deployment's
 // apply. It returns what sets them again.
