@@ -156,19 +156,9 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 // prices returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
 // metric of the cost.
 func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, error) {
-	offered := map[paid]float64{}
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {
-		if item, recorded := c.itemDelivered(server.claim); recorded {
-			prices[i], _ = c.Settings.Load().Prices.Price(item)
-		} else {
-			key := paid{nodeClass: server.nodeClass, flavor: server.flavor, zone: server.zone}
-			if _, asked := offered[key]; !asked {
-				offered[key], _ = c.priceOffered(ctx, key)
-			}
-			prices[i] = offered[key]
-		}
-		if prices[i] <= 0 {
+		if prices[i], _ = c.priceOf(ctx, server); prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}
 	}
@@ -177,13 +167,18 @@ func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, er
 
 // PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0 where that is not known.
 func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
-	if item, recorded := c.itemDelivered(claim); recorded {
+	return c.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name, claim.Labels[corev1.LabelInstanceTypeStable],
+		claim.Labels[corev1.LabelTopologyZone], claim})
+}
+
+// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass.
+func (c *CloudProvider) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
+	if item, recorded := c.itemDelivered(server.claim); recorded {
 		price, _ := c.Settings.Load().Prices.Price(item)
 		return price, item
 	}
-	price, plan := c.priceOffered(ctx, paid{nodeClass: lo.FromPtr(claim.Spec.NodeClassRef).Name,
-		flavor: claim.Labels[corev1.LabelInstanceTypeStable], zone: claim.Labels[corev1.LabelTopologyZone]})
-	item, _ := c.Flavors.Item(claim.Labels, plan)
+	price, plan := c.priceOffered(ctx, server)
+	item, _ := c.Flavors.Item(server.claim.Labels, plan)
 	return price, item
 }
 

@@ -60,14 +60,16 @@ func (a *adapter) Confirmed() (bizfly.Scope, bool) {
 var _ = Describe("A ProviderConfig that names another place", func() {
 	var elsewhere *httptest.Server
 	var requests atomic.Int32
+	var answer int
 	var object *v1alpha1.ProviderConfig
 	var options config.Options
 	var claims []client.Object
 	BeforeEach(func() {
 		requests.Store(0)
+		answer = http.StatusUnauthorized
 		elsewhere = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			requests.Add(1)
-			w.WriteHeader(http.StatusUnauthorized)
+			w.WriteHeader(answer)
 		}))
 		DeferCleanup(elsewhere.Close)
 		object = &v1alpha1.ProviderConfig{
@@ -129,6 +131,15 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 			clk.Step(ttl.ProviderConfigInterval)
 		}
 		Expect(requests.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 15)))
+	})
+	It("should be in no outage any more that the next login ends, also where nothing else is called", func() {
+		claims, answer = nil, http.StatusServiceUnavailable
+		client := &adapter{}
+		options.Client = client
+		looking := provider()
+		Expect(looking.Sync(ctx).EndpointErr).To(HaveOccurred(), "what was pinned is applied all the same")
+		client.outageSince = time.Now()
+		Expect(looking.Sync(ctx)).To(And(HaveField("EndpointErr", BeNil()), HaveField("Scope", Not(BeNil()))))
 	})
 	DescribeTable("should be asked", func(allowed ...string) {
 		claims = nil

@@ -219,7 +219,7 @@ func redactor(ctx context.Context, s *session.Session) *redact.Redactor {
 	if s.Get(ctx, client.ObjectKey{Namespace: s.Settings.Namespace, Name: s.Settings.CredentialsSecretName}, secret) == nil {
 		for key, value := range secret.Data {
 			if redact.SecretKey(key) {
-				r.LearnRequest(string(value))
+				r.LearnCredentials(string(value)) // which user data does not push out
 			}
 		}
 	}

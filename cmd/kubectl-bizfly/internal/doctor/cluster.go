@@ -16,7 +16,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -218,8 +217,10 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 				describe)...)
 		}
 		// The number of nodes of a static NodePool does not follow pods, and one with a limit of 0 is paused on purpose.
-		paused := lo.SomeBy(lo.Values(pool.Spec.Limits), func(q resource.Quantity) bool { return q.IsZero() })
-		if err := plan.LimitReached(pool, flavorsOf(ctx, d, pool)); err != nil && pool.Spec.Replicas == nil && !paused {
+		if pool.Spec.Replicas != nil || plan.Paused(pool) {
+			continue
+		}
+		if err := plan.LimitReached(pool, flavorsOf(ctx, d, pool)); err != nil {
 			found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending",
 				"kubectl edit nodepool "+pool.Name)...)
 		}

@@ -17,6 +17,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 )
 
+// Paused reports whether a limit of 0 keeps the NodePool from launching any node.
+func Paused(pool *karpv1.NodePool) bool {
+	return lo.SomeBy(lo.Values(pool.Spec.Limits), func(q resource.Quantity) bool { return q.IsZero() })
+}
+
 // LimitReached returns nil if one more node of some flavor fits into the limits of the NodePool: core launches none that does not, so what is
 // in use stays below the limits. Without flavors, a limit counts as reached when it is used up.
 func LimitReached(pool *karpv1.NodePool, flavors []*corecloudprovider.InstanceType) error {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
@@ -50,7 +49,7 @@ func allows(pool *karpv1.NodePool) error {
 // paused returns why no node of a NodePool is launched or replaced now.
 func paused(pool *karpv1.NodePool, nodes int) error {
 	switch {
-	case lo.ContainsBy(lo.Values(pool.Spec.Limits), func(q resource.Quantity) bool { return q.IsZero() }):
+	case plan.Paused(pool):
 		return errors.New("the NodePool is paused: one of its limits is 0")
 	case nodes > 0 && pool.MustGetAllowedDisruptions(clock.RealClock{}, nodes, karpv1.DisruptionReasonUnderutilized) == 0:
 		return errors.New("the NodePool is paused: its disruption budgets allow no node to be replaced now")

@@ -119,6 +119,17 @@ var _ = Describe("Cost per hour", func() {
 		after, found := reported("HN1")
 		Expect(found).To(BeTrue())
 		Expect(after).To(BeNumerically("~", before, 0.01))
+
+		By("counting what its NodeClass says where the record lacks a data disk")
+		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"billingPlan":"on_demand","disks":{"root":{"gib":40,"type":"SSD"}},"dataDisks":1}`
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		reckoned()
+		expected := priceOf(claim)
+		Expect(expected).To(BeNumerically(">", 0))
+		metric, _ := expectations.FindMetricWithLabelValues("karpenter_bizfly_cost_vnd_per_hour", map[string]string{
+			"nodepool": pool.Name, "zone": "HN1", "billing_plan": "saving_plan",
+		})
+		Expect(metric.GetGauge().GetValue()).To(BeNumerically("~", expected, 0.01))
 	})
 	It("should end the series of what costs nothing any more", func() {
 		claim := launched(in("HN1"))

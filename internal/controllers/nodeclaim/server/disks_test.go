@@ -152,6 +152,7 @@ var _ = Describe("Owned volumes", func() {
 		It("should be added to the record", func() {
 			look()
 			Expect(recorded()).To(ConsistOf(root))
+			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).To(ContainSubstring(`"dataDisks":1`))
 			Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
 			env.Sandbox.AddDataDisks()
 			look()
