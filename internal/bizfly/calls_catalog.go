@@ -114,6 +114,11 @@ func (c *Client) ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.Network
 	})
 }
 
+// UsedBy returns the id of the server that has the interface; "" when none has.
+func UsedBy(port *gobizfly.NetworkInterface) string {
+	return cmp.Or(port.AttachedServer.ID, port.DeviceID)
+}
+
 // AddFirewalls implements API.
 func (c *Client) AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
 	return c.changeFirewalls(ctx, opAddFirewalls, "add_firewall", interfaceID, firewallIDs)

@@ -18,11 +18,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// usedBy returns the id of the server that has the interface; "" when none has.
-func usedBy(port *gobizfly.NetworkInterface) string {
-	return lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID)
-}
-
 // Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this cluster, where
 // no server of that name exists any more.
 func (p *DefaultProvider) Leftovers(ctx context.Context) ([]Leftover, error) {
@@ -47,7 +42,7 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 			server := p.provenIn(port.Name)
 			// The cloud deletes the interfaces that it creates with a server, except one that a user has made permanent.
 			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
-				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, usedBy(port) == "" && server != ""
+				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, bizfly.UsedBy(port) == "" && server != ""
 		})...)
 	}
 	found = lo.FilterMap(found, func(left Leftover, _ int) (Leftover, bool) {

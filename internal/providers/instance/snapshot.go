@@ -82,7 +82,7 @@ const (
 
 // newPorts indexes network interfaces.
 func newPorts(all []*gobizfly.NetworkInterface) *Ports {
-	p := &Ports{all: all, byServer: lo.GroupBy(all, usedBy), networks: map[string][]string{}}
+	p := &Ports{all: all, byServer: lo.GroupBy(all, bizfly.UsedBy), networks: map[string][]string{}}
 	delete(p.byServer, "")
 	for server, ports := range p.byServer {
 		// Of a server with an interface that may be public or private nothing is known: taken for private, the public one of each server

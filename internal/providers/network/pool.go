@@ -14,6 +14,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -46,7 +47,7 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
 	byServer, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
 		func(ports []*gobizfly.NetworkInterface) (map[string][]*gobizfly.NetworkInterface, error) {
-			byServer := lo.GroupBy(lo.Compact(ports), usedBy)
+			byServer := lo.GroupBy(lo.Compact(ports), bizfly.UsedBy)
 			delete(byServer, "")
 			if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(node corev1.Node) bool { return len(byServer[serverOf(node)]) > 0 }) {
 				return nil, errNoInterface
@@ -84,11 +85,6 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 
 // errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.
 var errNoInterface = errors.New("no interface of a pool's server is listed")
-
-// usedBy returns the id of the server that has the interface; "" when none has.
-func usedBy(port *gobizfly.NetworkInterface) string {
-	return lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID)
-}
 
 // serverOf returns the id of the node's server.
 func serverOf(node corev1.Node) string {

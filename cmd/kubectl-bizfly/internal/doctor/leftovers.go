@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -154,7 +155,7 @@ func checkAddresses(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
 	return lo.FilterMap(interfaces, func(port *gobizfly.NetworkInterface, _ int) (Finding, bool) {
-		free := port.AttachedServer.ID == "" && port.DeviceID == ""
+		free := bizfly.UsedBy(port) == ""
 		return Finding{
 			Code: "AddressWithoutOwner", Severity: Warning, What: fmt.Sprintf("the public address %s (%s) is used by no server",
 				lo.CoalesceOrEmpty(port.IPAddress, port.Name), port.ID),
