@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
@@ -220,10 +221,11 @@ func (c *Cloud) Over(copied client.Client) wiring.Dependencies {
 	return d
 }
 
-// BKECluster returns the uid of the BKE cluster: the one of the controller's settings, else the one that a server of its pools names.
+// BKECluster returns the uid of the BKE cluster whose pools may be changed: the one of the user's environment, else the one that a server of
+// its pools names. A Deployment does not choose it: before the installation, a tenant's is the only one with the controller's label.
 func (c *Cloud) BKECluster(ctx context.Context, s *Session) (string, error) {
-	if known := c.BKE.Known(); known.ClusterID != "" {
-		return known.ClusterID, nil
+	if own := os.Getenv("BKE_CLUSTER_ID"); own != "" {
+		return own, nil
 	}
 	reader, err := s.Reader()
 	if err != nil {
