@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -171,11 +172,16 @@ func (s *Session) embedded() *Cloud {
 }
 
 // checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
-// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with.
+// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with. A read that
+// fails otherwise leaves it unknown.
 func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error {
+	if s.Cluster == nil {
+		return nil
+	}
 	object := &v1alpha1.ProviderConfig{}
-	if s.Cluster != nil {
-		_ = s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	if err != nil && !apierrors.IsNotFound(err) && !IsMissing(err) && !IsForbidden(err) {
+		return fmt.Errorf("the credentials were not sent: reading the ProviderConfig, whose status names the host that they are for: %w", err)
 	}
 	if object.Status.Scope == nil {
 		return nil
