@@ -213,13 +213,13 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	return p.completed(found), nil
 }
 
-// poolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
-var poolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
+// SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
+var SelectPoolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
 
 // PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
 func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
-	if err := p.reader.List(ctx, list, poolNodes); err != nil {
+	if err := p.reader.List(ctx, list, SelectPoolNodes); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	newest := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {

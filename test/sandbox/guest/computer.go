@@ -212,9 +212,52 @@ func init() {
 			return err
 		},
 	}
-	for _, name := range []string{"sed", "grep", "tr", "cut", "head", "tail", "base64"} {
-		programs[name] = (*computer).filter
+	for name := range filters {
+		if _, known := programs[name]; !known {
+			programs[name] = (*computer).filter
+		}
 	}
+}
+
+// filterArguments are the arguments of a program that only work on what is piped into it.
+type filterArguments struct {
+	// flags have no value, and valued flags have one.
+	flags, valued string
+	// operands is how many operands come before files. The value of a flag e takes their place.
+	operands int
+}
+
+// filters are the programs of this machine that user data may run, with the arguments that name no file and run no command.
+var filters = map[string]filterArguments{
+	"sed": {"Enrsz", "e", 1}, "grep": {"EFachinoqsvwx", "eABCm", 1}, "tr": {"Ccdst", "", 2}, "cut": {"s", "bcdf", 0},
+	"head": {"qz0123456789", "cn", 0}, "tail": {"qz0123456789", "cn", 0}, "base64": {"di", "w", 0}, "sha256sum": {"bt", "", 0},
+}
+
+// allow reports whether none of the arguments names a file or is unknown. Flags may come after operands, as GNU's programs read them.
+func (f filterArguments) allow(args []string) bool {
+	var operands []string
+	before := f.operands
+	for i := 0; i < len(args); i++ {
+		letters, flag := strings.CutPrefix(args[i], "-")
+		if !flag || letters == "" {
+			operands = append(operands, args[i])
+			continue
+		}
+		letters = strings.TrimLeft(letters, f.flags)
+		if letters == "" {
+			continue
+		}
+		if !strings.Contains(f.valued, letters[:1]) {
+			return false
+		}
+		if letters[0] == 'e' {
+			before = 0
+		}
+		if len(letters) == 1 {
+			i++ // its value is the next argument
+		}
+	}
+	return !slices.ContainsFunc(operands[min(before, len(operands)):], func(operand string) bool { return operand != "-" })
 }
 
 // exec runs a program. One that is not known succeeds: packages are installed and services started without an effect here.
@@ -398,20 +441,26 @@ func (c *computer) sha256sum(ctx context.Context, args []string, handler interp.
 	return nil
 }
 
-// filter runs a program of this machine on what is piped into it, as long as it names no file: those of this machine are none
-// of a guest's business.
+// filter runs a program of this machine on what is piped into it. User data must reach neither files nor other programs of this machine.
 func (c *computer) filter(ctx context.Context, args []string, handler interp.HandlerContext) error {
-	for _, arg := range args[1:] {
-		if strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "-i") || strings.HasPrefix(arg, "-f") || strings.HasPrefix(arg, "--") {
-			return interp.ExitStatus(1)
-		}
+	name, args := path.Base(args[0]), args[1:]
+	if !filters[name].allow(args) {
+		return interp.ExitStatus(1)
+	}
+	if name == "sed" {
+		args = append([]string{"--sandbox"}, args...) // or its scripts could read and write files, and run commands
 	}
 	input, err := readAll(handler.Stdin)
 	if err != nil {
 		return err
 	}
-	command := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // one of filters, without a file
-	command.Stdin, command.Stdout, command.Dir = bytes.NewReader(input), handler.Stdout, os.TempDir()
+	empty, err := os.MkdirTemp("", "bizfly-sandbox-filter-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(empty) }()
+	command := exec.CommandContext(ctx, name, args...) //nolint:gosec // one of filters, without a file
+	command.Stdin, command.Stdout, command.Dir, command.Env = bytes.NewReader(input), handler.Stdout, empty, []string{"PATH=" + os.Getenv("PATH")}
 	var failed *exec.ExitError
 	if err := command.Run(); errors.As(err, &failed) {
 		return interp.ExitStatus(uint8(failed.ExitCode())) //nolint:gosec // an exit status is a byte

@@ -8,6 +8,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -92,6 +94,46 @@ var _ = Describe("User data", func() {
 			"#!/bin/bash\nset -euo pipefail\n"+serverID+"\ncat > /etc/default/kubelet <<EOF\nKUBELET_EXTRA_ARGS=--node-labels=id=${SERVER_ID:+found}\nEOF\n"+ownScript,
 			"id=found"),
 		Entry("a script that pipes into a shell", "#!/bin/bash\necho "+strings.TrimSpace(ownScript)+" | sh -s\n"),
+	)
+	It("should filter what is piped into the programs that samples and users filter with", func() {
+		spec := h.spec("guest")
+		spec.UserData = "#!/bin/bash\nset -euo pipefail\nPART=$(printf 'x\\nPART=ONE;y\\n' | tail -n 1 | cut -d ';' -f1 | tr A-Z a-z | sed -ne 's/=/-/p' | " +
+			"/usr/bin/sed -E 's/^(.*)$/\\1\\n/' | head -1 | grep -om 1 'part-[a-z]*' | base64 -w 0 | base64 -d -)\n" +
+			"SUM=$(printf x | sha256sum | cut -c1-8)\n" +
+			"echo KUBELET_EXTRA_ARGS=--node-labels=part=$PART,sum=$SUM > /etc/default/kubelet\n" + ownScript
+		h.start(spec)
+		Expect(node("guest").Labels).To(And(HaveKeyWithValue("part", "part-one"), HaveKeyWithValue("sum", "2d711642")))
+	})
+	DescribeTable("should reach neither files nor programs of the machine that the sandbox runs on", func(command string) {
+		dir := GinkgoT().TempDir()
+		fromTemporary, err := filepath.Rel(os.TempDir(), dir)
+		Expect(err).ToNot(HaveOccurred())
+		for name, content := range map[string]string{"secret": "leaked\n", "script.sed": "s/.*/leaked/p\n", "sed": "#!/bin/sh\necho leaked\n"} {
+			Expect(os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700)).To(Succeed())
+		}
+		spec := h.spec("guest")
+		spec.UserData = "#!/bin/bash\nLEAK=$(echo | " + strings.NewReplacer("DIR", dir, "REL", fromTemporary).Replace(command) + " | tr -d '\\n')\n" +
+			"echo KUBELET_EXTRA_ARGS=--node-labels=leak=${LEAK:-nothing} > /etc/default/kubelet\n" + ownScript
+		h.start(spec)
+		Expect(node("guest").Labels).To(HaveKeyWithValue("leak", "nothing"))
+		Expect(filepath.Join(dir, "written")).ToNot(BeAnExistingFile())
+	},
+		Entry("by a command of sed", "sed '1e echo leaked; echo > DIR/written'"),
+		Entry("by a command of sed after -e", "sed -n -e 'e echo leaked; echo > DIR/written'"),
+		Entry("by a replacement of sed that is run", `sed 's/.*/echo leaked/e'`),
+		Entry("by what sed writes", "sed 'w DIR/written'"),
+		Entry("by what sed reads", "sed 'r DIR/secret'"),
+		Entry("by a script of sed, behind another flag", "sed -nfDIR/script.sed"),
+		Entry("by a file of sed, before its script", "sed -n REL/secret -e p"),
+		Entry("by a relative file of sed", "sed -n p REL/secret"),
+		Entry("by a relative file of grep", "grep -h . REL/secret"),
+		Entry("by a file of grep, where its pattern is a flag's", "grep -he leaked REL/secret"),
+		Entry("by a file of grep behind what looks like the standard input", "grep -hv - REL/secret"),
+		Entry("by all files of grep", "grep -rh leaked"),
+		Entry("by a relative file of head", "head -n 1 REL/secret"),
+		Entry("by a relative file of cut", "cut -c1-9 REL/secret"),
+		Entry("by a relative file of base64", "base64 REL/secret"),
+		Entry("by a program of the machine that has a filter's name", "DIR/sed -n p"),
 	)
 	DescribeTable("should never let a machine join without what a real one needs", func(userData, reason string) {
 		spec := h.spec("stray")

@@ -492,6 +492,29 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
 	})
 
+	It("should find the nodes of BKE's pools where only user data keeps pods from the metadata service, a few by name", func() {
+		f := newFixture()
+		f.install()
+		nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)(f)
+		open := func() []doctor.Finding {
+			return lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(found doctor.Finding, _ int) bool { return found.Code == "MetadataServiceOpen" })
+		}
+		labelled := func(name string, labels map[string]string) {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: lo.Assign(labels, map[string]string{"bke.bizflycloud.vn/node-id": name})}})
+		}
+		labelled("default-x7k2p", map[string]string{karpv1.NodePoolLabelKey: "default"})
+		Expect(open()).To(BeEmpty(), "the user data holds on Karpenter's nodes, which BKE may label like its own")
+		for i := range 7 {
+			labelled(fmt.Sprintf("pool-1-%d", i), nil)
+		}
+		Expect(open()).To(HaveExactElements(And(HaveField("Severity", doctor.Warning), HaveField("What", And(
+			ContainSubstring("BKE's pool nodes pool-1-0, pool-1-1, pool-1-2, pool-1-3, pool-1-4 and 2 more"), Not(ContainSubstring("default-x7k2p")))))))
+		nodeClass("{}")(f)
+		Expect(open()).To(HaveExactElements(HaveField("What", ContainSubstring("BizflyNodeClass default")), HaveField("What", ContainSubstring("pool-1-0"))))
+		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		Expect(open()).To(BeEmpty())
+	})
+
 	It("should find nothing in a CapacityBuffer that is Karpenter's, nor in any while the controller looks at none", func() {
 		f := newFixture()
 		f.install()

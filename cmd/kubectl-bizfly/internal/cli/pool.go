@@ -27,7 +27,7 @@ func (a *App) pool() *cobra.Command {
 		Long: `pool shows the worker pools of the BKE cluster. BKE's autoscaler and Karpenter answer the same pending pod, each with a node of
 its own, so the autoscaling of every pool must be off: pool pin does that. The command line of BizFly Cloud cannot.
 
-The cluster is that of BKE_CLUSTER_ID, or of the controller's settings, or else the one that the server of a pool's node names.`,
+The cluster is that of BKE_CLUSTER_ID in your shell, or else the one that the server of a pool's node names.`,
 	}
 	cmd.AddCommand(a.poolList(), a.poolPin(), a.poolUnpin())
 	return cmd
@@ -137,6 +137,7 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 		return errors.New("the BKE cluster has no worker pool")
 	}
 	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
+	_, _ = fmt.Fprintf(a.Err, "BKE cluster: %s\n", cluster.UID)
 	if err := a.agree(yes, fmt.Sprintf(question, listed)); err != nil {
 		return err
 	}

@@ -174,18 +174,57 @@ var _ = Describe("pool", func() {
 		Entry("sizes that are none", "no sizes to scale between", "unpin", "pool-1", "--min", "3", "--max", "2", "--yes"),
 	)
 
-	It("should find the cluster by a server of its pools where nothing names it", func() {
-		f := newFixture()
-		addAutoscalingPool(f)
+	// tenants is a Deployment with the controller's label that names a BKE cluster, as one tenant may create it before the installation.
+	tenants := func(f *fixture, cluster string) {
+		d := f.controller(corev1.EnvVar{Name: "BKE_CLUSTER_ID", Value: cluster})
+		d.Namespace = "apps"
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--bke-cluster-id=" + cluster}
+		f.put(d)
+	}
+	// nameless leaves the BKE cluster out of the user's environment.
+	nameless := func() {
+		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT"} {
+			unsetEnv(name)
+		}
+	}
+	// poolNode is a node of the BKE cluster's pools, whose server names the cluster.
+	poolNode := func(f *fixture) {
 		bke := f.BKE()
 		server := f.AddServer(cloud.ServerSpec{Name: "pool-1-1", Metadata: map[string]string{
 			"bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken, "bke_join_endpoint": bke.JoinEndpoint,
 		}})
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "n"}},
 			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID}})
-		setEnv("BKE_CLUSTER_ID", "")
-		setEnv("BKE_CLUSTER_TOKEN", "")
-		setEnv("BKE_JOIN_ENDPOINT", "")
+	}
+
+	It("should not change the pools of a BKE cluster that only a Deployment names", func() {
+		f := newFixture()
+		addAutoscalingPool(f)
+		nameless()
+		tenants(f, f.BKE().ClusterUID)
+		f.ResetRequests()
+		Expect(f.run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitFailure), f.out)
+		Expect(f.err).To(ContainSubstring("set BKE_CLUSTER_ID"))
+		Expect(changes(f)).To(BeEmpty())
+	})
+
+	It("should print the BKE cluster that it changes, which is that of the pool's server whatever a Deployment names", func() {
+		f := newFixture()
+		addAutoscalingPool(f)
+		nameless()
+		tenants(f, "aaaaaaaaaaaaaaaa")
+		poolNode(f)
+		Expect(f.run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(Equal("BKE cluster: " + f.BKE().ClusterUID + "\n"))
+		Expect(answer[[]pool.Pool](f, "pool", "list")).To(HaveEach(HaveField("Autoscaling", false)))
+		Expect(f.Requests()).ToNot(ContainElement(HaveField("Path", ContainSubstring("aaaaaaaaaaaaaaaa"))))
+	})
+
+	It("should find the cluster by a server of its pools where nothing names it", func() {
+		f := newFixture()
+		addAutoscalingPool(f)
+		poolNode(f)
+		nameless()
 		Expect(f.run("pool", "list")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(ContainSubstring("pool-1"))
 		f.reader = nil

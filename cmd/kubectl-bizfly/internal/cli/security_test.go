@@ -21,6 +21,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -135,6 +136,44 @@ var _ = Describe("credentials", func() {
 		Expect(f.err).To(ContainSubstring("the servers of this cluster are at manage.bizflycloud.vn"))
 		Expect(received).To(BeEmpty())
 	})
+
+	It("should not be sent while the pinned scope cannot be read again", func() {
+		setEnv("BIZFLY_CLOUD_API_URL", tenantURL)
+		f.pin("manage.bizflycloud.vn")
+		for _, failed := range []error{apierrors.NewTooManyRequests("later", 1), context.DeadlineExceeded} {
+			reads := 0
+			f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+					if _, ok := object.(*v1alpha1.ProviderConfig); ok {
+						if reads++; reads > 1 {
+							return failed
+						}
+					}
+					return c.Get(ctx, key, object, options...)
+				},
+			})
+			Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+			Expect(f.err).To(And(ContainSubstring("the credentials were not sent: reading the ProviderConfig"), ContainSubstring(failed.Error())))
+			Expect(received).To(BeEmpty())
+		}
+	})
+
+	providerConfigs := v1alpha1.GroupVersion.WithResource("providerconfigs").GroupResource()
+	DescribeTable("should be sent where the user has no pinned scope to compare with", func(failed error) {
+		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, ok := object.(*v1alpha1.ProviderConfig); ok {
+					return failed
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+		})
+		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
+	},
+		Entry("no ProviderConfig", apierrors.NewNotFound(providerConfigs, "default")),
+		Entry("no right to read it", apierrors.NewForbidden(providerConfigs, "default", errors.New("no"))),
+		Entry("no definition of it", &meta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("ProviderConfig").GroupKind()}),
+	)
 
 	// asInstalled is the ProviderConfig of the chart, over a Deployment of which no setting may mix with the user's own credentials.
 	asInstalled := func() {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -32,7 +33,8 @@ var clusterPolicies = []schema.GroupVersionKind{
 }
 
 // checkMetadata looks for what keeps pods from the metadata service, from which every pod could otherwise read the user data of its node
-// and the join token of BKE. It looks at texts alone: whether a rule holds is not tried, so its absence is certain and its effect is not.
+// and the join token of BKE. User data of a NodeClass does not hold on the nodes of BKE's pools, whose servers have the same token.
+// It looks at texts alone: whether a rule holds is not tried, so its absence is certain and its effect is not.
 func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := d.List(ctx, nodeClasses); err != nil {
@@ -41,7 +43,11 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 	open := lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
 		return n.Name, !dropsMetadata.MatchString(d.userData(ctx, &n))
 	})
-	if len(open) == 0 {
+	nodes := &corev1.NodeList{}
+	if err := d.List(ctx, nodes, bke.SelectPoolNodes); err != nil && len(open) == 0 {
+		return nil, err
+	}
+	if len(open) == 0 && len(nodes.Items) == 0 {
 		return nil, nil
 	}
 	for _, kind := range clusterPolicies {
@@ -57,10 +63,22 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 			return nil, nil
 		}
 	}
-	return one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods from the metadata service: no rule in the user data of "+
-		"BizflyNodeClass %s drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", list(open), metadataAddress),
-		"any pod can read the user data and the join token of its node there, and join a node of its own",
-		"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there, or the user data of nodeclass.yaml)"), nil
+	var found []Finding
+	if len(open) > 0 {
+		found = one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods from the metadata service: no rule in the user data of "+
+			"BizflyNodeClass %s drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", list(open), metadataAddress),
+			"any pod can read the user data and the join token of its node there, and join a node of its own",
+			"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there, or the user data of nodeclass.yaml)")
+	}
+	if len(nodes.Items) > 0 {
+		names := lo.Map(nodes.Items, func(n corev1.Node, _ int) string { return n.Name })
+		found = append(found, one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods on BKE's pool nodes %s from the metadata "+
+			"service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and user data of a BizflyNodeClass does not apply there",
+			list(names), metadataAddress),
+			"any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of its own",
+			"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there; with kube-router, let only trusted pods run on these nodes)")...)
+	}
+	return found, nil
 }
 
 // userData returns that of a NodeClass, empty where there is none or it may not be read.

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -170,11 +172,16 @@ func (s *Session) embedded() *Cloud {
 }
 
 // checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
-// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with.
+// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with. A read that
+// fails otherwise leaves it unknown.
 func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error {
+	if s.Cluster == nil {
+		return nil
+	}
 	object := &v1alpha1.ProviderConfig{}
-	if s.Cluster != nil {
-		_ = s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	if err != nil && !apierrors.IsNotFound(err) && !IsMissing(err) && !IsForbidden(err) {
+		return fmt.Errorf("the credentials were not sent: reading the ProviderConfig, whose status names the host that they are for: %w", err)
 	}
 	if object.Status.Scope == nil {
 		return nil
@@ -220,10 +227,11 @@ func (c *Cloud) Over(copied client.Client) wiring.Dependencies {
 	return d
 }
 
-// BKECluster returns the uid of the BKE cluster: the one of the controller's settings, else the one that a server of its pools names.
+// BKECluster returns the uid of the BKE cluster whose pools may be changed: the one of the user's environment, else the one that a server of
+// its pools names. A Deployment does not choose it: before the installation, a tenant's is the only one with the controller's label.
 func (c *Cloud) BKECluster(ctx context.Context, s *Session) (string, error) {
-	if known := c.BKE.Known(); known.ClusterID != "" {
-		return known.ClusterID, nil
+	if own := os.Getenv("BKE_CLUSTER_ID"); own != "" {
+		return own, nil
 	}
 	reader, err := s.Reader()
 	if err != nil {

@@ -1,0 +1,32 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"os"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = DescribeTable("A description of the plugin should name every command that changes something", func(read func() string) {
+	Expect(read()).To(And(ContainSubstring("pool pin"), ContainSubstring("pool unpin"), ContainSubstring("repack --yes")))
+},
+	Entry("its help", func() string {
+		f := newFixture()
+		f.run("--help")
+		return f.out
+	}),
+	Entry("its documentation in Go", fileText("../../main.go")),
+	Entry("its manifest for Krew", fileText("../../../../hack/plugin.sh")),
+)
+
+func fileText(name string) func() string {
+	return func() string {
+		GinkgoHelper()
+		text, err := os.ReadFile(name)
+		Expect(err).ToNot(HaveOccurred())
+		return string(text)
+	}
+}
