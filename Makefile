@@ -271,6 +271,7 @@ chaos-nodes: ## Run only those with real processes, on real nodes: servers are m
 .PHONY: fuzz
 fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, prices, settings, names, manifests of the plugin
 	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
+	@[ -s $(CACHE)/fuzz.txt ] || { echo "there is no target to fuzz"; exit 1; }
 	@# Before 1.27, Go may take the end of the time for a failure (golang/go#75804). A failure that it finds names an input.
 	@set -o pipefail; while read -r dir name; do \
 		echo "--- $$name of $$dir"; \

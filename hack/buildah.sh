@@ -4,7 +4,12 @@
 # certificates of the machine. The script that sources it names itself first: name=image. REGISTRY_BIN is the registry that make builds.
 : "${name:?what the lines begin with}" "${REGISTRY_BIN:?the registry that make builds}"
 say() { printf '%s\n' "--- $name: $*"; }
-skip() { say "skipped: $*"; exit 0; }
+# Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: what runs nothing there has not passed.
+skip() {
+  say "skipped: $*"
+  [[ -z ${GITHUB_ACTIONS:-} ]] || exit 1
+  exit 0
+}
 fail() { say "FAILED: $*"; exit 1; }
 
 [[ $(uname -s) == Linux ]] || skip "buildah runs on Linux only"

@@ -56,7 +56,7 @@ func (c CI) Run(ctx context.Context, always, rotating []Check) (results []Result
 	return results, waiting
 }
 
-// Report prints which groups ran and which did not, and whether all passed.
+// Report prints which groups ran and which did not, and whether none failed.
 func (c CI) Report(results []Result, waiting []Check) (ok bool) {
 	WriteResults(c.out, results)
 	var names, bad []string
@@ -67,11 +67,19 @@ func (c CI) Report(results []Result, waiting []Check) (ok bool) {
 		fmt.Fprintf(c.out, "not run, for lack of time (their turn comes with other commits): %s\n", strings.Join(names, ", "))
 	}
 	names = nil
+	var without []string
 	for _, result := range results {
-		names = append(names, result.Name)
-		if result.Outcome == failed {
+		switch result.Outcome {
+		case failed:
 			bad = append(bad, result.Name)
+		case skipped:
+			without = append(without, result.Name)
+		default:
+			names = append(names, result.Name)
 		}
+	}
+	if len(without) > 0 {
+		fmt.Fprintf(c.out, "skipped, for the reasons above: %s\n", strings.Join(without, " "))
 	}
 	minutes := int(c.elapsed().Minutes())
 	if len(bad) > 0 {

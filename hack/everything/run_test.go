@@ -148,11 +148,11 @@ var _ = Describe("A run of .ci/run", func() {
 		Expect(output.String()).To(ContainSubstring("commits): e2e (20 min)\nFAILED after 55 minutes: verify\n"))
 	})
 
-	It("should pass where nothing failed", func(ctx context.Context) {
+	It("should pass where nothing failed, and name apart what was skipped", func(ctx context.Context) {
 		outcome["image"] = skipped
 		results, waiting := ci.Run(ctx, []Check{minutes("test", 30), minutes("image", 1)}, nil)
 		Expect(ci.Report(results, waiting)).To(BeTrue())
-		Expect(output.String()).To(HaveSuffix("passed after 31 minutes: test image\n"))
+		Expect(output.String()).To(HaveSuffix("skipped, for the reasons above: image\npassed after 31 minutes: test\n"))
 	})
 
 	It("should start what waits beside what computes, and keep their outputs apart", func(ctx context.Context) {

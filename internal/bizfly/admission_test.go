@@ -85,6 +85,35 @@ var _ = Describe("Admission", func() {
 		Expect(leaves.Load()).To(BeEquivalentTo(40))
 	})
 
+	It("should send deletions while reads and create requests hang", func(ctx SpecContext) {
+		release := make(chan struct{})
+		var hanging atomic.Int32
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodDelete {
+				hanging.Add(1)
+				<-release
+			}
+			answer(w, 200, map[string]string{"GET": `[]`, "POST": `{"task_id":["t"]}`, "DELETE": `{}`}[r.Method])
+		})
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Limits.Read.Concurrency, c.Limits.Create.Concurrency = 2, 2
+			c.Timeouts.Read, c.Timeouts.Create = time.Minute, time.Minute
+		})
+		var done sync.WaitGroup
+		DeferCleanup(func() {
+			close(release)
+			done.Wait()
+		})
+		for range 2 {
+			done.Go(func() { _, _ = client.ListServers(ctx) })
+			done.Go(func() { _, _ = client.CreateServer(ctx, createRequest()) })
+		}
+		Eventually(hanging.Load).Should(BeEquivalentTo(4))
+		for _, call := range []string{"DeleteServer", "DeleteVolume"} {
+			Expect(everyCall()[call](bizfly.AdmitWithin(ctx, 3*time.Second), client)).To(Succeed(), call)
+		}
+	})
+
 	It("should not send what is not admitted in time, and say so", func(ctx SpecContext) {
 		release := make(chan struct{})
 		arrived := make(chan struct{}, 8)
@@ -294,6 +323,22 @@ var _ = Describe("Admission", func() {
 			}
 			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
 		})
+		DescribeTable("should lower the rate of its own class alone on a 429 to", func(ctx SpecContext, name, class string) {
+			before := map[string]float64{}
+			for _, each := range []string{"create", "delete", "leave", "read"} {
+				before[each] = rate(each)
+			}
+			reject.Store(true)
+			Expect(ofClass(bizfly.ClassThrottled)(everyCall()[name](ctx, client))).To(BeTrue())
+			Expect(rate(class)).To(BeNumerically("<", 0.6*before[class]), "it is halved by each attempt")
+			for other, unchanged := range before {
+				if other != class {
+					Expect(rate(other)).To(Equal(unchanged), other)
+				}
+			}
+		},
+			Entry("a create request", "CreateServer", "create"), Entry("a deletion", "DeleteServer", "delete"), Entry("what leaves BKE", "LeaveCluster", "leave"),
+		)
 		It("should raise it slowly, below the rejected rate for ten minutes and to the configured one afterwards", func(ctx SpecContext) {
 			rejected(ctx)
 			clock.Step(10 * time.Second)

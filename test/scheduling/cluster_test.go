@@ -73,14 +73,21 @@ func (h *testCluster) settle(pods ...*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
+// atPresent sets a clock that is far ahead to the present, and returns what sets it back. The API server writes its own time, by which a
+// claim would have waited too long already.
+func atPresent() (back func()) {
+	ahead := env.Clock.Now()
+	if time.Until(ahead) <= time.Minute {
+		return func() {}
+	}
+	env.Clock.SetTime(time.Now())
+	return func() { env.Clock.SetTime(ahead) }
+}
+
 // join lets a claim be launched and its node join.
 func (h *testCluster) join(name string) {
 	GinkgoHelper()
-	// The API server writes its own time, by which a claim would have waited too long already where the clock is far ahead.
-	if ahead := env.Clock.Now(); time.Until(ahead) > time.Minute {
-		env.Clock.SetTime(time.Now())
-		defer env.Clock.SetTime(ahead)
-	}
+	defer atPresent()()
 	claim := &karpv1.NodeClaim{}
 	Eventually(func(g Gomega) {
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())

@@ -131,6 +131,13 @@ func hardReboots() int {
 	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return strings.Contains(string(r.Body), `"hard_reboot"`) })
 }
 
+// creates counts the create requests.
+func creates() int {
+	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool {
+		return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/servers")
+	})
+}
+
 var _ = Describe("Node repair", func() {
 	before := ctx
 	AfterEach(func() { ctx = before }) //nolint:fatcontext // back to what it was
@@ -215,15 +222,22 @@ var _ = Describe("Node repair", func() {
 			Expect(err).ToNot(HaveOccurred())
 		}
 		c.forget()
+		Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
 		expectations.ExpectSingletonReconciled(ctx, c.repairs)
-		for _, command := range c.queue.GetCommands() {
-			Expect(command.Replacements).To(HaveLen(1), "the replacement comes first")
-			claim := &karpv1.NodeClaim{}
-			Expect(env.Client.Get(ctx, client.ObjectKey{Name: command.Replacements[0].Name}, claim)).To(Succeed())
+		commands := c.queue.GetCommands()
+		Expect(commands).To(HaveLen(1))
+		Expect(commands[0].Replacements).To(HaveLen(1), "the replacement comes first")
+		claim := &karpv1.NodeClaim{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: commands[0].Replacements[0].Name}, claim)).To(Succeed())
+		sent, back := creates(), atPresent()
+		Eventually(func(g Gomega) int {
+			g.Expect(client.IgnoreNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
 			_, err := c.lifecycle.Reconcile(ctx, claim)
 			_ = client.IgnoreNotFound(err) // the launch is rejected
-			expectations.ExpectObjectReconciled(ctx, env.Client, c.queue, command.Candidates[0].NodeClaim)
-		}
+			return creates()
+		}).Should(BeNumerically(">", sent), "the launch is tried")
+		back()
+		expectations.ExpectObjectReconciled(ctx, env.Client, c.queue, commands[0].Candidates[0].NodeClaim)
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(3))
 	})
@@ -337,6 +351,7 @@ var _ = Describe("Node repair", func() {
 				c.pass(6 * time.Minute)
 				c.pass(2 * time.Minute)
 				Expect(alive()).To(ConsistOf(ids))
+				Expect(hardReboots()).To(BeNumerically(">", 1))
 				c.pass(4 * time.Minute)
 				c.pass(15 * time.Second)
 				Expect(alive()).To(HaveLen(3))

@@ -73,12 +73,14 @@ var _ = Describe("Reboot", func() {
 			err := w.provider.Reboot(ctx, server.ID, "one")
 			Expect(err).To(HaveOccurred())
 			Expect(err).ToNot(MatchError(instance.ErrNotFound))
+			Expect(reboots()).To(Equal(1))
 			if rejected {
 				Expect(err).To(MatchError(instance.ErrRebootRejected))
-			} else {
-				Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
+				return
 			}
-			Expect(reboots()).To(Equal(1))
+			Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
+			Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
+			Expect(reboots()).To(Equal(2), "what is retried is sent again")
 		},
 		Entry("400", http.StatusBadRequest, true, "ACTIVE"),
 		Entry("403", http.StatusForbidden, true, "ACTIVE"),

@@ -24,35 +24,37 @@ import (
 type action struct {
 	name string
 	do   func() bool
+	// must is set where each run has what it disturbs.
+	must bool
 }
 
 // actions returns the disturbances of the run, in an order that follows from the seed. Those that take long to recover from are
 // in the first half.
 func (run *chaosRun) actions() []action {
 	first := []action{
-		{"kill the leader", run.killLeader},
-		{"freeze the leader", run.freezeLeader},
-		{"break a server", func() bool { return run.setStatus(cloud.StatusError) }},
-		{"stop a server", func() bool { return run.setStatus(cloud.StatusShutoff) }},
-		{"exhaust the quota", run.exhaustQuota},
-		{"attach a volume of a pod", func() bool { return run.volume(true, false) }},
-		{"attach a volume of a pod with the name of a root disk", func() bool { return run.volume(true, true) }},
-		{"attach a volume of a user", func() bool { return run.volume(false, false) }},
-		{"create a second server", run.extra},
-		{"scale", run.scale},
+		{name: "kill the leader", do: run.killLeader, must: true},
+		{name: "freeze the leader", do: run.freezeLeader, must: true},
+		{name: "break a server", do: func() bool { return run.setStatus(cloud.StatusError) }},
+		{name: "stop a server", do: func() bool { return run.setStatus(cloud.StatusShutoff) }},
+		{name: "exhaust the quota", do: run.exhaustQuota},
+		{name: "attach a volume of a pod", do: func() bool { return run.volume(true, false) }},
+		{name: "attach a volume of a pod with the name of a root disk", do: func() bool { return run.volume(true, true) }},
+		{name: "attach a volume of a user", do: func() bool { return run.volume(false, false) }},
+		{name: "create a second server", do: run.extra},
+		{name: "scale", do: run.scale},
 	}
 	second := []action{
-		{"kill the leader", run.killLeader},
-		{"kill a replica", run.killAny},
-		{"upgrade the leader", run.upgradeLeader},
-		{"crash the API server", func() bool { return run.apiServer(true) }},
-		{"upgrade the API server", func() bool { return run.apiServer(false) }},
-		{"expire the tokens", run.expireTokens},
-		{"delete a server", run.removeServer},
-		{"exhaust a zone", run.exhaustZone},
-		{"delete a NodeClaim", run.deleteClaim},
-		{"delete a node", run.deleteNode},
-		{"scale", run.scale},
+		{name: "kill the leader", do: run.killLeader, must: true},
+		{name: "kill a replica", do: run.killAny},
+		{name: "upgrade the leader", do: run.upgradeLeader, must: true},
+		{name: "crash the API server", do: func() bool { return run.apiServer(true) }},
+		{name: "upgrade the API server", do: func() bool { return run.apiServer(false) }},
+		{name: "expire the tokens", do: run.expireTokens},
+		{name: "delete a server", do: run.removeServer},
+		{name: "exhaust a zone", do: run.exhaustZone},
+		{name: "delete a NodeClaim", do: run.deleteClaim},
+		{name: "delete a node", do: run.deleteNode},
+		{name: "scale", do: run.scale},
 	}
 	for _, half := range [][]action{first, second} {
 		run.random.Shuffle(len(half), func(i, j int) { half[i], half[j] = half[j], half[i] })

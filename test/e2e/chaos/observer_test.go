@@ -88,10 +88,11 @@ func (run *chaosRun) collected(seen *observation) {
 		run.orphans = map[string]orphan{}
 		return
 	}
-	process, count := passes()
+	process, ended, failed := passes()
 	if process == "" {
 		return
 	}
+	count := ended - failed
 	for _, s := range left {
 		first, known := run.orphans[s.Name]
 		switch {

@@ -171,22 +171,30 @@ func (r *replica) metrics() string {
 var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{[^}]*\} 1$`)
 
 var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{` +
-	`controller="nodeclaim\.garbagecollection\.bizflycloud",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
+	`controller="server\.garbagecollection",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
 
-// passes returns which process leads, and how many passes of the garbage collector have succeeded in it.
-func passes() (process string, count int) {
+// failures is what passes could not read or delete, which they report instead of ending with an error.
+var failures = regexp.MustCompile(`(?m)^karpenter_bizfly_garbage_collection_failures_total (\S+)$`)
+
+// passes returns which process leads, how many passes of the garbage collector have ended in it, and how much of them has failed.
+func passes() (process string, ended, failed int) {
 	lead := leader()
 	if lead == nil {
-		return "", 0
+		return "", 0, 0
 	}
-	for _, match := range collections.FindAllStringSubmatch(lead.metrics(), -1) {
+	page := lead.metrics()
+	return fmt.Sprintf("%s %p", lead.name, lead.current()), total(page, collections), total(page, failures)
+}
+
+// total adds up what the expression finds in a metrics page.
+func total(page string, series *regexp.Regexp) int {
+	return lo.SumBy(series.FindAllStringSubmatch(page, -1), func(match []string) int {
 		value, err := strconv.ParseFloat(match[1], 64)
 		if err != nil {
-			return "", 0
+			return 0
 		}
-		count += int(value)
-	}
-	return fmt.Sprintf("%s %p", lead.name, lead.current()), count
+		return int(value)
+	})
 }
 
 // expected are the panics by which core ends a process without the lease, or without an API server at its start.

@@ -30,6 +30,8 @@ const (
 	patience = 6 * time.Minute
 	// calmEvery is how many phases there are to one without faults of the cloud.
 	calmEvery = 4
+	// mostTries is how often an action is tried that each run must perform: a leader that was frozen or lost the API server is replaced meanwhile.
+	mostTries = 12
 )
 
 // chaosRun is one run: the wanted state, its timeline, and the violated invariants.
@@ -134,6 +136,8 @@ func (run *chaosRun) execute() {
 		err := env.Client().Get(ctx, types.NamespacedName{Name: run.class.Name}, run.class)
 		return lo.Ternary(apierrors.IsNotFound(err), nil, []string{fmt.Sprintf("the NodeClass still exists (%v)", err)})
 	})
+	// Where no pass is counted, no orphan is ever found to outlive one.
+	Eventually(func() int { _, ended, _ := passes(); return ended }).WithTimeout(time.Minute).Should(BeNumerically(">", 0), "passes of the garbage collector")
 	stop()
 	Expect(run.violated()).To(BeEmpty())
 	Expect(panics(run.log())).To(BeEmpty())
@@ -178,9 +182,12 @@ func (run *chaosRun) trouble() {
 		actions = actions[1:]
 		if pause := time.Duration(1000+run.random.IntN(2000)) * time.Millisecond; !action.do() {
 			// Nothing exists yet that it could disturb.
-			if skipped[action.name]++; skipped[action.name] < 4 {
+			switch skipped[action.name]++; {
+			case skipped[action.name] < lo.Ternary(action.must, mostTries, 4):
 				actions = append(actions, action)
-			} else {
+			case action.must:
+				violated("there was nothing to %s", action.name)
+			default:
 				event("there was nothing to %s", action.name)
 			}
 			run.rest(pause / 2)
