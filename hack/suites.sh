@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the suites of folders and below, with the race detector and in random order: hack/suites.sh ./internal/operator ./internal -- -v. Those of the
-# first folders begin first; what follows "--" are Ginkgo's flags. REPORTS is the folder of their reports, BINARIES that of their binaries, JOBS (one more than processors)
+# first folders begin first; what follows "--" are Ginkgo's flags. REPORTS is the folder of their reports, BINARIES that of their binaries, JOBS (two more than processors)
 # how many run side by side, because most wait for an API server half of their time. Ginkgo itself would run one after another, and link each again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -73,4 +73,4 @@ for module in "${!packages[@]}"; do
 done
 export -f module_of run later
 export REPORTS BINARIES GOGC="${GOGC:-400}" # a tenth of the processor's time for some memory
-printf '%s\n' "${suites[@]}" | xargs -P "${JOBS:-$(($(getconf _NPROCESSORS_ONLN) + 1))}" -I{} bash -c 'later "$@"' later {} "$@"
+printf '%s\n' "${suites[@]}" | xargs -P "${JOBS:-$(($(getconf _NPROCESSORS_ONLN) + 2))}" -I{} bash -c 'later "$@"' later {} "$@"

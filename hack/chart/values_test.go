@@ -190,6 +190,7 @@ var _ = Describe("values", func() {
 		Entry("profiles for everyone", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true"),
 		Entry("profiles for every pod", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true",
 			"networkPolicy.enabled=true"),
+		Entry("a NetworkPolicy without an effect", "hostNetwork and networkPolicy.enabled are both true", "hostNetwork=true", "networkPolicy.enabled=true"),
 		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),

@@ -215,9 +215,10 @@ func parseEndpoint(raw string) (*url.URL, error) {
 	return endpoint, nil
 }
 
-// allowedHost reports whether one of the hosts or patterns matches the endpoint.
+// allowedHost reports whether one of the hosts or patterns matches the endpoint. An IPv6 address may end with a zone of any text, so
+// none with a zone does.
 func allowedHost(allowed []string, endpoint *url.URL) bool {
-	return slices.ContainsFunc(allowed, func(pattern string) bool {
+	return !strings.Contains(endpoint.Host, "%") && slices.ContainsFunc(allowed, func(pattern string) bool {
 		for _, host := range []string{endpoint.Host, endpoint.Hostname()} {
 			if matched, err := path.Match(strings.ToLower(pattern), strings.ToLower(host)); matched && err == nil {
 				return true

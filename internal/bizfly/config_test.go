@@ -46,6 +46,9 @@ var _ = Describe("Config", func() {
 		Entry("a host that is not allowed", func(c *bizfly.Config) {
 			c.APIURL, c.AllowedHosts = "https://bizflycloud.vn.example/api", []string{"*.bizflycloud.vn", "other.example"}
 		}, "BIZFLY_CLOUD_ALLOWED_HOSTS", "spec.endpoint", `"https://bizflycloud.vn.example/api"`, "*.bizflycloud.vn"),
+		Entry("an address that ends like an allowed host", func(c *bizfly.Config) {
+			c.APIURL, c.AllowedHosts = "https://[::ffff:203.0.113.5%25x.bizflycloud.vn]/api", []string{"*.bizflycloud.vn"}
+		}, "BIZFLY_CLOUD_ALLOWED_HOSTS", "spec.endpoint"),
 		Entry("no email", func(c *bizfly.Config) { c.Email = "" }, "BIZFLY_CLOUD_EMAIL", "set it"),
 		Entry("no password", func(c *bizfly.Config) { c.Password = "" }, "BIZFLY_CLOUD_PASSWORD", "set it"),
 		Entry("no application credential", func(c *bizfly.Config) { c.AuthMethod = bizfly.AuthMethodAppCredential }, "BIZFLY_CLOUD_APP_CRED_ID",

@@ -216,6 +216,37 @@ var _ = Describe("Create", func() {
 			Expect(intentOf(claim).Attempt).To(Equal(2))
 			Expect(createRequests()).To(Equal(2))
 		})
+		It("should follow one of this process after neither its rejection nor the next one could be recorded", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+			patches, down := 0, false
+			config := env.CloudProviderConfig
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
+				if patches++; patches == 2 {
+					down = true
+					return errors.New("etcd is away")
+				}
+				return c.Patch(ctx, o, p, options...)
+			}})
+			config.APIReader = failing(interceptor.Funcs{Get: func(
+				ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption,
+			) error {
+				if down {
+					return errors.New("etcd is away")
+				}
+				return c.Get(ctx, key, o, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("etcd is away")))
+			Expect(createRequests()).To(Equal(1))
+			down = false
+			launched(claim)
+			Expect(createRequests()).To(Equal(2))
+			Expect(intentOf(claim).Attempt).To(Equal(3))
+		})
 		It("should not replace one that cannot be read", func() {
 			nodeClass()
 			claim := nodeClaim(nil)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -43,8 +44,9 @@ var errNotRecorded = errors.New("recording the launch intent, so no create reque
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
-	// begun is when this process recorded the intent, by which it is told from that of another process; zero where it was read.
-	begun time.Time
+	// begun are the times at which this process recorded intents of the NodeClaim, by which they are told from those of another process.
+	// All but the last one are rejected, or the last would not have been begun.
+	begun []time.Time
 	// chosen is the offering of a launch that is about to begin, before its intent has been written.
 	chosen capacity.Offering
 	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
@@ -146,7 +148,7 @@ func (i *intents) begin(ctx context.Context, l *launch, intent instance.Intent) 
 		// The write may have reached the API server although its answer was lost, so the number is used up.
 		intent.Rejected = true
 	}
-	i.remember(l, intent, intent.RequestedAt)
+	i.remember(l, intent, append(l.record.begun, intent.RequestedAt))
 	return err
 }
 
@@ -201,7 +203,7 @@ func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error
 		return err
 	}
 	known := i.remembered(live.UID)
-	rejected := written.Rejected || known.Rejected && known.begun.Equal(written.RequestedAt)
+	rejected := written.Rejected || known.Rejected && slices.ContainsFunc(known.begun, written.RequestedAt.Equal)
 	finishes := written.Attempt == intent.Attempt && (intent.Rejected || intent.TaskID != "")
 	if finishes || written.Attempt < intent.Attempt && rejected {
 		return nil
@@ -209,8 +211,8 @@ func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
 }
 
-// remember replaces the intent of the launch, which began with the one that was recorded at this time.
-func (i *intents) remember(l *launch, intent instance.Intent, begun time.Time) {
+// remember replaces the intent of the launch, whose intents were recorded at these times.
+func (i *intents) remember(l *launch, intent instance.Intent, begun []time.Time) {
 	l.record = launchRecord{Intent: intent, begun: begun}
 	i.memory.SetDefault(string(l.claim.UID), l.record)
 }

@@ -127,7 +127,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		Expect(resume(time.Minute, 20*time.Second)).To(MatchError(instance.ErrOutcomeUnknown))
 	})
 	It("should change serverPollInterval", func() {
-		tune("serverPollInterval", "30s")
+		tune("serverPollInterval", "6s")
 		before := requests("/servers")
 		Expect(resume(0, 5*time.Second)).To(MatchError(instance.ErrAwaitingServerID))
 		Expect(requests("/servers")-before).To(BeNumerically("<=", 1), "every 2 seconds would be more")
@@ -136,7 +136,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		DeferCleanup(stop)
 		before = requests("/servers")
 		go func() { _ = resumeIn(waiting, 0) }()
-		Eventually(func() int { return requests("/servers") - before }).Should(BeNumerically(">", 3), "every 30 seconds would be too late")
+		Eventually(func() int { return requests("/servers") - before }).Should(BeNumerically(">", 3), "every 6 seconds would be too late")
 	})
 	It("should change serverListMaxAge", func() {
 		list := func() int {

@@ -228,8 +228,10 @@ var table = []*Setting{
 		"Permit an endpoint without TLS. For the sandbox only.",
 		func(o *Options) *bool { return &o.AllowHTTP }),
 	{
-		Flag: "bizfly-allowed-hosts", Variable: "BIZFLY_CLOUD_ALLOWED_HOSTS", Default: "*.bizflycloud.vn", Unit: "list, separated by commas",
-		Doc:   "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns such as *.bizflycloud.vn.",
+		Flag: "bizfly-allowed-hosts", Variable: "BIZFLY_CLOUD_ALLOWED_HOSTS", Unit: "list, separated by commas",
+		// Not all of bizflycloud.vn: the API server of each user's cluster has a name there too.
+		Default: "manage.bizflycloud.vn,*.manage.bizflycloud.vn",
+		Doc:     "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns such as *.manage.bizflycloud.vn.",
 		field: func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
 	},
 	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",

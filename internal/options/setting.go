@@ -216,7 +216,7 @@ func checkClusterName(o *Options) error {
 func checkAllowedHosts(o *Options) error {
 	for _, host := range o.AllowedHosts {
 		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/@ ") {
-			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.bizflycloud.vn", host)
+			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn", host)
 		}
 	}
 	return nil

@@ -164,6 +164,9 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- if and $v.settings.enableProfiling (not (and $v.networkPolicy.enabled $v.networkPolicy.metricsFrom)) }}
 {{- fail "settings.enableProfiling is true, and every pod could read the controller's memory and stop it at the metrics port: set networkPolicy.enabled=true and networkPolicy.metricsFrom to the peers that may (kubectl port-forward needs none), or settings.enableProfiling=false" }}
 {{- end }}
+{{- if and $v.hostNetwork $v.networkPolicy.enabled }}
+{{- fail "hostNetwork and networkPolicy.enabled are both true, and a NetworkPolicy has no effect on pods in the node's network: set one of them to false" }}
+{{- end }}
 {{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled are both true, and every metric would be scraped twice: set one of them to false" }}
 {{- end }}

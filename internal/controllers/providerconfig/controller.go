@@ -72,8 +72,9 @@ type Controller struct {
 	elected      <-chan struct{}
 	limitReached func() (reason, description string)
 	forms        *instance.Forms
-	// scope is that of the last look.
-	scope *bizfly.Scope
+	// scope is that of the catalog, and refresh when a failed refresh of another one's is tried again.
+	scope   *bizfly.Scope
+	refresh time.Time
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
 }
@@ -103,16 +104,10 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		// On every replica: the next leader launches before it could learn them anew.
 		c.forms.Restore(result.Object.Status.RequestForms)
 	}
-	if result.Scope != nil && result.ScopeErr == nil {
-		if c.scope != nil && *c.scope != *result.Scope {
-			// Zones and flavors of another region or project would be launched in vain until the next refresh. What fails is repeated by that.
-			_ = c.catalog.Refresh(ctx)
-		}
-		c.scope = result.Scope
-	}
 	select {
 	case <-c.elected:
 	default:
+		c.readAnew(ctx, result)
 		// The next leader pins the scope before anything can be launched, so it must not wait long.
 		closed := result.Object == nil || result.Object.Status.Scope == nil
 		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
@@ -134,7 +129,28 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, ttl.ProviderConfigInterval)}, nil
+	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow || c.readAnew(ctx, result), time.Millisecond, ttl.ProviderConfigInterval)}, nil
+}
+
+// readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one before would be launched in
+// vain. What is called in the new scope does not wait for it, since the scope is confirmed before.
+func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
+	if result.Scope == nil || result.ScopeErr != nil {
+		return false
+	}
+	anew := c.scope != nil && *c.scope != *result.Scope
+	if anew && c.clock.Now().Before(c.refresh) {
+		return false
+	}
+	if anew {
+		if err := c.catalog.Refresh(ctx); err != nil {
+			log.FromContext(ctx).Error(err, "reading the catalog of another scope", "region", result.Scope.Region)
+			c.refresh = c.clock.Now().Add(ttl.CatalogBackoff)
+			return false
+		}
+	}
+	c.scope = result.Scope
+	return anew
 }
 
 // report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter for it.

@@ -6,6 +6,8 @@ package providerconfig_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -250,6 +252,28 @@ var _ = Describe("ProviderConfig", func() {
 			process.look()
 			Expect(stored().Status.Scope.Region).To(Equal("HoChiMinh"))
 			Expect(stored().Status.Zones).To(ConsistOf("HCM1"))
+		})
+		It("should pin another region before its catalog is read, and read that again where it could not be", func() {
+			Expect(process.catalog.Refresh(ctx)).To(Succeed())
+			process.look()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+			apply(v1alpha1.ProviderConfigSpec{Region: "HCM"})
+			process.look()
+			Expect(stored().Status.Scope.Region).To(Equal("HoChiMinh"))
+			read := func() int {
+				return lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/flavors") })
+			}
+			failed := read()
+			process.look()
+			Expect(read()).To(Equal(failed), "not at each look")
+			sandbox.ClearFaults()
+			process.clock.Step(ttl.CatalogBackoff)
+			process.look()
+			Expect(read()).To(BeNumerically(">", failed))
+			process.clock.Step(ttl.CatalogBackoff)
+			failed = read()
+			process.look()
+			Expect(read()).To(Equal(failed), "once it was read")
 		})
 		It("should not open on a replica that is not the leader before the leader has written", func() {
 			follower := start(false, environment())

@@ -146,8 +146,8 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		return known, lo.Ternary(complete, nil, failed)
 	}
 	result := p.flight.DoChan("", func() (any, error) {
-		// It must not end with the caller that happened to begin it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		// It must neither end nor hurry with the caller that happened to begin it.
+		ctx, cancel := context.WithTimeout(bizfly.AdmitWithin(context.WithoutCancel(ctx), timeout), timeout)
 		defer cancel()
 		learned, err := p.learn(ctx)
 		if err != nil {

@@ -52,7 +52,7 @@ var _ = Describe("Custom mode", func() {
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
-			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% "+
+			"--cluster-dns=10.96.0.10 --eviction-hard=imagefs.available<15%,imagefs.inodesFree<5%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% "+
 				"--kube-reserved=cpu=100m,memory=1Gi --max-pods=50 --system-reserved=cpu=20m,memory=200Mi "),
 		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
 		Entry("CABundle", "{{ .CABundle }}", authority),
@@ -75,7 +75,7 @@ maxPods: 40 # 4 vCPUs
 podsPerCore: 10
 kubeReserved: {cpu: 100m, memory: 1Gi}
 systemReserved: {cpu: 20m, memory: 100Mi}
-evictionHard: {memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%}
+evictionHard: {memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 5%}
 evictionSoft: {memory.available: 500Mi}
 evictionSoftGracePeriod: {memory.available: 1m30s}
 evictionMaxPodGracePeriod: 60

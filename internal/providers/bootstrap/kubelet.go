@@ -32,7 +32,7 @@ const (
 
 // kubeletDefaults are the kubelet's hard eviction thresholds that no NodeClass sets: a kubelet that is given any threshold
 // forgets its own. They take nothing from what pods can use.
-var kubeletDefaults = map[string]string{"imagefs.available": "15%", "nodefs.inodesFree": "5%"}
+var kubeletDefaults = map[string]string{"imagefs.available": "15%", "imagefs.inodesFree": "5%", "nodefs.inodesFree": "5%"}
 
 // kubeletFlags are the arguments of a kubelet's command line by field.
 var kubeletFlags = map[string]string{

@@ -146,7 +146,8 @@ func readMultipart(text string) ([]part, error) {
 	return nil, errors.New("too many parts")
 }
 
-// multipartOf writes the document. Its boundary follows from its content, so that the same content is the same user data.
+// multipartOf writes the document. Its boundary follows from its content, so that the same content is the same user data. Its parts have no names:
+// cloud-init numbers them, and runs scripts in that order, together with those that it finds in an archive, of which one of our names could be one.
 func multipartOf(parts []part) (string, error) {
 	hash := sha256.New()
 	for _, p := range parts {
@@ -158,12 +159,10 @@ func multipartOf(parts []part) (string, error) {
 		return "", err
 	}
 	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary())
-	for i, p := range parts {
+	for _, p := range parts {
 		text, encoding := encoded(p.text)
 		body, createErr := writer.CreatePart(lo.Assign(p.merging, textproto.MIMEHeader{
-			"Content-Type": {p.contentType + `; charset="utf-8"`},
-			// Scripts run in the order of their names.
-			"Content-Disposition":       {fmt.Sprintf(`attachment; filename="part-%03d"`, i+1)},
+			"Content-Type":              {p.contentType + `; charset="utf-8"`},
 			"Content-Transfer-Encoding": {encoding},
 		}))
 		if err = errors.Join(err, createErr); err == nil {

@@ -62,6 +62,7 @@ func pieces(userData string) []piece {
 		Expect(err).ToNot(HaveOccurred())
 		mediaType, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
 		Expect(err).ToNot(HaveOccurred())
+		Expect(part.FileName()).To(BeEmpty(), "cloud-init calls a part of an archive part-002, too")
 		var body io.Reader = part
 		if part.Header.Get("Content-Transfer-Encoding") == "base64" {
 			body = base64.NewDecoder(base64.StdEncoding, part)

@@ -201,9 +201,6 @@ type Leftover struct {
 	CreatedAt time.Time
 	// Kept is why it is not deleted: it may be what a user wanted to keep. Empty where it can be deleted.
 	Kept string
-
-	// listed is when the list began that has it.
-	listed time.Time
 }
 
 // Provider manages the servers of this cluster.

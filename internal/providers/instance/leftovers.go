@@ -45,10 +45,7 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, bizfly.UsedBy(port) == "" && server != ""
 		})...)
 	}
-	found = lo.FilterMap(found, func(left Leftover, _ int) (Leftover, bool) {
-		left.listed = v.begun
-		return left, len(v.value.named(left.Server)) == 0
-	})
+	found = lo.Filter(found, func(left Leftover, _ int) bool { return len(v.value.named(left.Server)) == 0 })
 	if err := errors.Join(volumesErr, portsErr); err != nil {
 		return found, fmt.Errorf("listing what deleted servers have left: %w", err)
 	}
@@ -99,7 +96,7 @@ func (p *DefaultProvider) DeleteLeftover(ctx context.Context, left Leftover) err
 }
 
 func (p *DefaultProvider) deleteDisk(ctx context.Context, left Leftover) error {
-	protected, err := p.protectedVolumes(ctx, left.listed, []string{left.ID})
+	protected, err := p.protectedVolumes(ctx, p.clock.Now(), []string{left.ID})
 	if err != nil || protected.Has(left.ID) {
 		return err
 	}
@@ -177,9 +174,9 @@ func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
 }
 
 // protectedVolumes returns the volumes that PersistentVolumes own, when there is anything to protect. They are read from the
-// API server once for all deletions that decide by the same lists, after these lists: a cache could lag without a bound. A
-// PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it would
-// not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
+// API server once for all deletions that ask at the same time: a cache could lag without a bound. A PersistentVolume that names a node's
+// disk and is created in the seconds until the request is sent is not seen, as it would not be by a read of each deletion's own; the
+// CSI driver creates none for disks that servers are launched with.
 func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time, candidates []string) (sets.Set[string], error) {
 	if len(candidates) == 0 {
 		return nil, nil

@@ -281,15 +281,20 @@ func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
 	case s.last != nil && s.last.begun.After(after):
 		return s.last
 	case s.current == nil:
-		s.current = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+		s.current = &listed[V]{ctx: unhurried(ctx), done: make(chan struct{})}
 		s.begin(s.current)
 		return s.current
 	case s.current.begun.After(after):
 		return s.current
 	case s.next == nil:
-		s.next = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+		s.next = &listed[V]{ctx: unhurried(ctx), done: make(chan struct{})}
 	}
 	return s.next
+}
+
+// unhurried is a context for a list that others wait for too: it neither ends nor hurries with the reader that began it.
+func unhurried(ctx context.Context) context.Context {
+	return bizfly.AdmitWithin(context.WithoutCancel(ctx), ttl.Admission)
 }
 
 // begin is called with the lock held and lists without it.

@@ -33,7 +33,8 @@ func AddToScheme(s *runtime.Scheme) error {
 }
 
 // Labels of an instance type. Each is defined on every instance type, with DoesNotExist where it does not apply, so
-// that a NodePool may ask for it with any operator.
+// that a NodePool may ask for it with In, NotIn, Exists and DoesNotExist. Gt, Gte, Lt and Lte need numbers: vCPUs, memory and the
+// number of GPUs.
 const (
 	// LabelInstanceCategory is basic, premium, enterprise or dedicated.
 	LabelInstanceCategory = Group + "/instance-category"
@@ -155,8 +156,10 @@ const (
 )
 
 // ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to BizFly
-// Kubernetes Engine; spec.tags may not use them.
-var ReservedMetadataPrefixes = []string{metadataPrefix, olderMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
+// Cloud; spec.tags may not use them.
+var ReservedMetadataPrefixes = []string{
+	metadataPrefix, olderMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id", "billing_plan", "network_plan",
+}
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(

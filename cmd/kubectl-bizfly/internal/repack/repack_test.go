@@ -69,7 +69,7 @@ var _ = Describe("A repack", func() {
 		offered, guarded := 0, 0
 		for seed := range uint64(40) {
 			// Where core's consolidation rests is partly chance, so that it is not certain for which seeds a repack is offered.
-			if seed >= uint64(suite.Number("PROPERTY_SEEDS", 4)) && guarded > 0 && offered > guarded {
+			if seed >= uint64(suite.Number("PROPERTY_SEEDS", 2)) && guarded > 0 && offered > guarded {
 				break
 			}
 			pods := mix(seed, 30+5*int(seed%8))

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -62,7 +63,8 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	default:
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(c.kubeClient.Patch(ctx, node, client.MergeFrom(stored)))
+	// Locked: a do-not-disrupt that a user has written meanwhile is the user's and stays when the zone is opened.
+	return controllers.AfterLocked(c.kubeClient.Patch(ctx, node, controllers.Locked(stored)))
 }
 
 // ours reports whether the node is of a NodePool of this provider, or was kept while it was.

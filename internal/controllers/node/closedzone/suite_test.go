@@ -67,6 +67,18 @@ var _ = Describe("A zone that the tuning closes", func() {
 		tuned(nil)
 		Expect(annotated(n)).To(Equal(map[string]string{"team": "a"}))
 	})
+	It("should leave to a user what the user has written since the node was read", func() {
+		n := node(nil)
+		tuned(map[string]string{"closedZones": "HN1"})
+		read := n.DeepCopy()
+		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(n), read)).To(Succeed())
+		n.Annotations = map[string]string{users: "true"}
+		Expect(kubeClient.Update(ctx, n)).To(Succeed())
+		Expect(controller.Reconcile(ctx, read)).To(HaveField("RequeueAfter", BeNumerically(">", 0)))
+		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
+		tuned(nil)
+		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
+	})
 	It("should stay closed while the ProviderConfig is gone, and until one that is new has a status", func() {
 		n := node(nil)
 		tuned(map[string]string{"closedZones": "HN1"})

@@ -221,25 +221,38 @@ func (c *Controller) deleteNode(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// deleteLeftovers deletes what deleted servers have left.
+// errNextPass says that the time of a pass was over.
+var errNextPass = errors.New("left for the next pass")
+
+// deleteLeftovers deletes what deleted servers have left. Where the cloud hangs on disks it takes no longer than the time to the next pass,
+// which is for servers first.
 func (c *Controller) deleteLeftovers(ctx context.Context, found classification, dryRun bool) {
-	remaining := 0
+	var disks []instance.Leftover
 	for _, left := range found.leftovers {
 		switch {
 		case left.Kind == instance.LeftoverAddress:
 			c.recorder.Publish(events.AddressKept(left.Server, left.ID, left.Name, left.Kept))
-			continue
 		case left.Kept != "":
 			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, fmt.Errorf("%s is kept: %s", left.Name, left.Kept)))
-			continue
 		case dryRun:
 			log.FromContext(ctx).Info("would delete what a deleted server has left (dry run)", "kind", left.Kind, "name", left.Name, "id", left.ID)
+		default:
+			disks = append(disks, left)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.Settings.Load().GarbageCollectionInterval)
+	defer cancel()
+	errs := slices.Repeat([]error{errNextPass}, len(disks))
+	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
+	remaining := 0
+	for i, left := range disks {
+		if errs[i] == nil {
 			continue
 		}
-		if err := c.instances.DeleteLeftover(ctx, left); err != nil {
-			remaining++
-			c.failed(ctx, err)
-			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, err))
+		remaining++
+		if !errors.Is(errs[i], errNextPass) {
+			c.failed(ctx, errs[i])
+			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, errs[i]))
 		}
 	}
 	if !found.unlisted { // otherwise what could not be deleted may be among what was not listed

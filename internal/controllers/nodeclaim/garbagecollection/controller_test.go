@@ -326,6 +326,24 @@ var _ = Describe("Garbage collection", func() {
 			pass()
 			Expect(measured("leftovers")).To(BeZero())
 		})
+		It("should be left for the next pass where the cloud hangs on it for longer than it is until then", func() {
+			for range 12 {
+				claim := launched()
+				own := env.Server(claim.Status.ProviderID)
+				lost(claim)
+				Expect(env.Sandbox.RemoveServer(own.ID)).To(Succeed())
+			}
+			aged()
+			const interval = 100 * time.Millisecond
+			env.Tune(func(o *options.Options) { o.GarbageCollectionInterval = interval })
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectDelay, Delay: time.Hour})
+			passAgainAfter(interval)
+			Expect(measured("leftovers")).To(Equal(12.0))
+			env.Sandbox.ClearFaults()
+			env.Tune(func(o *options.Options) { o.GarbageCollectionInterval = options.Defaults().GarbageCollectionInterval })
+			pass()
+			Expect(measured("leftovers")).To(BeZero())
+		})
 		It("should not keep servers from being deleted where it cannot be listed", func() {
 			orphan()
 			aged()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/samber/lo"
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -76,13 +77,16 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	case p.turns <- struct{}{}:
 		defer func() { <-p.turns }()
 	default:
-		return time.Second / changesPerSecond, nil
+		return waitForTurn(), nil
 	}
 	if !p.limiter.AllowN(p.clock.Now(), 1) {
-		return time.Second / changesPerSecond, nil
+		return waitForTurn(), nil
 	}
 	return p.change(ctx, s, wanted)
 }
+
+// waitForTurn is spread, because each look of a server that waits takes a worker from launches: a thousand would look every second.
+func waitForTurn() time.Duration { return wait.Jitter(5*time.Second/changesPerSecond, 1) }
 
 // change changes what differs. Which firewalls are ours is recorded before, so that each of them can be removed again.
 func (p *inPlace) change(ctx context.Context, s *subject, wanted instance.Settings) (time.Duration, error) {
