@@ -166,7 +166,8 @@ var _ = Describe("the environment", func() {
 		Expect(as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-tuning"]).Data).To(Equal(map[string]string{
 			"unavailableOfferingTTL":  "10m",
 			"vmMemoryOverheadPercent": "0.08",
-			"flavorOverrides":         "p2.8c_16g:\n  hidden: true",
+			"hiddenFlavors":           "p2.8c_16g",
+			"prices":                  "gpus:\n  a30: 20000",
 		}))
 	})
 	It("should start pods anew when the chart's own Secret changes", func(ctx context.Context) {

@@ -41,8 +41,7 @@ metadata:
   namespace: karpenter
 data:
   unavailableOfferingTTL: 10m
-  flavorOverrides: |
-    p2.8c_16g: {hidden: true}
+  hiddenFlavors: p2.8c_16g
 ---
 apiVersion: karpenter.bizflycloud.vn/v1alpha1
 kind: ProviderConfig
@@ -56,7 +55,7 @@ spec:
 - **To go back to a default**, remove the key; to all defaults, remove the ConfigMap's ` + "`data`" + ` or ` + "`spec.tuningConfigMapRef`" + `.
   Deleting the ConfigMap is not enough.
 - **An invalid value keeps the last valid value of its key**, also after a restart. The event ` + "`TuningIgnored`" + ` names key, value and bounds. A
-  key that never had a valid value uses its default; of ` + "`flavorOverrides`" + ` the valid entries then apply.
+  key that never had a valid value uses its default.
 - **A ConfigMap that is missing or cannot be read changes nothing**: the condition ` + "`TuningReady`" + ` reports it.
 
 `
@@ -64,8 +63,4 @@ spec:
 const tuningDetails = `
 Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `). Durations are
 written like ` + "`90s`" + ` or ` + "`1h30m`" + `.
-
-` + "`flavorOverrides`" + ` has, by the flavor's name, what BizFly Cloud leaves out or reports wrongly. With ` + "`hidden`" + ` no more servers are
-launched, and nodes are neither drifted nor drained. ` + "`category`" + ` decides how servers are launched and priced. The other fields are for
-labels and price; ` + "`gpuCount: 0`" + ` means none. Nodes keep the labels that they were launched with.
 `

@@ -10,11 +10,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// FuzzSettings sets each setting to any text: what is invalid is an error and changes nothing, unless it is a document, of which the valid part
-// applies; what is valid can be set again with the same result.
+// FuzzSettings sets each setting to any text: what is invalid is an error and changes nothing; what is valid can be set again with the same
+// result.
 func FuzzSettings(f *testing.F) {
 	for _, seed := range []string{
-		"5m", "-1s", "true", "0.3", "1e309", "NaN", "a,b,,c", "disks: {SSD: 4}", "{p2.2c_4g: {hidden: true}}",
+		"5m", "-1s", "true", "0.3", "1e309", "NaN", "a,b,,c", "disks: {SSD: 4}", "p2.2c_4g, nix.2c_4g",
 		"[{pattern: '(', class: Quota}]", "[{pattern: x, class: Quota}]",
 		"https://10.0.0.1:6443/", "*.bizflycloud.vn", "",
 	} {
@@ -30,7 +30,7 @@ func FuzzSettings(f *testing.F) {
 		setting, before, after := table[index], options.Defaults(), options.Defaults()
 		if err := setting.Apply(after, text); err != nil {
 			for _, other := range table {
-				if other != setting && !other.Equal(before, after) {
+				if !other.Equal(before, after) {
 					t.Errorf("%s%s=%q changes %s%s: %v", setting.Variable, setting.Key, text, other.Variable, other.Key, err)
 				}
 			}

@@ -73,8 +73,8 @@ type Options struct {
 	VisibilityWindow          time.Duration
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
-	FlavorOverrides           map[string]FlavorOverride
 	ClosedZones               []string
+	HiddenFlavors             []string
 
 	// malformed are the environment variables whose text is not a value of their type.
 	malformed error
@@ -341,23 +341,17 @@ var table = []*Setting{
 			"subtracted also after that. It counts for new nodes.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
-	{
-		Key: "closedZones", Unit: "list, separated by commas", Bounds: "names of zones, for example HN1; a name that no zone has closes nothing",
-		Doc: "Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt " +
+	names("closedZones", "zone", "names of zones, for example HN1; a name that no zone has closes nothing",
+		"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt "+
 			"meanwhile. Expiration and repair still replace them.",
-		field: func(o *Options) any { return &o.ClosedZones }, check: checkClosedZones,
-	},
+		func(o *Options) *[]string { return &o.ClosedZones }),
+	names("hiddenFlavors", "flavor", "names of flavors, for example p2.8c_16g; a name that no flavor has hides nothing",
+		"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still replace them.",
+		func(o *Options) *[]string { return &o.HiddenFlavors }),
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
 		Doc:   "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): [prices](../concepts/pricing.md).",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
-	},
-	{
-		Key: "flavorOverrides", Unit: "YAML, by flavor",
-		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d",
-			maxGPUs),
-		Doc:   "What the cloud leaves out or reports wrongly.",
-		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
 	},
 }
 

@@ -4,10 +4,8 @@
 package options
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"path"
@@ -21,7 +19,6 @@ import (
 	"github.com/samber/lo"
 	"go.uber.org/multierr"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
@@ -42,7 +39,7 @@ type Setting struct {
 
 	// field returns a pointer to the value.
 	field func(*Options) any
-	// document parses what is more than a number or a text. Of a document of which a part is wrong it sets the rest.
+	// document parses what is more than a number or a text.
 	document func(o *Options, raw string) error
 	// check returns what is wrong with the value and what to use instead.
 	check func(*Options) error
@@ -58,7 +55,7 @@ func (s *Setting) Apply(o *Options, raw string) error {
 	if err == nil && s.check != nil {
 		err = s.check(&next)
 	}
-	if err == nil || s.document != nil {
+	if err == nil {
 		*o = next
 	}
 	return err
@@ -152,6 +149,21 @@ func secret(variable, doc string, field func(*Options) *string) *Setting {
 func list(name, variable, value, doc string, field func(*Options) *[]string) *Setting {
 	s := plain(name, variable, value, doc, field)
 	s.Unit = "list, separated by commas"
+	return s
+}
+
+// names is a tuning key that lists values of a label of nodes, such as their zone.
+func names(key, kind, bounds, doc string, field func(*Options) *[]string) *Setting {
+	s := list("", "", "", doc, field)
+	s.Key, s.Bounds = key, bounds
+	s.check = func(o *Options) error {
+		for _, name := range *field(o) {
+			if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
+				return fmt.Errorf("%q is no %s: %s", name, kind, strings.Join(problems, "; "))
+			}
+		}
+		return nil
+	}
 	return s
 }
 
@@ -266,16 +278,6 @@ func checkClusterEndpoint(o *Options) error {
 	return nil
 }
 
-// checkClosedZones requires what can be the zone of a node.
-func checkClosedZones(o *Options) error {
-	for _, zone := range o.ClosedZones {
-		if problems := validation.IsValidLabelValue(zone); len(problems) > 0 {
-			return fmt.Errorf("%q is no zone: %s", zone, strings.Join(problems, "; "))
-		}
-	}
-	return nil
-}
-
 // checkGrace keeps garbage collection away from servers that are being launched.
 func checkGrace(o *Options) error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {
@@ -292,49 +294,8 @@ func checkOverhead(o *Options) error {
 	return nil
 }
 
-const (
-	// maxGPUs bounds a count that was mistyped.
-	maxGPUs = 64
-	// maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
-	maxLimit = 1_000_000_000_000
-)
-
-// FlavorOverride corrects what the cloud reports of one flavor. What is empty leaves what the cloud reports.
-type FlavorOverride struct {
-	// Hidden flavors are not launched. Nodes that run on one stay.
-	Hidden bool `json:"hidden,omitempty"`
-	// Category is the category in which its servers are launched and priced.
-	Category string `json:"category,omitempty"`
-	// Generation is the code of its hardware generation, for example 2 or 4a.
-	Generation string `json:"generation,omitempty"`
-	// CPUVendor is the vendor of its CPUs, for example intel or amd.
-	CPUVendor string `json:"cpuVendor,omitempty"`
-	// GPUName is the model of its GPUs.
-	GPUName string `json:"gpuName,omitempty"`
-	// GPUCount is the number of its GPUs; 0 means none.
-	GPUCount *int `json:"gpuCount,omitempty"`
-}
-
-func (f *FlavorOverride) validate() error {
-	labels := []struct {
-		name, example string
-		value         *string
-	}{{"category", "basic or premium", &f.Category}, {"generation", "2 or 4a", &f.Generation}, {"cpuVendor", "intel or amd", &f.CPUVendor}}
-	for _, label := range labels {
-		*label.value = strings.ToLower(strings.TrimSpace(*label.value))
-		if len(validation.IsValidLabelValue(*label.value)) > 0 {
-			return fmt.Errorf("%s %q is not a label value, use for example %s", label.name, *label.value, label.example)
-		}
-	}
-	f.GPUName = strings.TrimSpace(f.GPUName)
-	if len(f.GPUName) > validation.LabelValueMaxLength {
-		return fmt.Errorf("gpuName has %d characters, use at most %d", len(f.GPUName), validation.LabelValueMaxLength)
-	}
-	if f.GPUCount != nil && (*f.GPUCount < 0 || *f.GPUCount > maxGPUs) {
-		return fmt.Errorf("gpuCount is %d, use 0 to %d", *f.GPUCount, maxGPUs)
-	}
-	return nil
-}
+// maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
+const maxLimit = 1_000_000_000_000
 
 func parsePrices(o *Options, raw string) error {
 	parsed, err := pricing.ParseTable([]byte(raw))
@@ -342,26 +303,4 @@ func parsePrices(o *Options, raw string) error {
 		o.Prices = parsed
 	}
 	return err
-}
-
-func parseOverrides(o *Options, raw string) error {
-	entries := map[string]json.RawMessage{}
-	if err := yaml.UnmarshalStrict([]byte(raw), &entries); err != nil {
-		return fmt.Errorf("use YAML that gives for each flavor hidden, category, generation, cpuVendor, gpuName or gpuCount: %w", err)
-	}
-	var errs error
-	o.FlavorOverrides = nil
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		override := FlavorOverride{}
-		err := yaml.UnmarshalStrict(entries[name], &override)
-		if err == nil {
-			err = override.validate()
-		}
-		if err != nil {
-			errs = multierr.Append(errs, fmt.Errorf("[%s]: %w", name, err))
-			continue
-		}
-		o.FlavorOverrides = lo.Assign(o.FlavorOverrides, map[string]FlavorOverride{name: override})
-	}
-	return errs
 }

@@ -104,42 +104,24 @@ var _ = Describe("Apply", func() {
 		Entry("nothing", "", "the price table is empty"),
 	)
 
-	It("should take overrides of flavors", func() {
-		values, err := apply("flavorOverrides", `
-p2.2c_4g: {hidden: true}
-odd: {category: Premium}
-old: {generation: 4A, cpuVendor: AMD}
-gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
-next: {generation: 2}
-plain: {gpuCount: 0}`)
+	It("should take names, in any order, with spaces, and once", func() {
+		values, err := apply("hiddenFlavors", " p2.8c_16g, nix.2c_4g,, 2c_4g_basic ,p2.8c_16g")
 		Expect(err).ToNot(HaveOccurred())
-		Expect(values.FlavorOverrides).To(Equal(map[string]options.FlavorOverride{
-			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"}, "old": {Generation: "4a", CPUVendor: "amd"},
-			"next": {Generation: "2"}, "gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
-		}))
+		Expect(values.HiddenFlavors).To(Equal([]string{"p2.8c_16g", "nix.2c_4g", "2c_4g_basic"}))
+		values, err = apply("closedZones", "HN2, HN1")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.ClosedZones).To(Equal([]string{"HN2", "HN1"}))
 	})
-	DescribeTable("should ignore the override of one flavor and keep the others",
-		func(entry, says string) {
-			values, err := apply("flavorOverrides", "good: {hidden: true}\nbad: "+entry)
-			Expect(values.FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"good": {Hidden: true}}))
-			Expect(err).To(MatchError(And(ContainSubstring("[bad]"), ContainSubstring(says))))
+	DescribeTable("should ignore a list with what can be no name, as a complete list, naming it",
+		func(key, text, says string) {
+			values, err := apply(key, text)
+			Expect(values).To(Equal(options.Defaults()))
+			Expect(err).To(MatchError(ContainSubstring(says)))
 		},
-		Entry("a field that does not exist", "{hiden: true}", `unknown field "hiden"`),
-		Entry("a word for a number", "{gpuCount: two}", "gpuCount"),
-		Entry("too many GPUs", "{gpuCount: 65}", "0 to 64"),
-		Entry("fewer than none", "{gpuCount: -1}", "0 to 64"),
-		Entry("a category that is no label", "{category: very good}", "label value"),
-		Entry("a generation that is no label", "{generation: 4 a}", "label value"),
-		Entry("a vendor that is no label", "{cpuVendor: a/b}", "label value"),
-		Entry("a name that is too long", "{gpuName: "+strings.Repeat("a", 64)+"}", "at most 63"),
+		Entry("a pattern", "hiddenFlavors", "nix.2c_4g,p2.*", `"p2.*" is no flavor`),
+		Entry("flavors between spaces", "hiddenFlavors", "p2.8c_16g nix.2c_4g", `"p2.8c_16g nix.2c_4g" is no flavor`),
+		Entry("YAML", "hiddenFlavors", "p2.8c_16g: {hidden: true}", "is no flavor"),
+		Entry("a name that is too long", "hiddenFlavors", strings.Repeat("a", 64), "no more than 63"),
+		Entry("a zone", "closedZones", "HN1,HN/2", `"HN/2" is no zone`),
 	)
-	DescribeTable("should ignore overrides that cannot be read",
-		func(text string) {
-			values, err := apply("flavorOverrides", text)
-			Expect(values.FlavorOverrides).To(BeNil())
-			Expect(err).To(MatchError(ContainSubstring("hidden, category")))
-		},
-		Entry("no YAML", "{"), Entry("a list", "[a, b]"), Entry("a flavor twice", "a: {hidden: true}\na: {hidden: false}"),
-	)
-
 })

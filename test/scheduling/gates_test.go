@@ -93,6 +93,19 @@ var _ = Describe("Feature gates", func() {
 			core.provision(pod)
 			Expect(serverOf(pod).Flavor.Name).To(Equal("p2.4c_8g"))
 		})
+		It("should launch for GPUs that only the overlay knows of, and promise them, without their labels", func() {
+			ready(unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist)))
+			overlaid("e2.16c_64g", karpv1alpha1.NodeOverlaySpec{Capacity: list("nvidia.com/gpu", "2")})
+			pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{
+				Requests: list("nvidia.com/gpu", "2"), Limits: list("nvidia.com/gpu", "2"),
+			}})
+			core.provision(pod)
+			Expect(serverOf(pod).Flavor.Name).To(Equal("e2.16c_64g"))
+			claims := expectations.ExpectNodeClaims(ctx, env.Client)
+			Expect(claims).To(HaveLen(1))
+			gpus := claims[0].Status.Capacity[v1alpha1.ResourceNVIDIAGPU]
+			Expect(gpus.Value()).To(BeEquivalentTo(2))
+		})
 	})
 
 	Describe("StaticCapacity", func() {

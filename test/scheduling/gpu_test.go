@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -124,20 +123,17 @@ var _ = Describe("Servers with GPUs", func() {
 		Eventually(env.Servers).Should(BeEmpty())
 		expectations.ExpectDeleted(ctx, env.Client, plugin)
 	})
-	It("should be known by the tuning of a flavor whose GPU the cloud does not name", func() {
-		env.Tune(func(o *options.Options) {
-			o.FlavorOverrides = map[string]options.FlavorOverride{"e2.16c_64g": {GPUName: "NVIDIA L40", GPUCount: lo.ToPtr(2)}}
-		})
+	It("should be launched with as many GPUs of the model that a pod selects", func() {
 		applied(unit.NodePool())
 		limits := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("2")}
 		named := coretest.UnschedulablePod(coretest.PodOptions{
 			ResourceRequirements: corev1.ResourceRequirements{Requests: limits, Limits: limits},
-			NodeSelector:         map[string]string{v1alpha1.LabelInstanceGPUName: "NVIDIA-L40"},
+			NodeSelector:         map[string]string{v1alpha1.LabelInstanceGPUName: "NVIDIA-A30"},
 		})
 		tc.provision(named)
 		Expect(nodeOf(named).Labels).To(And(
-			HaveKeyWithValue(corev1.LabelInstanceTypeStable, "e2.16c_64g"), HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "2")))
-		Expect(serverOf(named).Flavor.Name).To(Equal("e2.16c_64g"))
+			HaveKeyWithValue(corev1.LabelInstanceTypeStable, "p2.16c_64g_2xa30"), HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "2")))
+		Expect(serverOf(named).Flavor.Name).To(Equal("p2.16c_64g_2xa30"))
 	})
 	It("should be limited by the NodePool in GPUs", func() {
 		pool := unit.NodePool()

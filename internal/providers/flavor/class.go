@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -25,9 +26,9 @@ import (
 type class struct {
 	nodeClass   *v1alpha1.BizflyNodeClass
 	snapshot    *catalog.Snapshot
+	settings    *options.Options
 	zones       []string        // sorted
 	active      map[string]bool // by zone
-	closedZones []string        // by the tuning
 	enabled     map[string]bool // by category
 	billingPlan v1alpha1.BillingPlan
 	profile     string
@@ -41,12 +42,12 @@ type class struct {
 	requirements map[string]scheduling.Requirements
 }
 
-func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, closedZones []string) *class {
+func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, settings *options.Options) *class {
 	c := &class{
 		nodeClass:    nodeClass,
 		snapshot:     snapshot,
+		settings:     settings,
 		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
-		closedZones:  closedZones,
 		active:       lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
 		enabled:      lo.SliceToMap(snapshot.ServerTypes, func(t *gobizfly.ServerType) (string, bool) { return strings.ToLower(t.Name), t.Enabled }),
 		billingPlan:  nodeClass.EffectiveBillingPlan(),
@@ -135,8 +136,8 @@ func (c *class) offeringIn(zone string) scheduling.Requirements {
 // excluded returns why the NodeClass cannot use the flavor in any zone; empty where it can.
 func (c *class) excluded(f *facts) string {
 	switch terms := c.nodeClass.Spec.FlavorSelectorTerms; {
-	case f.hidden:
-		return "the tuning hides it"
+	case slices.Contains(c.settings.HiddenFlavors, f.name):
+		return "the tuning hides it (hiddenFlavors)"
 	case !f.availableWith(c.billingPlan):
 		return fmt.Sprintf("it is not available with spec.billingPlan %s", c.billingPlan)
 	case len(terms) > 0 && !lo.SomeBy(terms, f.matches):
@@ -152,7 +153,7 @@ func (c *class) excluded(f *facts) string {
 // closed returns why no server of the flavor can be created in the zone at the moment; empty where one can.
 func (c *class) closed(f *facts, zone string) string {
 	switch {
-	case slices.Contains(c.closedZones, zone):
+	case slices.Contains(c.settings.ClosedZones, zone):
 		return "the tuning closes the zone (closedZones)"
 	case !c.active[zone]:
 		return "BizFly Cloud has closed the zone for new servers"
@@ -185,11 +186,11 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	if err != nil {
 		return nil, err
 	}
-	c := newClass(nodeClass, snapshot, p.options.Load().ClosedZones)
+	c := newClass(nodeClass, snapshot, p.options.Load())
 	var explained []Explanation
 	for _, f := range p.indexOf(snapshot).flavors {
 		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
-			Source: p.options.Load().Prices.Source(c.item(f))}
+			Source: c.settings.Prices.Source(c.item(f))}
 		if e.Excluded = c.excluded(f); e.Excluded != "" {
 			explained = append(explained, e)
 			continue

@@ -45,7 +45,7 @@ type built struct {
 // build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
 // in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	table, item := p.options.Load().Prices, c.item(f)
+	table, item := c.settings.Prices, c.item(f)
 	price, priced := table.Price(item)
 	b := built{
 		facts: f, rootDiskGiB: c.disks[0].GiB, source: table.Source(item),

@@ -16,37 +16,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// index is the flavors of one catalog content, parsed with the overrides of the settings. It is immutable.
+// index is the flavors of one catalog content, parsed. It is immutable.
 type index struct {
-	seq      uint64
-	settings *options.Options
-	flavors  []*facts // sorted by name
-	byName   map[string]*facts
-	skipped  map[string]string // why flavors are not used, by name
+	seq     uint64
+	flavors []*facts // sorted by name
+	byName  map[string]*facts
+	skipped map[string]string // why flavors are not used, by name
 }
 
 // indexOf returns the parsed flavors of the snapshot. Two that parse the same content at once do so in vain but not
 // wrongly.
 func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
-	settings := p.options.Load()
-	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq && current.settings == settings {
+	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq {
 		return current
 	}
-	next := &index{seq: snapshot.Seq, settings: settings, byName: map[string]*facts{}, skipped: lo.MapValues(settings.FlavorOverrides,
-		func(options.FlavorOverride, string) string {
-			return "flavorOverrides names it, but the cloud does not list it"
-		})}
+	next := &index{seq: snapshot.Seq, byName: map[string]*facts{}, skipped: map[string]string{}}
 	for _, flavor := range snapshot.Flavors {
-		override := settings.FlavorOverrides[flavor.Name]
-		parsed, reason := parse(overridden(flavor, override))
-		delete(next.skipped, flavor.Name)
+		parsed, reason := parse(flavor)
 		if next.byName[flavor.Name] != nil {
 			reason = "another flavor has the same name"
 		}
@@ -54,23 +46,12 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 			next.skipped[flavor.Name] = reason
 			continue
 		}
-		parsed.hidden, parsed.complete = override.Hidden, complete(flavor)
+		parsed.complete = complete(flavor)
 		next.byName[parsed.name] = parsed
 		next.flavors = append(next.flavors, parsed)
 	}
 	p.index.Store(next)
 	return next
-}
-
-// overridden returns the flavor with what the override sets; the catalog's own is shared and stays as it is.
-func overridden(flavor *gobizfly.ServerFlavorResponse, o options.FlavorOverride) *gobizfly.ServerFlavorResponse {
-	changed, gpu := *flavor, lo.FromPtr(flavor.GPU)
-	changed.Category = lo.CoalesceOrEmpty(o.Category, flavor.Category)
-	changed.Generation.Code = lo.CoalesceOrEmpty(o.Generation, flavor.Generation.Code)
-	changed.Generation.Vendor = lo.CoalesceOrEmpty(o.CPUVendor, flavor.Generation.Vendor)
-	gpu.Name, gpu.Count = lo.CoalesceOrEmpty(o.GPUName, gpu.Name), lo.FromPtrOr(o.GPUCount, gpu.Count)
-	changed.GPU = &gpu
-	return &changed
 }
 
 // facts are what is known of a flavor once the API's fields are read and its name has filled the gaps. Empty strings and
@@ -86,14 +67,12 @@ type facts struct {
 	gpuCount   int
 	zones      []string // nil: everywhere
 	plans      []string // nil: with every plan
-	// hidden flavors are not offered; one that a NodeClaim runs on is there, unavailable.
-	hidden bool
 	// complete is true for a flavor that the cloud describes completely.
 	complete bool
 }
 
-// complete reports whether the cloud itself, rather than the flavor's name or an override, says of which generation the flavor is, where
-// it exists and with which plans. Of others it is not known whether they can still be launched: old flavors lack some of it.
+// complete reports whether the cloud itself, rather than the flavor's name, says of which generation the flavor is, where it exists and
+// with which plans. Of others it is not known whether they can still be launched: old flavors lack some of it.
 func complete(in *gobizfly.ServerFlavorResponse) bool {
 	return in.Generation.Code != "" && len(in.Generation.AvailabilityZones) > 0 && len(in.BillingPlans) > 0
 }
@@ -106,7 +85,7 @@ var (
 	codeOfCategory = regexp.MustCompile(`^[pbed]\d`)
 )
 
-// parse reads a flavor that overridden returned. The reason says why it is not used.
+// parse reads a flavor of the catalog. The reason says why it is not used.
 func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 	f = &facts{
 		name: in.Name, cpu: in.VCPUs, memoryMiB: in.RAM,
@@ -114,8 +93,8 @@ func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 		vendor:   labelValue(strings.ToLower(in.Generation.Vendor)),
 		zones:    in.Generation.AvailabilityZones, plans: in.BillingPlans,
 	}
-	if in.GPU.Count > 0 {
-		f.gpuName, f.gpuCount = labelValue(in.GPU.Name), in.GPU.Count
+	if gpu := lo.FromPtr(in.GPU); gpu.Count > 0 {
+		f.gpuName, f.gpuCount = labelValue(gpu.Name), gpu.Count
 	}
 	if f.category == "" {
 		f.category = categoryFrom(in)

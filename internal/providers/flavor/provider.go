@@ -173,7 +173,7 @@ func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, 
 	if f == nil {
 		return nil
 	}
-	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, nil), f, nil, []string{zone}).InstanceType}
+	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, p.options.Load()), f, nil, []string{zone}).InstanceType}
 }
 
 // SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil where core's
@@ -263,7 +263,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
-	c, idx := newClass(nodeClass, snapshot, p.options.Load().ClosedZones), p.indexOf(snapshot)
+	c, idx := newClass(nodeClass, snapshot, p.options.Load()), p.indexOf(snapshot)
 	for name, reason := range idx.skipped {
 		if last, known := p.logged.Swap(name, reason); !known || last != reason {
 			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")

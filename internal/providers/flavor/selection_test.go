@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -71,9 +70,6 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 			newFlavor("p2.4c_8g", describe, func(f *gobizfly.ServerFlavorResponse) { f.Generation.Code = "" }),
 			newFlavor("p2.8c_16g", describe, func(f *gobizfly.ServerFlavorResponse) { f.Generation.AvailabilityZones = nil }),
 			newFlavor("p2.8c_32g", describe, func(f *gobizfly.ServerFlavorResponse) { f.BillingPlans = nil })), env.Client)
-		r.tune(func(o *options.Options) {
-			o.FlavorOverrides = map[string]options.FlavorOverride{"p2.4c_8g": {Generation: "2"}}
-		})
 		Expect(r.Complete("p2.2c_4g")).To(BeTrue())
 		for _, name := range []string{"p2.4c_8g", "p2.8c_16g", "p2.8c_32g", "p2.16c_32g"} {
 			Expect(r.Complete(name)).To(BeFalse(), name)

@@ -6,15 +6,12 @@ package flavor_test
 import (
 	"context"
 
-	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -23,22 +20,14 @@ import (
 
 var _ = Describe("A configuration that changes", func() {
 	const name = "p2.2c_4g"
-	var source *handmade
 	var r *room
 	var nodeClass *v1alpha1.BizflyNodeClass
 
 	BeforeEach(func() {
-		source = newHandmade(newFlavor(name), newFlavor("odd", func(f *gobizfly.ServerFlavorResponse) { f.Category = "" }),
-			newFlavor("gpu", func(f *gobizfly.ServerFlavorResponse) { f.GPU = &gobizfly.FlavorGPU{Name: "NVIDIA T4", Count: 1} }))
-		r = newRoom(source, env.Client)
+		r = newRoom(newHandmade(newFlavor(name), newFlavor("p2.4c_8g")), env.Client)
 		nodeClass = newNodeClass("HN1", "HN2")
 	})
-	set := func(overrides map[string]options.FlavorOverride) {
-		r.tune(func(o *options.Options) {
-			o.MemoryOverheadPercent, o.FlavorOverrides = options.Defaults().MemoryOverheadPercent, overrides
-		})
-	}
-	has := func(it *cloudprovider.InstanceType, key string) []string { return it.Requirements.Get(key).Values() }
+	hide := func(names ...string) { r.tune(func(o *options.Options) { o.HiddenFlavors = names }) }
 
 	It("should be applied by the next List", func(ctx context.Context) {
 		first := r.list(ctx, nodeClass)[name]
@@ -48,9 +37,15 @@ var _ = Describe("A configuration that changes", func() {
 		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was returned is never edited")
 	})
 	It("should leave a hidden flavor out until it is shown again", func(ctx context.Context) {
-		set(map[string]options.FlavorOverride{name: {Hidden: true}})
-		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
-		set(nil)
+		before := r.list(ctx, nodeClass)
+		hide(name)
+		after := r.list(ctx, nodeClass)
+		Expect(after).NotTo(HaveKey(name))
+		Expect(after["p2.4c_8g"]).To(Equal(before["p2.4c_8g"]), "another flavor has changed")
+		explained, err := r.Explain(nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(explained).To(ContainElement(And(HaveField("Flavor", name), HaveField("Excluded", ContainSubstring("hiddenFlavors")))))
+		hide()
 		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
 	})
 	It("should close a zone to launches until it is opened again, and keep what is listed and its price", func(ctx context.Context) {
@@ -76,7 +71,7 @@ var _ = Describe("A configuration that changes", func() {
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: name, corev1.LabelTopologyZone: "HN2"}},
 			Spec:       karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: nodeClass.Name}},
 		}))).To(Succeed())
-		set(map[string]options.FlavorOverride{name: {Hidden: true}})
+		hide(name)
 		after := r.list(ctx, nodeClass)[name]
 		Expect(after).NotTo(BeNil(), "core replaces nodes whose type has vanished")
 		Expect(after.Offerings.Available()).To(BeEmpty())
@@ -87,35 +82,9 @@ var _ = Describe("A configuration that changes", func() {
 		_, known := r.Category(name)
 		Expect(known).To(BeTrue())
 	})
-	It("should give a category to a flavor that has none, and another to one that has", func(ctx context.Context) {
-		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey("odd"))
-		before := r.list(ctx, nodeClass)[name]
-		set(map[string]options.FlavorOverride{"odd": {Category: "basic"}, name: {Category: "dedicated"}})
-		types := r.list(ctx, nodeClass)
-		Expect(has(types["odd"], v1alpha1.LabelInstanceCategory)).To(ConsistOf("basic"))
-		category, _ := r.Category("odd")
-		Expect(category).To(Equal("basic"))
-		Expect(has(types[name], v1alpha1.LabelInstanceCategory)).To(ConsistOf("dedicated"))
-		Expect(types[name].Offerings[0].Price).To(BeNumerically(">", before.Offerings[0].Price))
-		Expect(source.snapshot.Flavors[0].Category).To(Equal("premium"), "the catalog's own is shared")
-	})
-	DescribeTable("should change the GPUs",
-		func(ctx context.Context, flavorName string, override options.FlavorOverride, count, model string) {
-			set(map[string]options.FlavorOverride{flavorName: override})
-			it := r.list(ctx, nodeClass)[flavorName]
-			Expect(has(it, v1alpha1.LabelInstanceGPUCount)).To(Equal(lo.Compact([]string{count})))
-			Expect(has(it, v1alpha1.LabelInstanceGPUName)).To(Equal(lo.Compact([]string{model})))
-			quantity := it.Capacity[v1alpha1.ResourceNVIDIAGPU]
-			Expect(quantity.String()).To(Equal(lo.CoalesceOrEmpty(count, "0")))
-		},
-		Entry("of a flavor without any", name, options.FlavorOverride{GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "2", "NVIDIA-A30"),
-		Entry("their model", "gpu", options.FlavorOverride{GPUName: "NVIDIA A30"}, "1", "NVIDIA-A30"),
-		Entry("their number", "gpu", options.FlavorOverride{GPUCount: lo.ToPtr(4)}, "4", "NVIDIA-T4"),
-		Entry("to none", "gpu", options.FlavorOverride{GPUCount: lo.ToPtr(0)}, "", ""),
-	)
 	It("should go on with a name that the cloud does not list", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)
-		set(map[string]options.FlavorOverride{"elsewhere": {Hidden: true}})
+		hide("elsewhere")
 		Expect(r.list(ctx, nodeClass)).To(HaveLen(len(before)))
 	})
 })

@@ -126,8 +126,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			valid[key] = last
 			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active", err)))
 		default:
-			result.Problems = append(result.Problems, problem(key, raw,
-				fmt.Sprintf("%s. There is no last valid value, so the default (of flavorOverrides: its valid entries) is active", err)))
+			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. There is no last valid value, so the default is active", err)))
 		}
 	}
 	result.Problems = append(result.Problems, unknownKeys(data, broken)...)

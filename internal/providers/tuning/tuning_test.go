@@ -121,20 +121,20 @@ var _ = Describe("Sync", func() {
 		Entry("when the ConfigMap cannot be read", func(context.Context) { readErr = errors.New("the API server is away") }),
 		Entry("when another ConfigMap is named", func(context.Context) { object.Spec.TuningConfigMapRef.Name = "other" }),
 	)
-	It("should keep the entries of a list while one is invalid", func(ctx context.Context) {
-		tune(ctx, map[string]string{"flavorOverrides": "a: {hidden: true}"})
-		result := tune(ctx, map[string]string{"flavorOverrides": "a: {hiden: true}\nb: {hidden: true}"})
-		Expect(result.Problems).To(ConsistOf(And(ContainSubstring("[a]"), ContainSubstring("last valid value stays"))))
-		Expect(settings.Load().FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"a": {Hidden: true}}))
+	It("should keep a list while one of its entries is invalid", func(ctx context.Context) {
+		tune(ctx, map[string]string{"hiddenFlavors": "a"})
+		result := tune(ctx, map[string]string{"hiddenFlavors": "a*,b"})
+		Expect(result.Problems).To(ConsistOf(And(ContainSubstring(`"a*"`), ContainSubstring("last valid value stays"))))
+		Expect(settings.Load().HiddenFlavors).To(Equal([]string{"a"}))
 	})
-	It("should use the default of a key that never had a valid value, and the valid entries of a list", func(ctx context.Context) {
-		result := tune(ctx, map[string]string{"prices": "{", "accountPause": "5", "flavorOverrides": "a: {hiden: true}\nb: {hidden: true}"})
+	It("should use the default of a key that never had a valid value, and nothing of what is valid in it", func(ctx context.Context) {
+		result := tune(ctx, map[string]string{"prices": "{", "accountPause": "5", "hiddenFlavors": "a*,b"})
 		Expect(result.Problems).To(HaveLen(3))
 		Expect(result.Problems).To(HaveEach(ContainSubstring("the default")))
 		Expect(result.Active).To(BeEmpty())
 		Expect(settings.Load().Prices).To(Equal(options.Defaults().Prices))
 		Expect(settings.Load().AccountPause).To(Equal(time.Minute))
-		Expect(settings.Load().FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"b": {Hidden: true}}))
+		Expect(settings.Load().HiddenFlavors).To(BeEmpty())
 	})
 	DescribeTable("should go back to the defaults when asked to",
 		func(ctx context.Context, ask func(ctx context.Context)) {
