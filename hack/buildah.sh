@@ -4,7 +4,7 @@
 # certificates of the machine. The script that sources it names itself first: name=image. REGISTRY_BIN is the registry that make builds.
 : "${name:?what the lines begin with}" "${REGISTRY_BIN:?the registry that make builds}"
 say() { printf '%s\n' "--- $name: $*"; }
-# Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: what runs nothing there has not passed.
+# Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: a run without specs must not pass there.
 skip() {
   say "skipped: $*"
   [[ -z ${GITHUB_ACTIONS:-} ]] || exit 1

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf '%s\n' "--- nodes: $*"; }
-# Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: what runs nothing there has not passed.
+# Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: a run without specs must not pass there.
 skip() {
   say "skipped: $*"
   [[ -z ${GITHUB_ACTIONS:-} ]] || exit 1

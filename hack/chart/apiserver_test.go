@@ -387,7 +387,8 @@ spec:
 			Entry("all but spot", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [spot]}]"),
 			Entry("any capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: Exists}]"),
 			Entry("numbers compared", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-cpu, operator: Gt, values: [\"1\"]}, "+
-				"{key: karpenter.bizflycloud.vn/instance-memory, operator: Lt, values: [\"32769\"]}, {key: karpenter.bizflycloud.vn/instance-gpu-count, operator: Gte, values: [\"1\"]}]"),
+				"{key: karpenter.bizflycloud.vn/instance-memory, operator: Lt, values: [\"32769\"]}, "+
+				"{key: karpenter.bizflycloud.vn/instance-gpu-count, operator: Gte, values: [\"1\"]}]"),
 			Entry("on-demand as a label", "metadata.labels: {karpenter.sh/capacity-type: on-demand, example.com/team: shop}"),
 			Entry("the taint of an agent that must start first", "spec.startupTaints: [{key: node.cilium.io/agent-not-ready, value: \"true\", effect: NoExecute}]"),
 			Entry("another provider's pool, whatever is in it",

@@ -175,6 +175,9 @@ var _ = Describe("the environment", func() {
 			return as[appsv1.Deployment](rendered(ctx, fullValues, args...)["Deployment/"+chartName]).Spec.Template
 		}
 		Expect(template()).To(Equal(template()))
-		Expect(template("--set", "credentials.password=other")).ToNot(Equal(template()))
+		Expect(template("--set", "bke.clusterToken=other")).ToNot(Equal(template()))
+		Expect(template("--set", "credentials.password=other")).To(Equal(template()), "the ProviderConfig has it read again")
+		without := []string{"--set", "providerConfig.create=false"}
+		Expect(template(append(without, "--set", "credentials.password=other")...)).ToNot(Equal(template(without...)))
 	})
 })

@@ -49,8 +49,9 @@ var eventDocs = []eventDoc{
 		"The node did not join within 15 minutes.",
 		"See [a server that does not join](../operate/nodes-and-hosts.md#a-server-that-does-not-join)."},
 	{events.ReasonLaunchNotSent, true, kindNodeClaim,
-		"Rate limit, connection or a busy API server held the create request back until core's launch timeout was near. The NodeClaim is replaced.",
-		"Unless it is a burst, check the API, or raise `LAUNCH_TIMEOUT` or the rate limits."},
+		"Rate limit, connection or a busy API server held the create request back until core's launch timeout was near, or BizFly Cloud " +
+			"answered 429 with a later time. The NodeClaim is replaced.",
+		"Unless it is a burst, check the API, or raise `LAUNCH_TIMEOUT`, and the rate limits where no call is `Throttled`."},
 	{events.ReasonLaunchSlow, true, kindNodeClaim,
 		"The server has been in BUILD for five minutes.",
 		"Wait; after 15 minutes the NodeClaim is replaced."},

@@ -130,8 +130,9 @@ func referencePage() (string, error) {
 		page.WriteString("\n")
 	}
 	for _, keys := range []struct{ title, introduction, prefix string }{
-		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator, and with Gt, Gte, Lt\nand Lte for those whose values are numbers: vCPUs, memory and the number of GPUs. The zone keys of the " +
-			"storage drivers mean topology.kubernetes.io/zone.\nNodes also have `karpenter.bizflycloud.vn/bizflynodeclass`, the name of their NodeClass, which pods may select.", "Label"},
+		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with In, NotIn, Exists and\n" +
+			"DoesNotExist, and with Gt, Gte, Lt and Lte where all values are numbers: vCPUs, memory and the number of GPUs. The zone keys of the storage drivers mean\n" +
+			"topology.kubernetes.io/zone. Nodes also have `karpenter.bizflycloud.vn/bizflynodeclass`, the name of their NodeClass, which pods\nmay select.", "Label"},
 		{"## Annotations", "Of BizflyNodeClasses, NodeClaims and Nodes, written by the controller.", "Annotation"},
 		{"## Finalizers", "", "TerminationFinalizer"},
 		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.tags` may use none of these prefixes: " +

@@ -221,8 +221,9 @@ func contextError(ctx context.Context) *APIError {
 // its class.
 func (a *admission) throttled(op *operation, sent time.Time, wait time.Duration) {
 	gate := a.gates[op.class]
-	// Only these come in bursts: another route that always answers 429 would slow them down for nothing.
-	if op == opCreateServer || op == opDeleteServer || op == opLeaveCluster {
+	// Of what comes in bursts, these alone end by a 429. Deletions are repeated until they succeed, and one server whose deletion always
+	// answers 429 would slow down those of all others.
+	if op == opCreateServer || op == opLeaveCluster {
 		gate.lower(a.clock.Now(), sent)
 	}
 	until := a.clock.Now().Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))

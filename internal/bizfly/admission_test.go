@@ -337,7 +337,7 @@ var _ = Describe("Admission", func() {
 				}
 			}
 		},
-			Entry("a create request", "CreateServer", "create"), Entry("a deletion", "DeleteServer", "delete"), Entry("what leaves BKE", "LeaveCluster", "leave"),
+			Entry("a create request", "CreateServer", "create"), Entry("what leaves BKE", "LeaveCluster", "leave"),
 		)
 		It("should raise it slowly, below the rejected rate for ten minutes and to the configured one afterwards", func(ctx SpecContext) {
 			rejected(ctx)
@@ -361,7 +361,7 @@ var _ = Describe("Admission", func() {
 			Entry("an outage", http.StatusServiceUnavailable), Entry("a server error", http.StatusInternalServerError),
 			Entry("a quota", http.StatusForbidden), Entry("a conflict", http.StatusConflict),
 		)
-		DescribeTable("should not change it for a route of requests that do not come in bursts", func(ctx SpecContext, name, class string) {
+		DescribeTable("should not change it for requests that do not come in bursts, or are repeated until they succeed", func(ctx SpecContext, name, class string) {
 			before := rate(class)
 			reject.Store(true)
 			for range 5 {
@@ -370,7 +370,7 @@ var _ = Describe("Admission", func() {
 			Expect(rate(class)).To(Equal(before))
 		},
 			Entry("firewalls", "AddFirewalls", "create"), Entry("network plans", "ChangeNetworkPlan", "create"), Entry("reboots", "RebootServer", "create"),
-			Entry("disks", "DeleteVolume", "delete"),
+			Entry("disks", "DeleteVolume", "delete"), Entry("servers", "DeleteServer", "delete"),
 		)
 		It("should send no faster than that, and less at once", func(ctx SpecContext) {
 			began := clock.Now()

@@ -360,6 +360,16 @@ var _ = Describe("Client", func() {
 			Expect(client.OutageSince()).To(BeZero())
 		})
 
+		It("should not call it an outage when create requests are rejected by a 5xx in words", func(ctx SpecContext) {
+			s := newStub(always(500, `{"message": "No valid host was found. There are not enough hosts available."}`))
+			client := clientFor(s)
+			for range 4 {
+				_, err := client.CreateServer(ctx, createRequest())
+				Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue())
+			}
+			Expect(client.OutageSince()).To(BeZero())
+		})
+
 		It("should not call it an outage when callers go away", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })

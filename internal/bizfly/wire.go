@@ -99,7 +99,8 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 		return result, nil
 	// A caller that went away says nothing about the cloud.
 	case errors.Is(request.Context().Err(), context.Canceled):
-	case err.Status > 0 && err.Status < 500 && err.class() != ClassOutage:
+	// So is a 5xx whose words say what was wrong with the request.
+	case err.Status > 0 && (err.Status < 500 || err.class() != ClassUnknown) && err.class() != ClassOutage:
 		w.health.record(false)
 	default:
 		once, called := request.Context().Value(oneFailure{}).(*sync.Once)

@@ -152,8 +152,14 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		RecordedVolumes: OwnedVolumes(claim),
 		Reason:          c.removalReason(claim),
 	})
+	// Core notes when the deletion of the server was accepted; one that was rejected from the first on counts from that of the NodeClaim.
+	began := lo.FromPtr(claim.DeletionTimestamp).Time
 	terminating := claim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating)
-	if !errors.Is(err, instance.ErrNotFound) && terminating.IsTrue() && c.Clock.Since(terminating.LastTransitionTime.Time) > ttl.SlowDeletion {
+	if terminating.IsTrue() {
+		began = terminating.LastTransitionTime.Time
+	}
+	waiting := !errors.Is(err, instance.ErrNotFound) && (err != nil || terminating.IsTrue()) && !began.IsZero()
+	if waiting && c.Clock.Since(began) > ttl.SlowDeletion {
 		// Nothing ends before the server is gone, because its node may run pods.
 		c.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
 	}

@@ -137,6 +137,20 @@ var _ = Describe("A deletion", func() {
 		env.Sandbox.ClearFaults()
 		deleted(claim)
 	})
+	It("should report one that BizFly Cloud rejects from the first on, of which core notes nothing", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "locked by an operator"})
+		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(env.Clock.Now()))
+		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
+		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(BeZero())
+		env.Clock.Step(11 * time.Minute)
+		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
+		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(Equal(1))
+		env.Sandbox.ClearFaults()
+		deleted(claim)
+	})
 	It("should end when the server is gone, whatever it has left", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))

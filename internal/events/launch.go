@@ -137,10 +137,10 @@ func LaunchRejected(claim *karpv1.NodeClaim, flavor, zone, reason string, cause 
 		flavor, zone, reason, cause)
 }
 
-// LaunchNotSent reports that a NodeClaim ends because its create request could not be sent in time.
+// LaunchNotSent reports that a NodeClaim ends because its create request could not be sent in time, or was answered by 429.
 func LaunchNotSent(claim *karpv1.NodeClaim, cause error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonLaunchNotSent,
-		"No create request was sent before Karpenter's launch timeout: no server was created, and the NodeClaim is replaced: %s", cause)
+		"No create request was accepted in time: no server was created, and the NodeClaim is replaced: %s", cause)
 }
 
 // NodeNotRegistered reports that a server was created and its node did not join the cluster in time.

@@ -232,7 +232,7 @@ var table = []*Setting{
 		// Not all of bizflycloud.vn: the API server of each user's cluster has a name there too.
 		Default: "manage.bizflycloud.vn,*.manage.bizflycloud.vn",
 		Doc:     "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns such as *.manage.bizflycloud.vn.",
-		field: func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
+		field:   func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
 	},
 	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
 		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short name.",

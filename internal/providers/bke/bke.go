@@ -146,7 +146,7 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		return known, lo.Ternary(complete, nil, failed)
 	}
 	result := p.flight.DoChan("", func() (any, error) {
-		// It must neither end nor hurry with the caller that happened to begin it.
+		// Others wait for it too: it has neither the deadline nor the bound of admission of its first caller.
 		ctx, cancel := context.WithTimeout(bizfly.AdmitWithin(context.WithoutCancel(ctx), timeout), timeout)
 		defer cancel()
 		learned, err := p.learn(ctx)

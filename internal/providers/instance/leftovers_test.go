@@ -74,6 +74,20 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(collectOnce(w.provider)).To(Succeed())
 		Expect(w.count(deleteVolume)).To(Equal(1))
 	})
+	It("should not be deleted where a PersistentVolume names it since they were listed", func() {
+		w := newWorld(cloud.Options{})
+		for attempt := range 2 {
+			w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2+attempt) + "_rootdisk", Bootable: true})
+		}
+		left, err := w.provider.Leftovers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(left).To(HaveLen(2))
+		Expect(w.provider.DeleteLeftover(ctx, left[0])).To(Succeed())
+		w.protected.set(nil, left[1].ID)
+		Expect(w.provider.DeleteLeftover(ctx, left[1])).To(Succeed())
+		Expect(volumes(w)).To(ContainElement(left[1].ID))
+		Expect(w.count(deleteVolume)).To(Equal(1))
+	})
 	DescribeTable("should be a disk that the cloud deletes in its status", func(status string, left bool) {
 		w := newWorld(cloud.Options{})
 		removed(w)

@@ -292,7 +292,7 @@ func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
 	return s.next
 }
 
-// unhurried is a context for a list that others wait for too: it neither ends nor hurries with the reader that began it.
+// unhurried is a context for a list that others wait for too: it has neither the deadline nor the bound of admission of its first reader.
 func unhurried(ctx context.Context) context.Context {
 	return bizfly.AdmitWithin(context.WithoutCancel(ctx), ttl.Admission)
 }

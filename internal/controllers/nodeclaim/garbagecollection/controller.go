@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -224,8 +225,8 @@ func (c *Controller) deleteNode(ctx context.Context, node *corev1.Node) error {
 // errNextPass says that the time of a pass was over.
 var errNextPass = errors.New("left for the next pass")
 
-// deleteLeftovers deletes what deleted servers have left. Where the cloud hangs on disks it takes no longer than the time to the next pass,
-// which is for servers first.
+// deleteLeftovers deletes what deleted servers have left. It stops after one interval, so that the next pass can delete servers, and begins with
+// other disks each time, so that some on which the cloud hangs hold back no others.
 func (c *Controller) deleteLeftovers(ctx context.Context, found classification, dryRun bool) {
 	var disks []instance.Leftover
 	for _, left := range found.leftovers {
@@ -242,6 +243,8 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Settings.Load().GarbageCollectionInterval)
 	defer cancel()
+	order := rand.New(rand.NewPCG(uint64(c.clock.Now().UnixNano()), 0)) //nolint:gosec // an order, not a secret
+	order.Shuffle(len(disks), func(i, j int) { disks[i], disks[j] = disks[j], disks[i] })
 	errs := slices.Repeat([]error{errNextPass}, len(disks))
 	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
 	remaining := 0

@@ -85,7 +85,7 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	return p.change(ctx, s, wanted)
 }
 
-// waitForTurn is spread, because each look of a server that waits takes a worker from launches: a thousand would look every second.
+// waitForTurn is spread, because each try takes a worker from launches, and a thousand servers may wait.
 func waitForTurn() time.Duration { return wait.Jitter(5*time.Second/changesPerSecond, 1) }
 
 // change changes what differs. Which firewalls are ours is recorded before, so that each of them can be removed again.
