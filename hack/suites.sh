@@ -34,7 +34,10 @@ run() {
   if [[ ! -x $BINARIES/$name.test ]] || ! cmp -s "$CODE/$name" "$BINARIES/$name.code"; then
     rm -f "$BINARIES/$name.code"
     (cd "$module" && go test -c -race -ldflags=-w -o "$BINARIES/$name.test" ".${suite#"$module"}") || return
-    [[ ! -s $CODE/$name ]] || cp "$CODE/$name" "$BINARIES/$name.code"
+    # What has changed since go listed it may be in the binary.
+    if [[ -s $CODE/$name && -z $(find . \( -path ./.cache -o -path ./.git -o -name node_modules \) -prune -o -type f -newer "$CODE/begun" -print -quit) ]]; then
+      cp "$CODE/$name" "$BINARIES/$name.code"
+    fi
   fi
   flags=(--randomize-all --timeout=60m --poll-progress-after=2m --json-report="$REPORTS/specs-$name.json" "$@")
   flags=("${flags[@]/#--/-}")
@@ -66,12 +69,20 @@ code() {
   local module=$1 dir ids
   (cd "$module" && go list -e -race -deps -test -export -f '{{.ImportPath}}|{{.BuildID}}|{{if eq .Name "main"}}{{.Dir}}|{{join .Deps "\t"}}{{end}}' "${@:2}") |
     awk -F '|' '{ id[$1] = $2 } NF == 4 && $1 ~ /[.]test$/ { dir[$1] = $3; deps[$1] = $4 }
-      END { for (suite in deps) { printf "%s\t%s", dir[suite], id[suite]; n = split(deps[suite], of, "\t"); for (i = 1; i <= n; i++) printf " %s", id[of[i]]; print "" } }' |
+      END {
+        for (suite in deps) {
+          printf "%s\t%s", dir[suite], id[suite]
+          n = split(deps[suite], of, "\t")
+          for (i = 1; i <= n; i++) printf " %s", id[of[i]]
+          print ""
+        }
+      }' |
     while IFS=$'\t' read -r dir ids; do tr / - <<<"${dir#"$PWD"/}" | { read -r name && echo "$ids" >"$CODE/$name"; }; done
 }
 
 CODE=$(mktemp -d)
 trap 'rm -r "$CODE"' EXIT
+touch "$CODE/begun"
 export CODE
 if ((${#suites[@]} == 1)); then
   run "${suites[0]}" "$@"

@@ -130,8 +130,8 @@ func referencePage() (string, error) {
 		page.WriteString("\n")
 	}
 	for _, keys := range []struct{ title, introduction, prefix string }{
-		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with In, NotIn, Exists and\n" +
-			"DoesNotExist, and with Gt, Gte, Lt and Lte where all values are numbers: vCPUs, memory and the number of GPUs. The zone keys of the storage drivers mean\n" +
+		{"## Labels", "Of instance types and nodes. A NodePool and a pod may ask for those of karpenter.bizflycloud.vn with In, NotIn, Exists and\n" +
+			"DoesNotExist. Gt, Gte, Lt and Lte need numbers: vCPUs, memory and the number of GPUs. The zone keys of the storage drivers mean\n" +
 			"topology.kubernetes.io/zone. Nodes also have `karpenter.bizflycloud.vn/bizflynodeclass`, the name of their NodeClass, which pods\nmay select.", "Label"},
 		{"## Annotations", "Of BizflyNodeClasses, NodeClaims and Nodes, written by the controller.", "Annotation"},
 		{"## Finalizers", "", "TerminationFinalizer"},

@@ -370,6 +370,15 @@ var _ = Describe("Client", func() {
 			Expect(client.OutageSince()).To(BeZero())
 		})
 
+		It("should call it an outage when reads are answered by a 5xx, whatever its words are", func(ctx SpecContext) {
+			client := clientFor(newStub(always(500, `{"message": "QueuePool limit of size 5 overflow 10 reached, connection timed out"}`)))
+			for range 3 {
+				_, err := client.ListServers(ctx)
+				Expect(err).To(HaveOccurred())
+			}
+			Expect(client.OutageSince()).ToNot(BeZero())
+		})
+
 		It("should not call it an outage when callers go away", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })

@@ -99,8 +99,7 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 		return result, nil
 	// A caller that went away says nothing about the cloud.
 	case errors.Is(request.Context().Err(), context.Canceled):
-	// So is a 5xx whose words say what was wrong with the request.
-	case err.Status > 0 && (err.Status < 500 || err.class() != ClassUnknown) && err.class() != ClassOutage:
+	case err.Status > 0 && err.class() != ClassOutage && (err.Status < 500 || rejectedChange(err, op)):
 		w.health.record(false)
 	default:
 		once, called := request.Context().Value(oneFailure{}).(*sync.Once)
@@ -110,6 +109,12 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 		once.Do(func() { w.health.record(true) })
 	}
 	return nil, err
+}
+
+// rejectedChange reports whether a 5xx says in words what is wrong with a change, as that no host has capacity for a server. A read or a login
+// has nothing that could be wrong with it, whatever the words are.
+func rejectedChange(err *APIError, op *operation) bool {
+	return op.kind.changes() && op != opLogin && err.class() != ClassUnknown
 }
 
 // oneFailure is the key of a context whose attempts are one failure together: a single route that answers 503 is no outage, however often a

@@ -152,14 +152,7 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		RecordedVolumes: OwnedVolumes(claim),
 		Reason:          c.removalReason(claim),
 	})
-	// Core notes when the deletion of the server was accepted; one that was rejected from the first on counts from that of the NodeClaim.
-	began := lo.FromPtr(claim.DeletionTimestamp).Time
-	terminating := claim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating)
-	if terminating.IsTrue() {
-		began = terminating.LastTransitionTime.Time
-	}
-	waiting := !errors.Is(err, instance.ErrNotFound) && (err != nil || terminating.IsTrue()) && !began.IsZero()
-	if waiting && c.Clock.Since(began) > ttl.SlowDeletion {
+	if !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
 		c.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
 	}
@@ -169,6 +162,19 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		c.Recorder.Publish(events.ServerLeft(claim, id))
 	}
 	return notFound(err, "deleting", id)
+}
+
+// deletedSlowly reports whether core has been trying to delete the server for so long that a user must know. Core notes when a deletion was
+// accepted; one that was rejected from the first on counts from the end of the drain.
+func (c *CloudProvider) deletedSlowly(claim *karpv1.NodeClaim, rejected bool) bool {
+	conditions := claim.StatusConditions()
+	began := lo.FromPtr(claim.DeletionTimestamp).Time
+	for _, before := range []string{karpv1.ConditionTypeDrained, karpv1.ConditionTypeVolumesDetached, karpv1.ConditionTypeInstanceTerminating} {
+		if condition := conditions.Get(before); condition.IsTrue() && condition.LastTransitionTime.After(began) {
+			began = condition.LastTransitionTime.Time
+		}
+	}
+	return (rejected || conditions.IsTrue(karpv1.ConditionTypeInstanceTerminating)) && !began.IsZero() && c.Clock.Since(began) > ttl.SlowDeletion
 }
 
 // GetInstanceTypes returns every flavor that the NodePool's NodeClass can use, available or not. It also answers for a

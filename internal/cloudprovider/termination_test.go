@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -148,6 +149,18 @@ var _ = Describe("A deletion", func() {
 		env.Clock.Step(11 * time.Minute)
 		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
 		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(Equal(1))
+		env.Sandbox.ClearFaults()
+		deleted(claim)
+	})
+	It("should not report the first rejection after a long drain", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(env.Clock.Now()))
+		env.Clock.Step(20 * time.Minute)
+		claim.StatusConditions(status.WithClock(env.Clock)).SetTrue(karpv1.ConditionTypeDrained)
+		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
+		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(BeZero())
 		env.Sandbox.ClearFaults()
 		deleted(claim)
 	})

@@ -337,7 +337,7 @@ var _ = Describe("Garbage collection", func() {
 			const interval = 100 * time.Millisecond
 			env.Tune(func(o *options.Options) { o.GarbageCollectionInterval = interval })
 			left := env.Sandbox.State().Volumes
-			for _, disk := range left[1:] {
+			for _, disk := range left[:12] {
 				env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/" + disk.ID, Effect: cloud.EffectDelay, Delay: time.Hour})
 			}
 			began := time.Now()
