@@ -138,19 +138,20 @@ func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 	if result.Scope == nil || result.ScopeErr != nil {
 		return false
 	}
-	anew := c.scope != nil && *c.scope != *result.Scope
-	if anew && c.clock.Now().Before(c.refresh) {
+	if c.scope == nil || *c.scope == *result.Scope {
+		c.scope = result.Scope
 		return false
 	}
-	if anew {
-		if err := c.catalog.Refresh(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "reading the catalog of another scope", "region", result.Scope.Region)
-			c.refresh = c.clock.Now().Add(ttl.CatalogBackoff)
-			return false
-		}
+	if c.clock.Now().Before(c.refresh) {
+		return false
+	}
+	if err := c.catalog.Refresh(ctx); err != nil {
+		log.FromContext(ctx).Error(err, "reading the catalog of another scope", "region", result.Scope.Region)
+		c.refresh = c.clock.Now().Add(ttl.CatalogBackoff)
+		return false
 	}
 	c.scope = result.Scope
-	return anew
+	return true
 }
 
 // report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter for it.
