@@ -467,7 +467,8 @@ docs-nodes: ## Run the commands of the pages on installing and joining where ser
 	@MAKE="$(MAKE)" NODES_SUITE=test/docs NODES_FLAGS="-ginkgo.focus=get-started/(own-cluster|bke).md $(NODES_FLAGS)" hack/nodes.sh
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
-	@cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json
+	@cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && ln -sfn .vitepress/node_modules ../node_modules \
+		&& touch node_modules/.package-lock.json
 
 ##@ Tools
 
