@@ -83,7 +83,7 @@ func merge(pieces []source) (string, error) {
 
 // partsOf is the piece itself, or the parts of one that is a MIME multipart document already.
 func partsOf(piece source) ([]part, error) {
-	text := strings.TrimLeft(piece.text, "\r\n\t ")
+	text := piece.text
 	if begins := strings.ToLower(text[:min(len(text), 16)]); strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:") {
 		parts, err := readMultipart(text)
 		if err != nil {

@@ -188,7 +188,8 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		if err != nil {
 			return nil, err
 		}
-		pieces = append(pieces, source{field: s.field, text: text})
+		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
+		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
 	}
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err
