@@ -27,12 +27,12 @@ type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
 // of the status as long as a new node of a pool has it. It is returned with an error where the pools cannot be read, and nil where they are
 // not to be learned from.
 func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
-	if p.pools == nil {
-		return nil, nil //nolint:nilnil // nothing is to be learned
-	}
 	known := nodeClass.Status.PoolServer
 	if known != nil && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
-		return known, nil // pools and lists change, and running servers must not get other firewalls for that
+		return known, nil // pools, lists and settings change, and running servers must not get other firewalls for that
+	}
+	if p.pools == nil {
+		return nil, nil //nolint:nilnil // nothing is to be learned
 	}
 	nodes, err := p.pools(ctx)
 	if err != nil {

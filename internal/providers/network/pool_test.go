@@ -191,6 +191,17 @@ var _ = Describe("A server of a pool", func() {
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectBody, Body: `[{"id": "free"}]`})
 		Expect(learn()).To(BeNil())
 	})
+	It("should stay what was learned for a spec when learning is switched off: running servers keep their firewalls", func() {
+		startIn()
+		addNode("pool-1", sandbox.AddPool("workers"))
+		known := learn()
+		nodeClass.Generation = 1
+		nodeClass.StatusConditions().SetTrue(v1alpha1.ConditionTypeNetworksReady)
+		provider = network.NewDefaultProvider(nil, nil, lists, nil)
+		Expect(learn()).To(Equal(known))
+		nodeClass.Generation = 2
+		Expect(learn()).To(BeNil())
+	})
 	It("should be nothing where nothing is to be learned, and where no interface is listed", func() {
 		startIn("pool-servers-elsewhere")
 		addNode("pool-1", sandbox.AddPool("workers"))

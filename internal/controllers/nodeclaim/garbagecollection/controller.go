@@ -229,6 +229,7 @@ var errNextPass = errors.New("left for the next pass")
 // other disks each time, so that some on which the cloud hangs hold back no others.
 func (c *Controller) deleteLeftovers(ctx context.Context, found classification, dryRun bool) {
 	var disks []instance.Leftover
+	remaining := 0
 	for _, left := range found.leftovers {
 		switch {
 		case left.Kind == instance.LeftoverAddress:
@@ -236,6 +237,7 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 		case left.Kept != "":
 			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, fmt.Errorf("%s is kept: %s", left.Name, left.Kept)))
 		case dryRun:
+			remaining++
 			log.FromContext(ctx).Info("would delete what a deleted server has left (dry run)", "kind", left.Kind, "name", left.Name, "id", left.ID)
 		default:
 			disks = append(disks, left)
@@ -247,7 +249,6 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	order.Shuffle(len(disks), func(i, j int) { disks[i], disks[j] = disks[j], disks[i] })
 	errs := slices.Repeat([]error{errNextPass}, len(disks))
 	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
-	remaining := 0
 	for i, left := range disks {
 		if errs[i] == nil {
 			continue
@@ -288,5 +289,5 @@ var (
 	failuresTotal = metrics.Counter("karpenter_bizfly_garbage_collection_failures_total",
 		"What passes of the garbage collector could not read or delete; the next pass tries again.")
 	leftoversGauge = metrics.Gauge("karpenter_bizfly_leftovers",
-		"Disks of deleted servers that the last pass of the garbage collector could not delete.")
+		"Disks of deleted servers that the last pass of the garbage collector did not delete.")
 )

@@ -241,6 +241,7 @@ var _ = Describe("Garbage collection", func() {
 				env.Instances, env.Recorder, env.Clock)
 			pass()
 			Expect(disks()).To(HaveLen(1))
+			Expect(measured("leftovers")).To(Equal(1.0), "it is paid for")
 			controller = collector(env.APIReader)
 			Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 		})
