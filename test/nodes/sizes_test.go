@@ -154,7 +154,7 @@ func byArguments(template string) string {
 // tuneOverhead sets the part of a flavor's memory that the controller expects nodes not to see, and waits until it does.
 func tuneOverhead(share string) {
 	GinkgoHelper()
-	helm("upgrade", release, chart, "--namespace", namespace, "--reuse-values", "--set-string", "tuning.data.vmMemoryOverheadPercent="+share)
+	helm("upgrade", release, chart, "--namespace", namespace, "--reset-then-reuse-values", "--set-string", "tuning.data.vmMemoryOverheadPercent="+share)
 	Eventually(func(g Gomega) {
 		config := &v1alpha1.ProviderConfig{}
 		g.Expect(env.Client().Get(ctx, client.ObjectKey{Name: "default"}, config)).To(Succeed())

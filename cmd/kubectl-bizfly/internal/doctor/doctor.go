@@ -203,7 +203,7 @@ func (d *examination) upgrade(chart string) string {
 
 // set is the command that sets a value of the chart.
 func (d *examination) set(value string) string {
-	return fmt.Sprintf("helm upgrade karpenter charts/karpenter-provider-bizflycloud --namespace %s --reuse-values --set %s", d.namespace(), value)
+	return fmt.Sprintf("helm upgrade karpenter charts/karpenter-provider-bizflycloud --namespace %s --reset-then-reuse-values --set %s", d.namespace(), value)
 }
 
 var severityColors = map[Severity]text.Color{Error: text.FgRed, Warning: text.FgYellow, Info: text.FgCyan}
