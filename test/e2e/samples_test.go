@@ -152,8 +152,9 @@ var _ = Describe("The samples", func() {
 		pool := samplePool("spread")
 		workload := apply("spread", "workload.yaml")
 		Eventually(func(g Gomega) { g.Expect(podsOf(g, "spread")).To(HaveLen(4)) }).Should(Succeed())
-		zones := lo.Uniq(lo.Map(nodesOf(Default, pool.Name), func(n corev1.Node, _ int) string { return n.Labels[corev1.LabelTopologyZone] }))
-		Expect(zones).To(ConsistOf("HN1", "HN2"))
+		zoneOf := lo.SliceToMap(nodesOf(Default, pool.Name), func(n corev1.Node) (string, string) { return n.Name, n.Labels[corev1.LabelTopologyZone] })
+		pods := lo.CountValuesBy(podsOf(Default, "spread"), func(p corev1.Pod) string { return zoneOf[p.Spec.NodeName] })
+		Expect(pods).To(Equal(map[string]int{"HN1": 2, "HN2": 2}))
 		removed(workload, pool)
 	})
 

@@ -22,6 +22,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "karpenter.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "karpenter.commonLabels" . }}
+{{- end }}
+
+{{/* The labels that pods have, too: Flux adds the commit to the chart's version, and none should restart the controller. */}}
+{{- define "karpenter.commonLabels" -}}
 {{ include "karpenter.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: karpenter
