@@ -270,6 +270,7 @@ chaos-nodes: ## Run only those with real processes, on real nodes: servers are m
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
 fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, prices, settings, names, manifests of the plugin
+	@mkdir -p $(CACHE)
 	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
 	@[ -s $(CACHE)/fuzz.txt ] || { echo "there is no target to fuzz"; exit 1; }
 	@# Before 1.27, Go may take the end of the time for a failure (golang/go#75804). A failure that it finds names an input.
@@ -451,7 +452,7 @@ docs-browse: docs ## Open the built site in headless Chromium: search, navigatio
 # Grafana is not needed: the numbers are those of Prometheus's own engine, the layout is that of the chart's files.
 .PHONY: docs-pictures
 docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images (not in CI: each run draws other numbers)
-	@set -o pipefail; $(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
+	@mkdir -p $(CACHE); set -o pipefail; $(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
 	@rm -f $(CACHE)/panels.json && PANELS=$(CACHE)/panels.json $(MAKE) --no-print-directory monitoring
 	@cd $(SITE) && node demo.mjs $(CACHE)/demo.log && node dashboards.mjs $(CACHE)/panels.json
 
