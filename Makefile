@@ -109,9 +109,11 @@ OUR_CONTROLPLANE := $(addsuffix /controlplane,$(filter $(CONTROLPLANE_BIN) $(OLD
 # retried spec counts as failed, so that no flaky spec stays unnoticed.
 FAIL_RETRIED ?= $(filter schedule,$(GITHUB_EVENT_NAME))
 
-# envtest needs etcd and kube-apiserver: ours, unless you brought your own.
+# envtest needs etcd and kube-apiserver: ours, unless you brought your own. The suite of the pages parses their commands with Helm and the plugin.
+TEST_NEEDS := $(OUR_CONTROLPLANE) $(TOOLS)/helm $(if $(filter . ./test ./test/ ./test/docs%,$(TEST_DIRS)),plugin)
+
 .PHONY: test
-test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
+test: $(TEST_NEEDS) ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
 	@mkdir -p $(REPORTS) $(CACHE)/bin $(CACHE)/suites && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./hack/testsummary
@@ -121,7 +123,7 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 
 # make test-order TEST_DIRS=./internal/providers ORDERS=3 SEED=100
 .PHONY: test-order
-test-order: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
+test-order: $(TEST_NEEDS) ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
 	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
 
 # The suites run side by side, and so do the specs of each: every process starts a control plane of its own, and mostly waits.
