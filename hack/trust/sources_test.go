@@ -131,6 +131,13 @@ var _ = Describe("the workflows", func() {
 			Expect(step.Run).ToNot(Or(ContainSubstring("make "), ContainSubstring("go ")))
 		}
 	})
+	It("should read what the page on the first contact has, as a variable or as a secret", func() {
+		read := regexp.MustCompile(`\b(var|secret)s\.(\w+)`).FindAllStringSubmatch(text(".github/workflows/first-contact.yaml"), -1)
+		Expect(read).ToNot(BeEmpty())
+		for _, name := range read {
+			Expect(text("docs/contribute/first-contact.md")).To(MatchRegexp("(?m)^\\| %s.*`%s`", name[1], name[2]))
+		}
+	})
 	It("should publish the score that the README shows", func() {
 		trust := readWorkflow(".github/workflows/trust.yaml")
 		// Otherwise the score is not accepted: https://github.com/ossf/scorecard-action#workflow-restrictions
