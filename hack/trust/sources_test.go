@@ -4,6 +4,7 @@
 package trust_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -130,6 +131,12 @@ var _ = Describe("the workflows", func() {
 			Expect(step.Uses).ToNot(HavePrefix("./"))
 			Expect(step.Run).ToNot(Or(ContainSubstring("make "), ContainSubstring("go ")))
 		}
+	})
+	It("should find in charts and changelog what a tag of this version needs", func(ctx SpecContext) {
+		command := exec.CommandContext(ctx, "hack/release.sh", "check", "v"+readChart("charts/karpenter-provider-bizflycloud/Chart.yaml").Version)
+		command.Dir, command.Env = root, append(os.Environ(), "REHEARSAL=true")
+		said, err := command.CombinedOutput()
+		Expect(err).ToNot(HaveOccurred(), string(said))
 	})
 	It("should read what the page on the first contact has, as a variable or as a secret", func() {
 		read := regexp.MustCompile(`\b(var|secret)s\.(\w+)`).FindAllStringSubmatch(text(".github/workflows/first-contact.yaml"), -1)
