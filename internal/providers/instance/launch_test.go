@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var ctx = context.Background()
@@ -353,6 +354,22 @@ var _ = Describe("Launch", func() {
 		wait.Wait()
 		Expect(w.count(getTask)).To(BeNumerically("<=", hanging))
 		Expect(found.Load()).To(BeNumerically(">=", launches-hanging))
+	})
+	It("should find its server while many servers are removed by a cloud that hangs for single servers", func() {
+		w := newWorld(cloud.Options{}, soon)
+		w.client = connect.Client(ctx, w.box) // with the limits of every installation
+		w.provider = w.restart()
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers/*", Effect: cloud.EffectDelay, Delay: time.Hour})
+		removing, stop := context.WithCancel(ctx)
+		var wait sync.WaitGroup
+		DeferCleanup(func() { stop(); wait.Wait() })
+		for i := range 60 {
+			wait.Go(func() {
+				_ = w.provider.Delete(removing, instance.DeleteRequest{ID: fmt.Sprintf("71b9caeb-0000-4000-8000-%012d", i)})
+			})
+		}
+		Eventually(func() int { return w.count(getServer) }).Should(BeNumerically(">=", 10))
+		w.launch()
 	})
 })
 

@@ -54,9 +54,10 @@ type DefaultProvider struct {
 	protected *shared[sets.Set[string]]
 
 	forms Forms
-	// tasks bounds how often launches that wait read their tasks, and readingTasks how many at once.
-	tasks        *rate.Limiter
-	readingTasks *semaphore.Weighted
+	// tasks bounds how often launches that wait read their tasks, readingTasks how many at once, and proving how many servers are being proved
+	// to be gone.
+	tasks                 *rate.Limiter
+	readingTasks, proving *semaphore.Weighted
 	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, gone those that were proved
 	// to be gone, which spares Get and Delete a request each, and left those whose node leaves BKE, all by id.
 	requested, logged, gone, left *cache.Cache
@@ -78,6 +79,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
 		tasks:     rate.NewLimiter(rate.Inf, tasksPerInterval), readingTasks: semaphore.NewWeighted(tasksAtOnce),
+		proving:   semaphore.NewWeighted(provingAtOnce),
 		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
 		left: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
 	}
