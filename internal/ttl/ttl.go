@@ -105,8 +105,6 @@ const (
 	// list lacks is read by its id, and each change reads the server first. Others read a newer list in that time, so that at rest
 	// the servers are listed about once a minute.
 	PeriodicServers = 2 * time.Minute
-	// PollRound bounds one look for all servers whose create requests were sent.
-	PollRound = time.Minute
 	// LaunchCleanup bounds what is still done when the caller's own time is up: recording the answer to a create request and
 	// beginning to delete the server of a failed one.
 	LaunchCleanup = 15 * time.Second

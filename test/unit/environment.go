@@ -45,7 +45,7 @@ type Environment struct {
 	*coretest.Environment
 	// APIReader reads and writes without a cache.
 	APIReader client.Client
-	// Clock is the time of capacity, cloud provider and controllers; the cloud and its poller run in real time.
+	// Clock is the time of capacity, cloud provider and controllers; the cloud and the waits for its servers run in real time.
 	Clock *clocktesting.FakeClock
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder

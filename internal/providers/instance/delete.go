@@ -19,8 +19,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// leavesWaiting bounds how many nodes are being removed from BKE or wait for their turn: a Kubernetes Engine can hang.
-const leavesWaiting = 1000
+const (
+	// leavesWaiting bounds how many nodes are being removed from BKE or wait for their turn: a Kubernetes Engine can hang.
+	leavesWaiting = 1000
+	// provingAtOnce bounds how many servers that a list lacks are read by their ids. All reads wait in one queue of the adapter: without a bound,
+	// a big removal would hold up the lists by which launches find their servers, and a cloud that hangs for it would take all slots.
+	provingAtOnce = 10
+)
 
 // view is what one step of a deletion decides by: a list of the servers, and as its other lists only such as began after it.
 // So whatever a server that is absent from the first has left is in the others, and all deletions share them.
@@ -75,6 +80,12 @@ func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time
 	if _, known := p.gone.Get(id); known {
 		return v, nil, nil
 	}
+	waiting, cancel := context.WithTimeout(ctx, ttl.Admission)
+	defer cancel()
+	if err := p.proving.Acquire(waiting, 1); err != nil {
+		return nil, nil, fmt.Errorf("waiting to read server %s, while %d others are being read: %w", id, provingAtOnce, err)
+	}
+	defer p.proving.Release(1)
 	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		p.gone.DeleteExpired()

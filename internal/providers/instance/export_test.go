@@ -5,13 +5,6 @@ package instance
 
 import "context"
 
-// Polling reports whether the poller's goroutine exists, for tests.
-func (p *DefaultProvider) Polling() bool {
-	p.poller.mu.Lock()
-	defer p.poller.mu.Unlock()
-	return p.poller.running
-}
-
 // List returns the servers of a list that is at most a few seconds old, for tests.
 func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
 	snapshot, err := p.Snapshot(ctx, 0)

@@ -116,7 +116,7 @@ var _ = Describe("Launch", func() {
 			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 			intent.RequestedAt = time.Now().Add(-3 * time.Minute)
-			_, err := w.provider.Resume(ctx, claimUID, intent)
+			_, err := w.restart().Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
 		It("should not touch the disks of others", func() {

@@ -132,11 +132,11 @@ func unexplained(intent Intent, reason string) error {
 		Message: fmt.Sprintf("server %s failed: %s", intent.Name, reason)}
 }
 
-// await waits for the server of a create request and acts on what the poller finds. ErrBuildFailed comes with the server that has failed,
-// where there is one.
+// await waits for the server of a create request and acts on its outcome. ErrBuildFailed comes with the server that has failed, where there
+// is one.
 func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instance, error) {
 	intent := request.intent
-	found, err := p.poller.wait(ctx, request)
+	found, err := p.wait(ctx, request)
 	if err != nil {
 		return nil, err
 	}

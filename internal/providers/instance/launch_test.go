@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -22,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var ctx = context.Background()
@@ -264,7 +266,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(written.last().TaskID).NotTo(BeEmpty())
-			Eventually(w.provider.Polling).Should(BeFalse())
+			quiet(w)
 		})
 		It("should leave it to Resume to report the outcome as unknown", func() {
 			w := newWorld(cloud.Options{}, func(c *instance.Config) {
@@ -286,10 +288,10 @@ var _ = Describe("Launch", func() {
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { _, _, err := send(short, w.provider, request, nil); done <- err }()
-			Eventually(w.provider.Polling).Should(BeTrue())
+			Eventually(func() int { return w.count(listServers) }).Should(BeNumerically(">", 0))
 			cancel()
 			Eventually(done).Should(Receive(And(MatchError(instance.ErrAwaitingServerID), MatchError(context.Canceled))))
-			Eventually(w.provider.Polling).Should(BeFalse())
+			quiet(w)
 		})
 	})
 
@@ -304,7 +306,7 @@ var _ = Describe("Launch", func() {
 		Expect(launches("launched") - launched).To(BeEquivalentTo(1))
 		Expect(launches("rejected") - rejected).To(BeEquivalentTo(1))
 	})
-	It("should serve many launches with one poller", func() {
+	It("should serve many launches with lists that they share, and read a bounded number of tasks", func() {
 		const launches = 200
 		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerPollInterval = 100 * time.Millisecond })
@@ -331,9 +333,60 @@ var _ = Describe("Launch", func() {
 		Expect(w.count(createServer)).To(Equal(launches))
 		Expect(w.count(listServers)).To(BeNumerically("<=", rounds))
 		Expect(w.count(getTask)).To(BeNumerically("<=", rounds*20))
-		Eventually(w.provider.Polling).Should(BeFalse())
+		quiet(w)
+	})
+	It("should find the servers of all but a few launches while the cloud hangs for tasks", func() {
+		const launches, hanging = 40, 4
+		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, soon)
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectDelay, Delay: time.Hour})
+		var wait sync.WaitGroup
+		var found atomic.Int32
+		for i := range launches {
+			wait.Go(func() {
+				request, _ := w.request(func(r *instance.LaunchRequest) {
+					r.NodeClaim.Name, r.NodeClaim.UID = fmt.Sprintf("default-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
+				})
+				if _, _, err := send(ctx, w.provider, request, nil); err == nil {
+					found.Add(1)
+				}
+			})
+		}
+		wait.Wait()
+		Expect(w.count(getTask)).To(BeNumerically("<=", hanging))
+		Expect(found.Load()).To(BeNumerically(">=", launches-hanging))
+	})
+	It("should find its server while many servers are removed by a cloud that hangs for single servers", func() {
+		w := newWorld(cloud.Options{}, soon)
+		w.client = connect.Client(ctx, w.box) // with the limits of every installation
+		w.provider = w.restart()
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers/*", Effect: cloud.EffectDelay, Delay: time.Hour})
+		removing, stop := context.WithCancel(ctx)
+		var wait sync.WaitGroup
+		DeferCleanup(func() { stop(); wait.Wait() })
+		for i := range 60 {
+			wait.Go(func() {
+				_ = w.provider.Delete(removing, instance.DeleteRequest{ID: fmt.Sprintf("71b9caeb-0000-4000-8000-%012d", i)})
+			})
+		}
+		Eventually(func() int { return w.count(getServer) }).Should(BeNumerically(">=", 10))
+		w.launch()
 	})
 })
+
+// soon lets a launch wait for less than the client's own deadline for a read that hangs.
+func soon(c *instance.Config) {
+	c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Second })
+}
+
+// quiet waits until servers and tasks are not read any more.
+func quiet(w *world) {
+	GinkgoHelper()
+	Eventually(func() int {
+		before := w.count(listServers) + w.count(getTask)
+		time.Sleep(50 * time.Millisecond)
+		return w.count(listServers) + w.count(getTask) - before
+	}).Should(BeZero())
+}
 
 func is(want any) func(*world) any { return func(*world) any { return want } }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/patrickmn/go-cache"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
@@ -51,8 +53,11 @@ type DefaultProvider struct {
 	// protected are the handles of the volumes that PersistentVolumes name.
 	protected *shared[sets.Set[string]]
 
-	forms  Forms
-	poller *poller
+	forms Forms
+	// tasks bounds how often launches that wait read their tasks, readingTasks how many at once, and proving how many servers are being proved
+	// to be gone.
+	tasks                 *rate.Limiter
+	readingTasks, proving *semaphore.Weighted
 	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, gone those that were proved
 	// to be gone, which spares Get and Delete a request each, and left those whose node leaves BKE, all by id.
 	requested, logged, gone, left *cache.Cache
@@ -73,7 +78,8 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootst
 	p := &DefaultProvider{
 		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		protected: newShared(config.Clock, protected),
-		poller:    &poller{inventory: i, pending: sets.New[*pending]()},
+		tasks:     rate.NewLimiter(rate.Inf, tasksPerInterval), readingTasks: semaphore.NewWeighted(tasksAtOnce),
+		proving:   semaphore.NewWeighted(provingAtOnce),
 		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
 		left: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
 	}
