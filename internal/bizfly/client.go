@@ -151,16 +151,10 @@ func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) e
 	used := c.backend.Load()
 	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
-	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
+	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection {
 		err = current.do(ctx, op, send)
 	}
 	return named(op.name, err)
-}
-
-func sameScope(ctx context.Context, old, current *backend) bool {
-	before, _ := old.connection.sessions.state(old.config.Clock.Now())
-	now, err := current.connection.scope(ctx)
-	return err == nil && before.projectID != "" && old.connection.scopeOf(before) == now
 }
 
 func named(operation string, err error) error {
