@@ -97,8 +97,12 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 
 // Scope implements API.
 func (c *Client) Scope(ctx context.Context) (Scope, error) {
-	scope, err := c.backend.Load().connection.scope(ctx)
-	return scope, named("Scope", err)
+	connection := c.backend.Load().connection
+	session, err := connection.sessions.get(ctx, 0)
+	if err != nil {
+		return Scope{}, named("Scope", err)
+	}
+	return connection.scopeOf(session), nil
 }
 
 // Account implements API.
@@ -106,7 +110,7 @@ func (c *Client) Account(ctx context.Context) (Account, error) {
 	connection := c.backend.Load().connection
 	session, err := connection.sessions.get(ctx, 0)
 	if err != nil {
-		return Account{}, named("Account", loginFailed(err))
+		return Account{}, named("Account", err)
 	}
 	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
 	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
@@ -231,14 +235,14 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
 	session, err := b.connection.sessions.get(ctx, 0)
 	if err != nil {
-		return loginFailed(err)
+		return typed(err)
 	}
 	if err := b.checkScope(op, session); err != nil {
 		return err
 	}
 	base, err := session.services.require(op.service)
 	if err != nil {
-		return loginFailed(err)
+		return typed(err)
 	}
 	x := &exchange{ctx: ctx, operation: op, connection: b.connection, session: session, base: base}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.

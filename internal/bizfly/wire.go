@@ -297,7 +297,7 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 	}
 	renewed, err := x.connection.sessions.get(x.ctx, x.session.generation)
 	if err != nil {
-		return nil, loginFailed(err)
+		return nil, err
 	}
 	x.session = renewed
 	answer, err := x.send(request, target)
@@ -340,11 +340,4 @@ func (x *exchange) broken(err error) *APIError {
 		return unreadable(x.operation.kind, 0, "the request broke off", cause)
 	}
 	return &APIError{Class: ClassInvalid, NotSent: true, Message: "the request cannot be made", Err: cause}
-}
-
-// loginFailed is the error of a call that could not be sent for want of a token or catalog.
-func loginFailed(err error) *APIError {
-	apiError := typed(err)
-	apiError.NotSent, apiError.Ambiguous = true, false
-	return apiError
 }
