@@ -252,7 +252,7 @@ func (w *wireTask) read(id string, redactor *redact.Redactor) (*Task, error) {
 	object, ok := result.(map[string]any)
 	message := scalar(result)
 	if ok {
-		_, message = errorFields(withFault(object), 0)
+		_, message = errorFields(object, 0)
 	}
 	task := &Task{Ready: *w.Ready}
 	// Where "success" is missing, as it may be, a server that is named decides by its own state.
@@ -277,16 +277,6 @@ func taskFailure(redactor *redact.Redactor, id, action, said string) *APIError {
 		Message: cmp.Or(shorten(redactor.Text(said), maxMessage), fmt.Sprintf("task %s failed without a reason", id)),
 		unnamed: class == ClassUnknown && said != "" && !named,
 	}
-}
-
-// withFault brings the fault of a server in ERROR, which is where Nova says why, to where messages are looked for.
-func withFault(object map[string]any) map[string]any {
-	detail := object["fault"]
-	if detail == nil {
-		// The auto scaling service puts the reason of a failed task into data.
-		detail, _ = object["data"].(string)
-	}
-	return map[string]any{"message": object["message"], "error": object["error"], "detail": detail}
 }
 
 // ListVolumes implements API.
