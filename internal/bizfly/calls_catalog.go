@@ -136,7 +136,7 @@ func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, int
 	_, err := call(ctx, c, op, func(g *sdk) (any, error) {
 		return g.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
 			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
-	}, ids("firewall id", firewallIDs...), ids("network interface id", interfaceID))
+	}, interfaceID)
 	return err
 }
 
@@ -171,7 +171,7 @@ func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullClus
 			return nil, err
 		}
 		return cluster, same("cluster", cluster.UID, uid)
-	}, ids("cluster uid", uid))
+	}, uid)
 }
 
 // GetLaunchConfigurationMetadata implements API.
@@ -182,7 +182,7 @@ func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) 
 			return nil, err
 		}
 		return lo.MapValues(found.Metadata, func(value any, _ string) string { return fmt.Sprint(value) }), same("launch configuration", found.ID, id)
-	}, ids("launch configuration id", id))
+	}, id)
 }
 
 // LeaveCluster implements API.
@@ -194,7 +194,7 @@ func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nod
 	c.redactor.LearnRequest(clusterToken)
 	_, err := call(ctx, c, opLeaveCluster, func(g *sdk) (any, error) {
 		return g.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
-	}, ids("cluster uid", clusterUID), ids("node name", nodeName))
+	}, clusterUID)
 	// A node that BKE does not know has left.
 	if IsNotFound(err) {
 		return nil

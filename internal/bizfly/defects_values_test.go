@@ -49,18 +49,10 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		for name, call := range map[string]func() error{
 			"GetServer":    func() error { _, err := client.GetServer(ctx, id); return err },
 			"DeleteServer": func() error { _, err := client.DeleteServer(ctx, id, nil); return err },
-			"a volume":     func() error { _, err := client.DeleteServer(ctx, serverID, []string{id}); return err },
 			"GetTask":      func() error { _, err := client.GetTask(ctx, id); return err },
 			"DeleteVolume": func() error { return client.DeleteVolume(ctx, id) },
 			"GetCluster":   func() error { _, err := client.GetCluster(ctx, id); return err },
 			"LeaveCluster": func() error { return client.LeaveCluster(ctx, id, clusterToken, "node") },
-			"a node":       func() error { return client.LeaveCluster(ctx, "uid", clusterToken, id) },
-			"an image": func() error {
-				request := createRequest()
-				request.OS.ID = id
-				_, err := client.CreateServer(ctx, request)
-				return err
-			},
 		} {
 			err := call()
 			Expect(bizfly.IsInvalid(err)).To(BeTrue(), name)
