@@ -98,7 +98,7 @@ func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) 
 	var none, result T
 	for _, id := range ids {
 		if !validID(id) {
-			return none, invalid(op, "%q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them", shorten(id, 64))
+			return none, named(op.name, notSent(ClassInvalid, "%q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them", shorten(id, 64)))
 		}
 	}
 	if err := c.do(ctx, op, func(g *sdk) (err error) {

@@ -131,7 +131,7 @@ func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewa
 
 func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
 	if len(firewallIDs) == 0 {
-		return invalid(op, "no firewall is named")
+		return named(op.name, notSent(ClassInvalid, "no firewall is named"))
 	}
 	_, err := call(ctx, c, op, func(g *sdk) (any, error) {
 		return g.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
@@ -188,8 +188,8 @@ func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) 
 // LeaveCluster implements API.
 func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
 	if !validHeader(clusterToken) {
-		return invalid(opLeaveCluster,
-			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID)
+		return named(opLeaveCluster.name, notSent(ClassInvalid,
+			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID))
 	}
 	c.redactor.LearnRequest(clusterToken)
 	_, err := call(ctx, c, opLeaveCluster, func(g *sdk) (any, error) {

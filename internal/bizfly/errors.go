@@ -215,13 +215,6 @@ func notSent(class Class, format string, args ...any) *APIError {
 	return &APIError{Class: class, NotSent: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// invalid is the error of an argument that must not reach the wire.
-func invalid(op *operation, format string, args ...any) error {
-	err := notSent(ClassInvalid, format, args...)
-	err.Operation = op.name
-	return err
-}
-
 // unreadable is the error of a 2xx that makes no sense: harmless for a read, and an unknown outcome for the rest.
 func unreadable(kind kind, status int, message string, cause error) *APIError {
 	err := &APIError{Status: status, Class: ClassOutage, Message: message, Err: cause}
