@@ -130,9 +130,6 @@ func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewa
 }
 
 func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
-	if len(firewallIDs) == 0 {
-		return named(op.name, notSent(ClassInvalid, "no firewall is named"))
-	}
 	_, err := call(ctx, c, op, func(g *sdk) (any, error) {
 		return g.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
 			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
