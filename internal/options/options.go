@@ -105,33 +105,15 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 				o.malformed = multierr.Append(o.malformed, s.problem(raw, err))
 			}
 		}
-		if s.Flag != "" {
-			fs.Var(flagValue{o, s}, s.Flag, s.Doc)
+		if s.Flag == "" {
+			continue
 		}
+		register := fs.Func
+		if _, isBool := s.field(o).(*bool); isBool {
+			register = fs.BoolFunc // it can be given without a value
+		}
+		register(s.Flag, fmt.Sprintf("%s (default %q)", s.Doc, s.format(o)), func(raw string) error { return s.assign(o, raw) })
 	}
-}
-
-// flagValue is a setting as a flag.
-type flagValue struct {
-	options *Options
-	setting *Setting
-}
-
-// String implements flag.Value; the zero value is what package flag compares defaults with.
-func (v flagValue) String() string {
-	if v.setting == nil {
-		return ""
-	}
-	return v.setting.format(v.options)
-}
-
-// Set implements flag.Value.
-func (v flagValue) Set(raw string) error { return v.setting.assign(v.options, raw) }
-
-// IsBoolFlag lets a switch be given without a value.
-func (v flagValue) IsBoolFlag() bool {
-	_, isBool := v.setting.field(v.options).(*bool)
-	return isBool
 }
 
 // Parse reads the flags and validates everything.
