@@ -171,23 +171,16 @@ func Preflight(args []string) error {
 	return nil
 }
 
-// Store holds the active settings. Readers load them once per decision, so that a change never shows in the middle of one.
-type Store struct {
-	current atomic.Pointer[Options]
-}
+// Store holds the active settings, which must not be changed. Readers load them once per decision, so that a change never shows in the middle
+// of one.
+type Store struct{ atomic.Pointer[Options] }
 
 // NewStore returns a store with these settings active.
 func NewStore(o *Options) *Store {
 	s := &Store{}
-	s.current.Store(o)
+	s.Store(o)
 	return s
 }
-
-// Load returns the active settings, which must not be changed.
-func (s *Store) Load() *Options { return s.current.Load() }
-
-// Set makes settings active.
-func (s *Store) Set(o *Options) { s.current.Store(o) }
 
 // table is every setting.
 var table = []*Setting{
