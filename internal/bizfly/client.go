@@ -182,7 +182,6 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 	// The call's own deadline starts here: what waited long for its turn still has all of it.
 	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, oneFailure{}, &sync.Once{}), timeout)
 	defer cancel()
-	maybeDone := false
 	for attempt := 1; ; attempt++ {
 		sent := b.config.Clock.Now()
 		apiError := b.attempt(callCtx, op, send)
@@ -190,30 +189,17 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if apiError == nil {
 			return nil
 		}
-		// What an earlier attempt deleted is gone by our own doing.
-		if maybeDone && op.kind == kindDelete && apiError.class() == ClassNotFound {
-			return nil
-		}
-		maybeDone = maybeDone || apiError.Ambiguous
 		// A login that got a 429 has a back-off of its own, and says nothing about this call.
 		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
 			b.admission.throttled(op, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
-			return withHistory(apiError, maybeDone)
+			return apiError
 		}
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
-			return withHistory(apiError, maybeDone)
+			return apiError
 		}
 	}
-}
-
-// withHistory keeps the last attempt's error from hiding that an earlier one may have had its effect.
-func withHistory(err *APIError, maybeDone bool) *APIError {
-	if maybeDone && !err.Ambiguous {
-		err.NotSent, err.Ambiguous, err.Class = false, true, ClassUnknown
-	}
-	return err
 }
 
 func worthRepeating(op *operation, err *APIError) bool {

@@ -59,7 +59,7 @@ const (
 // maxMessage bounds APIError.Message in runes: these texts end up in conditions, events and logs.
 const maxMessage = 512
 
-// APIError is the one error type of the adapter.
+// APIError is the one error type of the adapter. Of a read or deletion that was repeated it is the last attempt's.
 type APIError struct {
 	// Operation is the method of the API interface, for example "CreateServer".
 	Operation string
