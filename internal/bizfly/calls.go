@@ -189,14 +189,11 @@ func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreat
 }
 
 // DeleteServer implements API.
-func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) (string, error) {
-	return call(ctx, c, opDeleteServer, func(g *sdk) (string, error) {
+func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) error {
+	return run(ctx, c, opDeleteServer, func(g *sdk) error {
 		// A nil slice would become null, where the API expects an array.
-		task, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
-		if err != nil {
-			return "", err
-		}
-		return task.TaskID, nil
+		_, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
+		return err
 	}, id)
 }
 

@@ -108,7 +108,7 @@ var _ = Describe("Retries", func() {
 	Describe("of deletes", func() {
 		deletes := func(ctx context.Context, client *bizfly.Client) map[string]func() error {
 			return map[string]func() error{
-				"DeleteServer": func() error { _, err := client.DeleteServer(ctx, serverID, nil); return err },
+				"DeleteServer": func() error { return client.DeleteServer(ctx, serverID, nil) },
 				"DeleteVolume": func() error { return client.DeleteVolume(ctx, "v1") },
 			}
 		}
