@@ -95,7 +95,7 @@ func flags() map[string]string {
 		injectable.AddFlags(fs)
 	}
 	defaults := map[string]string{}
-	fs.VisitAll(func(f *flag.Flag) { defaults[f.Name] = f.DefValue })
+	fs.VisitAll(func(f *flag.Flag) { defaults[f.Name] = f.DefValue + f.Usage }) // ours have it in the text
 	return defaults
 }
 

@@ -73,12 +73,12 @@ const (
 	rateCeiling = 0.9
 )
 
-// lower halves the rate after a 429 to a request that was sent at this time; requests that were sent before the rate was last
-// lowered say nothing about it.
+// lower halves the rate after a 429 to a request that was sent at this time. A limit that counts requests in a window rejects all until
+// the window ends, so requests that were sent before the lowered rate has been tried for a while say nothing about it.
 func (g *gate) lower(now, sent time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sent.Before(g.lowered) {
+	if sent.Before(g.lowered.Add(ttl.LoweredRate)) {
 		return
 	}
 	current := float64(g.limiter.Limit())

@@ -76,9 +76,8 @@ var _ = Describe("Admission", func() {
 			done.Go(func() { _ = client.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, fmt.Sprintf("node-%d", i)) })
 		}
 		Eventually(leaves.Load).Should(BeEquivalentTo(5))
-		_, err := client.DeleteServer(ctx, serverID, nil)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = client.ListServers(ctx)
+		Expect(client.DeleteServer(ctx, serverID, nil)).To(Succeed())
+		_, err := client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		close(release)
 		done.Wait()
@@ -228,8 +227,7 @@ var _ = Describe("Admission", func() {
 		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		_, err = client.CreateServer(ctx, createRequest())
 		Expect(err).ToNot(HaveOccurred())
-		_, err = client.DeleteServer(ctx, serverID, nil)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.DeleteServer(ctx, serverID, nil)).To(Succeed())
 		_, err = client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(clock.Waits()).To(BeEmpty())
@@ -312,16 +310,30 @@ var _ = Describe("Admission", func() {
 			reject.Store(false)
 		}
 
-		It("should halve the rate of the class on each 429, to no less than one in two seconds", func(ctx SpecContext) {
+		It("should halve the rate of the class on a 429, to no less than one in two seconds", func(ctx SpecContext) {
 			deletes := rate("delete")
 			Expect(rate("create")).To(BeEquivalentTo(20))
 			rejected(ctx)
 			Expect(rate("create")).To(BeEquivalentTo(10))
 			Expect(rate("delete")).To(Equal(deletes), "another class has another rate")
-			for range 10 {
+			for range 40 {
+				clock.Step(5 * time.Second)
 				rejected(ctx)
 			}
 			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
+		})
+		It("should halve it once for all that a window of a few seconds rejects, and again when the lowered rate is rejected, too", func(ctx SpecContext) {
+			for range 4 {
+				rejected(ctx)
+			}
+			Expect(rate("create")).To(BeNumerically("~", 10, 1), "each waited for the pause of a second")
+			clock.Step(2 * time.Minute)
+			Expect(create(ctx)).To(Succeed())
+			Expect(rate("create")).To(BeNumerically("~", 18, 0.01), "the rate that was rejected is the first one")
+			for range 4 {
+				rejected(ctx)
+			}
+			Expect(rate("create")).To(BeNumerically("~", 9, 1))
 		})
 		DescribeTable("should lower the rate of its own class alone on a 429 to", func(ctx SpecContext, name, class string) {
 			before := map[string]float64{}
@@ -330,7 +342,7 @@ var _ = Describe("Admission", func() {
 			}
 			reject.Store(true)
 			Expect(ofClass(bizfly.ClassThrottled)(everyCall()[name](ctx, client))).To(BeTrue())
-			Expect(rate(class)).To(BeNumerically("<", 0.6*before[class]), "it is halved by each attempt")
+			Expect(rate(class)).To(BeNumerically("<", 0.6*before[class]), "it is halved, and grows by a hundredth a second")
 			for other, unchanged := range before {
 				if other != class {
 					Expect(rate(other)).To(Equal(unchanged), other)

@@ -53,9 +53,8 @@ type ServerAPI interface {
 	// CreateServer creates one server (quantity 1) and returns the id of the task that builds it. It is sent at most
 	// once: IsAmbiguous says that a server may exist, IsNotSent that none does.
 	CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (taskID string, err error)
-	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
-	// empty when the API accepted the call without naming one. Volumes that are not listed are kept by the cloud.
-	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
+	// DeleteServer requests the deletion of the server and of the volumes listed. Others are kept by the cloud.
+	DeleteServer(ctx context.Context, id string, volumeIDs []string) error
 	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
 	// sent at most once per call; IsConflict while the server is in a state that forbids it.
 	RebootServer(ctx context.Context, id string) error

@@ -173,10 +173,11 @@ func parseErrorBody(body, contentType string) errorBody {
 	return errorBody{message: trimmed}
 }
 
-// errorFields looks for code and message, at most two objects deep.
+// errorFields looks for code and message, at most two objects deep. Nova says in fault why a server is in ERROR, and the auto scaling service
+// in data why a task has failed.
 func errorFields(object map[string]any, depth int) (code, message string) {
 	code = scalar(object["code"])
-	for _, key := range []string{"message", "error", "detail", "error_message", "msg", "errors", "title"} {
+	for _, key := range []string{"message", "error", "fault", "detail", "data", "error_message", "msg", "errors", "title"} {
 		switch value := object[key].(type) {
 		case nil:
 		case string:

@@ -86,14 +86,6 @@ var (
 	opDeleteVolume      = remove("DeleteVolume", "/volumes/{id}")
 )
 
-// argument is ids that become part of a request, and the name of what they are.
-type argument struct {
-	field string
-	ids   []string
-}
-
-func ids(field string, ids ...string) argument { return argument{field, ids} }
-
 // idPattern is what may become part of a path: gobizfly does not escape, and an empty id turns a Get into a List.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
@@ -101,15 +93,12 @@ func validID(id string) bool {
 	return idPattern.MatchString(id) && !strings.Contains(id, "..")
 }
 
-// call checks the ids of a call, performs it and returns its result, which is only one where there is no error.
-func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) (T, error), arguments ...argument) (T, error) {
+// call checks the ids in the path of a call, performs it and returns its result, which is only one where there is no error.
+func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) (T, error), ids ...string) (T, error) {
 	var none, result T
-	for _, argument := range arguments {
-		for _, id := range argument.ids {
-			if !validID(id) {
-				return none, invalid(op, "%s %q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them",
-					argument.field, shorten(id, 64))
-			}
+	for _, id := range ids {
+		if !validID(id) {
+			return none, named(op.name, notSent(ClassInvalid, "%q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them", shorten(id, 64)))
 		}
 	}
 	if err := c.do(ctx, op, func(g *sdk) (err error) {
@@ -122,8 +111,8 @@ func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) 
 }
 
 // run is call for an operation without a result.
-func run(ctx context.Context, c *Client, op *operation, send func(*sdk) error, arguments ...argument) error {
-	_, err := call(ctx, c, op, func(g *sdk) (any, error) { return nil, send(g) }, arguments...)
+func run(ctx context.Context, c *Client, op *operation, send func(*sdk) error, ids ...string) error {
+	_, err := call(ctx, c, op, func(g *sdk) (any, error) { return nil, send(g) }, ids...)
 	return err
 }
 
@@ -178,7 +167,7 @@ func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobi
 			return nil, err
 		}
 		return server, same("server", server.ID, id)
-	}, ids("server id", id))
+	}, id)
 }
 
 // CreateServer implements API.
@@ -196,31 +185,26 @@ func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreat
 			return "", unreadable(kindCreate, http.StatusOK, "the answer does not name exactly one task", nil)
 		}
 		return created.Task[0], nil
-	}, ids("name", request.Name), ids("os", request.OS.ID), ids("vpc_network_ids", request.VPCNetworkIDs...),
-		ids("firewalls", request.Firewalls...), ids("network_interfaces", request.NetworkInterfaces...))
+	})
 }
 
 // DeleteServer implements API.
-func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) (string, error) {
-	return call(ctx, c, opDeleteServer, func(g *sdk) (string, error) {
+func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) error {
+	return run(ctx, c, opDeleteServer, func(g *sdk) error {
 		// A nil slice would become null, where the API expects an array.
-		task, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
-		if err != nil {
-			return "", err
-		}
-		return task.TaskID, nil
-	}, ids("volume id", volumeIDs...), ids("server id", id))
+		_, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
+		return err
+	}, id)
 }
 
 // ChangeNetworkPlan implements API.
 func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
-	return run(ctx, c, opChangeNetworkPlan, func(g *sdk) error { return g.CloudServer.ChangeNetworkPlan(ctx, id, plan) },
-		ids("server id", id), ids("network plan", plan))
+	return run(ctx, c, opChangeNetworkPlan, func(g *sdk) error { return g.CloudServer.ChangeNetworkPlan(ctx, id, plan) }, id)
 }
 
 // RebootServer implements API.
 func (c *Client) RebootServer(ctx context.Context, id string) error {
-	_, err := call(ctx, c, opRebootServer, func(g *sdk) (any, error) { return g.CloudServer.HardReboot(ctx, id) }, ids("server id", id))
+	_, err := call(ctx, c, opRebootServer, func(g *sdk) (any, error) { return g.CloudServer.HardReboot(ctx, id) }, id)
 	return err
 }
 
@@ -232,7 +216,7 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 			return nil, err
 		}
 		return wire.read(id, c.redactor)
-	}, ids("task id", id))
+	}, id)
 }
 
 // wireTask is a task as the API writes it.
@@ -252,7 +236,7 @@ func (w *wireTask) read(id string, redactor *redact.Redactor) (*Task, error) {
 	object, ok := result.(map[string]any)
 	message := scalar(result)
 	if ok {
-		_, message = errorFields(withFault(object), 0)
+		_, message = errorFields(object, 0)
 	}
 	task := &Task{Ready: *w.Ready}
 	// Where "success" is missing, as it may be, a server that is named decides by its own state.
@@ -279,16 +263,6 @@ func taskFailure(redactor *redact.Redactor, id, action, said string) *APIError {
 	}
 }
 
-// withFault brings the fault of a server in ERROR, which is where Nova says why, to where messages are looked for.
-func withFault(object map[string]any) map[string]any {
-	detail := object["fault"]
-	if detail == nil {
-		// The auto scaling service puts the reason of a failed task into data.
-		detail, _ = object["data"].(string)
-	}
-	return map[string]any{"message": object["message"], "error": object["error"], "detail": detail}
-}
-
 // ListVolumes implements API.
 func (c *Client) ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error) {
 	return call(ctx, c, opListVolumes, func(g *sdk) ([]*gobizfly.Volume, error) {
@@ -298,5 +272,5 @@ func (c *Client) ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error) {
 
 // DeleteVolume implements API.
 func (c *Client) DeleteVolume(ctx context.Context, id string) error {
-	return run(ctx, c, opDeleteVolume, func(g *sdk) error { return g.CloudServer.Volumes().Delete(ctx, id) }, ids("volume id", id))
+	return run(ctx, c, opDeleteVolume, func(g *sdk) error { return g.CloudServer.Volumes().Delete(ctx, id) }, id)
 }

@@ -130,13 +130,10 @@ func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewa
 }
 
 func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
-	if len(firewallIDs) == 0 {
-		return invalid(op, "no firewall is named")
-	}
 	_, err := call(ctx, c, op, func(g *sdk) (any, error) {
 		return g.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
 			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
-	}, ids("firewall id", firewallIDs...), ids("network interface id", interfaceID))
+	}, interfaceID)
 	return err
 }
 
@@ -171,7 +168,7 @@ func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullClus
 			return nil, err
 		}
 		return cluster, same("cluster", cluster.UID, uid)
-	}, ids("cluster uid", uid))
+	}, uid)
 }
 
 // GetLaunchConfigurationMetadata implements API.
@@ -182,19 +179,19 @@ func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) 
 			return nil, err
 		}
 		return lo.MapValues(found.Metadata, func(value any, _ string) string { return fmt.Sprint(value) }), same("launch configuration", found.ID, id)
-	}, ids("launch configuration id", id))
+	}, id)
 }
 
 // LeaveCluster implements API.
 func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
 	if !validHeader(clusterToken) {
-		return invalid(opLeaveCluster,
-			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID)
+		return named(opLeaveCluster.name, notSent(ClassInvalid,
+			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID))
 	}
 	c.redactor.LearnRequest(clusterToken)
 	_, err := call(ctx, c, opLeaveCluster, func(g *sdk) (any, error) {
 		return g.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
-	}, ids("cluster uid", clusterUID), ids("node name", nodeName))
+	}, clusterUID)
 	// A node that BKE does not know has left.
 	if IsNotFound(err) {
 		return nil

@@ -97,8 +97,12 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 
 // Scope implements API.
 func (c *Client) Scope(ctx context.Context) (Scope, error) {
-	scope, err := c.backend.Load().connection.scope(ctx)
-	return scope, named("Scope", err)
+	connection := c.backend.Load().connection
+	session, err := connection.sessions.get(ctx, 0)
+	if err != nil {
+		return Scope{}, named("Scope", err)
+	}
+	return connection.scopeOf(session), nil
 }
 
 // Account implements API.
@@ -106,7 +110,7 @@ func (c *Client) Account(ctx context.Context) (Account, error) {
 	connection := c.backend.Load().connection
 	session, err := connection.sessions.get(ctx, 0)
 	if err != nil {
-		return Account{}, named("Account", loginFailed(err))
+		return Account{}, named("Account", err)
 	}
 	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
 	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
@@ -151,16 +155,10 @@ func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) e
 	used := c.backend.Load()
 	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
-	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
+	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection {
 		err = current.do(ctx, op, send)
 	}
 	return named(op.name, err)
-}
-
-func sameScope(ctx context.Context, old, current *backend) bool {
-	before, _ := old.connection.sessions.state(old.config.Clock.Now())
-	now, err := current.connection.scope(ctx)
-	return err == nil && before.projectID != "" && old.connection.scopeOf(before) == now
 }
 
 func named(operation string, err error) error {
@@ -184,7 +182,6 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 	// The call's own deadline starts here: what waited long for its turn still has all of it.
 	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, oneFailure{}, &sync.Once{}), timeout)
 	defer cancel()
-	maybeDone := false
 	for attempt := 1; ; attempt++ {
 		sent := b.config.Clock.Now()
 		apiError := b.attempt(callCtx, op, send)
@@ -192,30 +189,17 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if apiError == nil {
 			return nil
 		}
-		// What an earlier attempt deleted is gone by our own doing.
-		if maybeDone && op.kind == kindDelete && apiError.class() == ClassNotFound {
-			return nil
-		}
-		maybeDone = maybeDone || apiError.Ambiguous
 		// A login that got a 429 has a back-off of its own, and says nothing about this call.
 		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
 			b.admission.throttled(op, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
-			return withHistory(apiError, maybeDone)
+			return apiError
 		}
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
-			return withHistory(apiError, maybeDone)
+			return apiError
 		}
 	}
-}
-
-// withHistory keeps the last attempt's error from hiding that an earlier one may have had its effect.
-func withHistory(err *APIError, maybeDone bool) *APIError {
-	if maybeDone && !err.Ambiguous {
-		err.NotSent, err.Ambiguous, err.Class = false, true, ClassUnknown
-	}
-	return err
 }
 
 func worthRepeating(op *operation, err *APIError) bool {
@@ -237,14 +221,14 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
 	session, err := b.connection.sessions.get(ctx, 0)
 	if err != nil {
-		return loginFailed(err)
+		return typed(err)
 	}
 	if err := b.checkScope(op, session); err != nil {
 		return err
 	}
 	base, err := session.services.require(op.service)
 	if err != nil {
-		return loginFailed(err)
+		return typed(err)
 	}
 	x := &exchange{ctx: ctx, operation: op, connection: b.connection, session: session, base: base}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.

@@ -193,7 +193,7 @@ func (c Config) validateCredentials(reject func(bool, string, ...any)) {
 	}
 }
 
-// parseEndpoint brings the endpoint into the one form in which gobizfly does not append a second /api.
+// parseEndpoint brings the endpoint into one form, whose path ends in /api.
 func parseEndpoint(raw string) (*url.URL, error) {
 	endpoint, err := url.Parse(raw)
 	// The text of a parse error may repeat a password in the URL.

@@ -58,15 +58,6 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	return c, nil
 }
 
-// scope logs in, when that has not happened yet, and says what the login proved.
-func (c *connection) scope(ctx context.Context) (Scope, error) {
-	session, err := c.sessions.get(ctx, 0)
-	if err != nil {
-		return Scope{}, loginFailed(err)
-	}
-	return c.scopeOf(session), nil
-}
-
 // scopeOf returns the scope of a token of this connection.
 func (c *connection) scopeOf(of session) Scope {
 	return Scope{Host: c.endpoint.Host, Region: c.config.Region, ProjectID: of.projectID}
@@ -140,16 +131,14 @@ func (c *connection) requestToken(ctx context.Context, last session) (none sessi
 	return c.readToken(ctx, answer, last)
 }
 
-// loginError classifies the rejections of a login: nothing is bought or deleted by it, so it is never ambiguous.
+// loginError classifies the rejections of a login.
 func loginError(err error) error {
 	apiError := typed(err)
-	wasAmbiguous := apiError.Ambiguous
-	apiError.Ambiguous = false
 	switch {
 	case apiError.Status == http.StatusBadRequest, apiError.Status == http.StatusUnauthorized, apiError.Status == http.StatusForbidden:
 		apiError.Class = ClassAuth
 	case errors.Is(apiError.Err, context.Canceled):
-	case wasAmbiguous, apiError.Status == 0, apiError.Status == http.StatusNotFound:
+	case apiError.Ambiguous, apiError.Status == 0, apiError.Status == http.StatusNotFound:
 		apiError.Class = ClassOutage
 	}
 	return prefixed("login", apiError)

@@ -59,7 +59,7 @@ const (
 // maxMessage bounds APIError.Message in runes: these texts end up in conditions, events and logs.
 const maxMessage = 512
 
-// APIError is the one error type of the adapter.
+// APIError is the one error type of the adapter. Of a read or deletion that was repeated it is the last attempt's.
 type APIError struct {
 	// Operation is the method of the API interface, for example "CreateServer".
 	Operation string
@@ -213,13 +213,6 @@ func prefixed(what string, err *APIError) *APIError {
 // notSent is the error of a call that was rejected before anything left this process.
 func notSent(class Class, format string, args ...any) *APIError {
 	return &APIError{Class: class, NotSent: true, Message: fmt.Sprintf(format, args...)}
-}
-
-// invalid is the error of an argument that must not reach the wire.
-func invalid(op *operation, format string, args ...any) error {
-	err := notSent(ClassInvalid, format, args...)
-	err.Operation = op.name
-	return err
 }
 
 // unreadable is the error of a 2xx that makes no sense: harmless for a read, and an unknown outcome for the rest.

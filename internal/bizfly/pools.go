@@ -31,5 +31,5 @@ func (c *Client) UpdateWorkerPool(ctx context.Context, clusterUID, poolID string
 	return run(ctx, c, opUpdateWorkerPool, func(g *sdk) error {
 		_, err := fetch[any](ctx, g, opUpdateWorkerPool, "/_/"+clusterUID+"/"+poolID, change)
 		return err
-	}, ids("cluster uid", clusterUID), ids("worker pool id", poolID))
+	}, clusterUID, poolID)
 }

@@ -100,8 +100,10 @@ func (r *sessions) refresh(known uint64) (session, error) {
 	return value, nil
 }
 
+// failed is the error of all calls until the next login is tried: none of them was sent, whatever became of the login.
 func (r *sessions) failed(err error) *APIError {
 	apiError := typed(err)
+	apiError.NotSent, apiError.Ambiguous = true, false
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	apiError.RetryAfter = min(max(backoff(r.spread, r.failures), apiError.RetryAfter), ttl.MaxLoginBackoff)

@@ -108,42 +108,24 @@ var _ = Describe("Retries", func() {
 	Describe("of deletes", func() {
 		deletes := func(ctx context.Context, client *bizfly.Client) map[string]func() error {
 			return map[string]func() error{
-				"DeleteServer": func() error { _, err := client.DeleteServer(ctx, serverID, nil); return err },
+				"DeleteServer": func() error { return client.DeleteServer(ctx, serverID, nil) },
 				"DeleteVolume": func() error { return client.DeleteVolume(ctx, "v1") },
 			}
 		}
-		It("should take a 404 for success after an attempt that may have deleted", func(ctx SpecContext) {
+		It("should say not found after an attempt that may have deleted, or was rejected", func(ctx SpecContext) {
 			for name := range deletes(ctx, nil) {
-				for _, first := range []http.HandlerFunc{hangUp, page(502), page(504)} {
+				for _, first := range []http.HandlerFunc{hangUp, page(502), page(504), throttled} {
 					s := newStub(inTurn(first, always(404, `{"message":"not found"}`)))
-					Expect(deletes(ctx, clientFor(s))[name]()).To(Succeed(), name)
+					Expect(bizfly.IsNotFound(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
 					Expect(methods(s.seen())).To(Equal("DELETE DELETE"))
 				}
-			}
-		})
-		It("should say not found after an attempt that was rejected", func(ctx SpecContext) {
-			for name := range deletes(ctx, nil) {
-				s := newStub(inTurn(throttled, always(404, `{"message":"not found"}`)))
-				Expect(bizfly.IsNotFound(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
 			}
 		})
 		It("should not take the page of a gateway for success", func(ctx SpecContext) {
 			for name := range deletes(ctx, nil) {
 				s := newStub(inTurn(hangUp, page(404)))
-				Expect(bizfly.IsAmbiguous(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
+				Expect(bizfly.IsOutage(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
 			}
-		})
-		It("should remain ambiguous when the last attempt was not sent", func(ctx SpecContext) {
-			s := newStub(nil)
-			s.set(func(s *stub) {
-				s.api = func(w http.ResponseWriter, r *http.Request) {
-					_ = s.Listener.Close()
-					hangUp(w, r)
-				}
-			})
-			_, err := clientFor(s).DeleteServer(ctx, serverID, nil)
-			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
-			Expect(bizfly.IsNotSent(err)).To(BeFalse())
 		})
 		It("should repeat leaving the cluster too", func(ctx SpecContext) {
 			s := newStub(inTurn(hangUp, always(404, `{"message":"unknown node"}`)))

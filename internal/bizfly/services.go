@@ -37,34 +37,24 @@ func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) 
 	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
 		return nil, prefixed("service catalog", typed(err))
 	}
-	services, err := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
-	if err != nil {
-		return nil, err
-	}
+	services := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
 	// Without servers the region is a wrong one, or the answer is: it would be used for hours.
-	_, err = services.require(serviceServers)
+	_, err := services.require(serviceServers)
 	return services, err
 }
 
-func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*serviceCatalog, error) {
-	entries = lo.Filter(entries, func(entry *gobizfly.Service, _ int) bool { return entry != nil && entry.CanonicalName != "" })
-	if len(entries) == 0 {
-		return nil, &APIError{Class: ClassOutage, Message: "service catalog: it is empty"}
-	}
+func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) *serviceCatalog {
 	c := &serviceCatalog{endpoint: endpoint, region: region, services: map[string]*url.URL{}, absent: map[string][]string{}}
+	regional, global := lo.FilterReject(lo.Compact(entries), func(entry *gobizfly.Service, _ int) bool { return entry.Region != "" })
 	// An entry without a region serves all of them, after those of our own.
-	for _, global := range []bool{false, true} {
-		for _, entry := range entries {
-			switch long, err := ParseRegion(entry.Region); {
-			case global != (entry.Region == ""):
-			case !global && (err != nil || long != region):
-				c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "only in "+entry.Region)
-			default:
-				c.add(entry)
-			}
+	for _, entry := range append(regional, global...) {
+		if long, _ := ParseRegion(entry.Region); entry.Region != "" && long != region {
+			c.absent[entry.CanonicalName] = append(c.absent[entry.CanonicalName], "only in "+entry.Region)
+			continue
 		}
+		c.add(entry)
 	}
-	return c, nil
+	return c
 }
 
 func (c *serviceCatalog) add(entry *gobizfly.Service) {

@@ -259,7 +259,7 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"GetServer":    func(ctx context.Context, api bizfly.API) error { return drop(api.GetServer(ctx, serverID)) },
 		"CreateServer": func(ctx context.Context, api bizfly.API) error { return drop(api.CreateServer(ctx, createRequest())) },
 		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
-			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
+			return api.DeleteServer(ctx, serverID, []string{"v1"})
 		},
 		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
 		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {

@@ -105,33 +105,15 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 				o.malformed = multierr.Append(o.malformed, s.problem(raw, err))
 			}
 		}
-		if s.Flag != "" {
-			fs.Var(flagValue{o, s}, s.Flag, s.Doc)
+		if s.Flag == "" {
+			continue
 		}
+		register := fs.Func
+		if _, isBool := s.field(o).(*bool); isBool {
+			register = fs.BoolFunc // it can be given without a value
+		}
+		register(s.Flag, fmt.Sprintf("%s (default %q)", s.Doc, s.format(o)), func(raw string) error { return s.assign(o, raw) })
 	}
-}
-
-// flagValue is a setting as a flag.
-type flagValue struct {
-	options *Options
-	setting *Setting
-}
-
-// String implements flag.Value; the zero value is what package flag compares defaults with.
-func (v flagValue) String() string {
-	if v.setting == nil {
-		return ""
-	}
-	return v.setting.format(v.options)
-}
-
-// Set implements flag.Value.
-func (v flagValue) Set(raw string) error { return v.setting.assign(v.options, raw) }
-
-// IsBoolFlag lets a switch be given without a value.
-func (v flagValue) IsBoolFlag() bool {
-	_, isBool := v.setting.field(v.options).(*bool)
-	return isBool
 }
 
 // Parse reads the flags and validates everything.
@@ -189,23 +171,16 @@ func Preflight(args []string) error {
 	return nil
 }
 
-// Store holds the active settings. Readers load them once per decision, so that a change never shows in the middle of one.
-type Store struct {
-	current atomic.Pointer[Options]
-}
+// Store holds the active settings, which must not be changed. Readers load them once per decision, so that a change never shows in the middle
+// of one.
+type Store struct{ atomic.Pointer[Options] }
 
 // NewStore returns a store with these settings active.
 func NewStore(o *Options) *Store {
 	s := &Store{}
-	s.current.Store(o)
+	s.Store(o)
 	return s
 }
-
-// Load returns the active settings, which must not be changed.
-func (s *Store) Load() *Options { return s.current.Load() }
-
-// Set makes settings active.
-func (s *Store) Set(o *Options) { s.current.Store(o) }
 
 // table is every setting.
 var table = []*Setting{

@@ -120,6 +120,9 @@ const (
 	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
 	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
 	RateCeiling = 10 * time.Minute
+	// LoweredRate is how long no 429 lowers a rate again that was just lowered: longer than a window of a second or a few, in which a cloud
+	// rejects all further requests, and short where the lowered rate is still too high.
+	LoweredRate = 5 * time.Second
 	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
 	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
 	Lookup = time.Minute

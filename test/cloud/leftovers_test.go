@@ -119,7 +119,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		disks := lo.FilterMap(server.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) (string, bool) {
 			return v.ID, v.AttachedType == "rootdisk" || strings.HasPrefix(v.Name, r.claim()+"-")
 		})
-		if _, err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
+		if err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting server %s: %w", server.Name, err))
 		}
 	}

@@ -168,7 +168,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	env.Restart(ctx, func(d *wiring.Dependencies) {
 		settings := *d.Settings.Load()
 		settings.Namespace, settings.UserDataSecretNames = metav1.NamespaceDefault, []string{userDataSecret}
-		d.Settings.Set(&settings)
+		d.Settings.Store(&settings)
 	})
 	w := &world{schema: schema, base: map[string]any{}, counts: c}
 	w.status = status.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors)

@@ -71,7 +71,7 @@ func Settings(change func(*options.Options)) *options.Store {
 func (e *Environment) Tune(change func(*options.Options)) {
 	changed := *e.Settings.Load()
 	change(&changed)
-	e.Settings.Set(&changed)
+	e.Settings.Store(&changed)
 }
 
 // WithoutIDWait lets launches end before they know the id of their server, until the process is restarted.

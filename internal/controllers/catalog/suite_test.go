@@ -67,7 +67,7 @@ var _ = Describe("catalog.refresh", func() {
 		controller = catalogcontroller.NewController(provider, settings)
 		tuned := options.Defaults()
 		tuned.CatalogInterval = time.Minute
-		settings.Set(tuned)
+		settings.Store(tuned)
 		result, err := controller.Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))

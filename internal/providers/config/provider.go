@@ -184,8 +184,7 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 		// A restart during an outage: what was pinned is known to have worked, the client logs in when it can, and
 		// rejects a token of another project then.
 		result.EndpointErr = err
-		scope, result.CredentialsErr = target(candidate)
-		return scope, result.CredentialsErr == nil
+		return target(candidate), true
 	default:
 		result.EndpointErr = err
 	}
@@ -226,25 +225,16 @@ func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) (
 	return p.last.servers, nil
 }
 
-// target is the scope that a configuration is about as far as it says so itself.
-func target(config bizfly.Config) (bizfly.Scope, error) {
-	region, err := bizfly.ParseRegion(config.Region)
-	if err != nil {
-		return bizfly.Scope{}, err
-	}
-	endpoint, err := url.Parse(lo.CoalesceOrEmpty(config.APIURL, bizfly.DefaultAPIURL))
-	if err != nil {
-		return bizfly.Scope{}, err
-	}
-	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}, nil
+// target is the scope that a valid configuration is about as far as it says so itself.
+func target(config bizfly.Config) bizfly.Scope {
+	region, _ := bizfly.ParseRegion(config.Region)
+	endpoint, _ := url.Parse(lo.CoalesceOrEmpty(config.APIURL, bizfly.DefaultAPIURL))
+	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}
 }
 
 // allowTarget is allow for a configuration before its login, by what the configuration names itself.
 func (p *DefaultProvider) allowTarget(ctx context.Context, candidate bizfly.Config, pinned bizfly.Scope) error {
-	wanted, err := target(candidate)
-	if err != nil {
-		return err
-	}
+	wanted := target(candidate)
 	wanted.ProjectID = lo.CoalesceOrEmpty(wanted.ProjectID, pinned.ProjectID)
 	return p.allow(ctx, wanted, &pinned, candidate)
 }

@@ -59,7 +59,7 @@ func newRoom(source catalog.Provider, reader client.Reader) *room {
 func (r *room) tune(change func(*options.Options)) {
 	changed := *r.options.Load()
 	change(&changed)
-	r.options.Set(&changed)
+	r.options.Store(&changed)
 }
 
 // list returns the types by name.

@@ -105,7 +105,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 		p.requested.Delete(server.ID)
 		return err
 	}
-	_, err = p.api.DeleteServer(ctx, server.ID, volumes)
+	err = p.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})

@@ -133,7 +133,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 	p.active = valid
 	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" && !s.Equal(before, &next) })
 	if len(result.Changed) > 0 {
-		p.settings.Set(&next)
+		p.settings.Store(&next)
 		log.FromContext(ctx).WithValues("ConfigMap", result.ConfigMap, "keys", result.Changed).Info("a changed tuning is active")
 	}
 }
