@@ -169,7 +169,7 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 
 // ProviderConfigRejected reports why a configuration is not applied; the active one stays.
 func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
-	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err)
+	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err))
 }
 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.

@@ -179,8 +179,10 @@ func (t *RuleTest) series(cluster string) (map[string]string, int, error) {
 // buildInfo is a metric that this controller alone has.
 const buildInfo = "karpenter_bizfly_build_info"
 
+// labelled adds the labels of the target. A series keeps its own namespace, as with honorLabels.
 func labelled(series labels.Labels, cluster string) string {
-	return labels.NewBuilder(series).Set("cluster", cluster).Set("job", target["job"]).Set("namespace", target["namespace"]).Labels().String()
+	namespace := cmp.Or(series.Get("namespace"), target["namespace"])
+	return labels.NewBuilder(series).Set("cluster", cluster).Set("job", target["job"]).Set("namespace", namespace).Labels().String()
 }
 
 // expected are the test's checks, with labels that every alert has.

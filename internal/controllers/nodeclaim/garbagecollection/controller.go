@@ -133,9 +133,10 @@ func (c *Controller) pass(ctx context.Context) error {
 	}
 	switch {
 	case suspended:
-		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
-			len(found.orphans), "servers", len(found.servers.All()))
 		names := lo.Map(found.orphans, func(server *instance.Instance, _ int) string { return server.Name })
+		// The event names a few, and may be dropped: client-go limits events per object.
+		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
+			names, "servers", len(found.servers.All()))
 		c.recorder.Publish(events.GarbageCollectionSuspended(c.account(ctx), len(found.servers.All()), names))
 		c.deleteServers(ctx, found.servers, nil)
 	case dryRun != "":

@@ -711,6 +711,12 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Recorder.Events()).To(ContainElement(And(
 				HaveField("Reason", events.ReasonGarbageCollectionSuspended), HaveField("Message", ContainSubstring("7 of 7 servers")))))
 			Expect(measured("garbage_collection_suspended")).To(Equal(1.0))
+			out := gbytes.NewBuffer()
+			_, err := controller.Reconcile(log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())))
+			Expect(err).ToNot(HaveOccurred())
+			for _, server := range env.Servers() {
+				Expect(string(out.Contents())).To(MatchRegexp(`"msg":"garbage collection is suspended: .*"%s"`, server.Name))
+			}
 		})
 		It("should delete nothing when the nodes of so many cannot be listed", func() {
 			lo.Times(7, func(int) string { return joined(orphan()) })

@@ -30,6 +30,7 @@ import (
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -121,7 +122,11 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 		c.launches.followed.SetDefault(string(claim.UID), nil)
 	}
 	if err := c.find(ctx, s, id); err != nil {
-		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(append(errs, err)...)
+		// An outage fails the shared list of servers for every node, and has a metric, a condition and an alert of its own.
+		if !s.registered || bizfly.ClassOf(err) != bizfly.ClassOutage {
+			errs = append(errs, err)
+		}
+		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(errs...)
 	}
 	for _, step := range c.steps {
 		again, err := step.reconcile(ctx, s)

@@ -10,6 +10,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -85,6 +87,19 @@ var _ = Describe("A step that fails", func() {
 		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.DisksInterval))
 		Expect(plan()).To(Equal("free_bandwidth"), "the steps after it ran")
 	})
+	DescribeTable("should not be reported for each registered node in an outage", func(registered bool, status int, matcher gomegatypes.GomegaMatcher) {
+		if registered {
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		}
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers**", Effect: cloud.EffectStatus, Status: status})
+		result, err := newController().Reconcile(ctx, claim)
+		Expect(err).To(matcher)
+		Expect(result.RequeueAfter).To(Equal(lo.Ternary(registered, ttl.RunningServer, ttl.LaunchPoll)))
+	},
+		Entry("but for one that has not registered", false, http.StatusServiceUnavailable, HaveOccurred()),
+		Entry("registered", true, http.StatusServiceUnavailable, Not(HaveOccurred())),
+		Entry("but a rejection is an error", true, http.StatusForbidden, HaveOccurred()),
+	)
 	It("should not have to wait for the cloud to revoke a join token, nor be repeated sooner than a server is looked at", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Effect: cloud.EffectStatus, Status: http.StatusForbidden})

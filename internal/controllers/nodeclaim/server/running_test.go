@@ -174,8 +174,7 @@ var _ = Describe("Servers that do not run", func() {
 	It("should be left to the next attempt where the cloud cannot be asked", func() {
 		status("SHUTOFF")
 		env.Sandbox.AddFaults(1, cloud.Fault{Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
-		_, err := controller.Reconcile(ctx, claim)
-		Expect(err).To(HaveOccurred())
+		Expect(reconciled().RequeueAfter).To(Equal(time.Minute))
 		Expect(condition()).To(BeZero())
 	})
 	It("should be left alone while their NodeClaim is deleted, has no server or has no Node", func() {
