@@ -158,7 +158,8 @@ func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
 	reason, event := ReasonLaunchOutcomeUnknown, events.LaunchOutcomeUnknown
 	if !c.intents.recordOf(claim).open() {
-		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was accepted in time: %w", err)
+		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was accepted in time, at an age of "+
+			"the NodeClaim of %s by the controller's clock: %w", c.Clock.Since(claim.CreationTimestamp.Time).Round(time.Second), err)
 	}
 	launchFailuresTotal.Inc(map[string]string{"reason": reason})
 	c.Recorder.Publish(event(claim, err))

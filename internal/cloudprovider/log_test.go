@@ -192,10 +192,10 @@ var _ = Describe("The log of launches and removals", func() {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
 		}, "Underutilized"),
 		Entry("a user deleted it", func(*karpv1.NodeClaim) {}, cloudprovider.ReasonDeleted),
-		Entry("its time was up", func(c *karpv1.NodeClaim) {
+		Entry("its time was up, by a clock that is a second ahead of the API server's", func(c *karpv1.NodeClaim) {
 			c.Spec.ExpireAfter = karpv1.MustParseNillableDuration("1h")
-			c.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
-			c.DeletionTimestamp = lo.ToPtr(metav1.Now())
+			c.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			c.DeletionTimestamp = lo.ToPtr(metav1.NewTime(time.Now().Add(-time.Second)))
 		}, cloudprovider.ReasonExpired),
 		Entry("node repair", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Unhealthy", "Unhealthy")

@@ -267,8 +267,9 @@ var table = []*Setting{
 	limit("max-vnd-per-hour", "MAX_VND_PER_HOUR", "VND per hour",
 		"What these servers may cost, root disks and plans included. Nothing is launched while the price of one is not known. 0: no limit.",
 		func(o *Options) *float64 { return &o.MaxVNDPerHour }),
-	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, time.Hour,
-		"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create. Core reads it only at the start.",
+	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, 10*time.Minute,
+		"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create, and at most 10m, since core gives "+
+			"its node 15 minutes from the creation of the NodeClaim to register. Core reads it only at the start.",
 		func(o *Options) *time.Duration { return &o.LaunchTimeout }),
 
 	secret("BIZFLY_CLOUD_EMAIL", "The account's e-mail address, for the method password.",

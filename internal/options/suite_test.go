@@ -160,6 +160,7 @@ var _ = Describe("Options", func() {
 		Entry("a switch that is neither on nor off, which must not become the default", "GARBAGE_COLLECTION_DRY_RUN", "yes", "yes", "true or false"),
 		Entry("a region that no node can be labelled with", "BIZFLY_CLOUD_REGION_LABEL", "Ha Noi", "Ha Noi", "label"),
 		Entry("a launch timeout of nothing", "LAUNCH_TIMEOUT", "1s", "10s"),
+		Entry("a launch timeout after which no node can register in time", "LAUNCH_TIMEOUT", "15m", "10m"),
 		Entry("a wait that stalls scheduling", "SERVER_ID_WAIT", "2m", "30s"),
 		Entry("a window of nothing", "VISIBILITY_WINDOW", "1s", "5s"),
 		Entry("a catalog that is read all the time", "CATALOG_INTERVAL", "1s", "10s"),

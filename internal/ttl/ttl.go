@@ -35,9 +35,8 @@ const (
 	LaunchPoll = 10 * time.Second
 	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
 	SlowBuild = 5 * time.Minute
-	// Registration is after what a NodeClaim that is deleted before its node has registered counts as timed out. Karpenter deletes it after
-	// 15 minutes by its own clock, without an event; the time of the deletion is the API server's, whose clock may be behind.
-	Registration = 14 * time.Minute
+	// Registration is after what Karpenter deletes a NodeClaim whose node has not registered, without an event.
+	Registration = 15 * time.Minute
 
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
 	// capacity, since servers have to be deleted or the quota raised.

@@ -109,11 +109,12 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-		if _, logged := p.logged.Get(server.ID); logged {
-			return nil // a removal is one line, however often it is requested
-		}
+		_, logged := p.logged.Get(server.ID)
 		p.logged.DeleteExpired()
 		p.logged.SetDefault(server.ID, nil)
+		if logged {
+			return nil // a removal is one line, however often and for how long it is requested
+		}
 		took := lo.Ternary(request.Since.IsZero(), 0, p.clock.Since(request.Since))
 		// docs/operate/monitoring.md explains the message and its keys. The logger of the context has the NodeClaim.
 		log.FromContext(ctx).Info("removed server", "server-id", server.ID, "flavor", server.Flavor, "zone", server.Zone,

@@ -24,9 +24,9 @@ type SecretKeySelector struct {
 
 // JoinToken is a bootstrap token that is created for one server.
 type JoinToken struct {
-	// TTL is how long the token is valid, 5m to 24h; longer than the longest launch.
+	// TTL is how long the token is valid, 15m to 24h: core gives a node 15 minutes to register.
 	// +kubebuilder:default="30m"
-	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be a duration between 5m and 24h, for example 30m",rule="self.matches('^([0-9]{1,5}(s|m|h)){1,3}$') && duration(self) >= duration('5m') && duration(self) <= duration('24h')"
+	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be a duration between 15m and 24h, for example 30m",rule="self.matches('^([0-9]{1,5}(s|m|h)){1,3}$') && duration(self) >= duration('15m') && duration(self) <= duration('24h')"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +optional

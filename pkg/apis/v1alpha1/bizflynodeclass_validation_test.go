@@ -205,10 +205,10 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
 		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
 		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to bootstrapMode Custom"),
-		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be a duration between 5m and 24h"),
-		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be a duration between 5m and 24h"),
+		Entry("a join token that a slow server does not live to use", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 14m}`, "joinToken.ttl must be a duration between 15m and 24h"),
+		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be a duration between 15m and 24h"),
 		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`,
-			"joinToken.ttl must be a duration between 5m and 24h"),
+			"joinToken.ttl must be a duration between 15m and 24h"),
 		Entry("user data that is too long", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16385)+``, "spec.userData"),
 	)
 

@@ -113,7 +113,7 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 	return l
 }
 
-// registrationTimeout is how long after its launch core lets a server join before it deletes it.
+// registrationTimeout is how long after the creation of its NodeClaim core lets a server join before it deletes it.
 const registrationTimeout = 15 * time.Minute
 
 // help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly Cloud's API is known that
@@ -126,7 +126,7 @@ func help(claim *karpv1.NodeClaim, server string) []string {
 	if !launched.IsTrue() || registered.IsTrue() {
 		return nil
 	}
-	until := launched.LastTransitionTime.Add(registrationTimeout).Local()
+	until := claim.CreationTimestamp.Add(registrationTimeout).Local()
 	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its page shows what it printed while it "+
 		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
 }

@@ -80,7 +80,7 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 	switch {
 	case registered.IsTrue():
 		l.outcomes.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
-	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= ttl.Registration:
+	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration:
 		l.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
 	}
 }

@@ -112,6 +112,7 @@ var _ = Describe("Launch outcome", func() {
 		look()
 		claim.StatusConditions(status.WithClock(env.Clock)).SetUnknown(karpv1.ConditionTypeRegistered)
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+		env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
 		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15*time.Minute - behind)}
 		Expect(look()).To(BeZero())
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1))
@@ -120,7 +121,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1), "each launch counts once")
 	},
 		Entry("where the API server has the same time", time.Duration(0)),
-		Entry("where the clock of the API server is behind", 10*time.Second),
+		Entry("where the clock of the API server is minutes behind", 3*time.Minute),
 	)
 	It("should pause the NodeClass when nodes of three offerings do not register, although each takes longer than other failures count", func() {
 		for range 3 {
@@ -128,7 +129,7 @@ var _ = Describe("Launch outcome", func() {
 			claim, err = env.Launched(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			look()
-			env.Clock.Step(15 * time.Minute)
+			env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
 			begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
 			claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15 * time.Minute)}
 			look()
@@ -138,6 +139,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should count nothing when a user deletes a claim before its node has registered", func() {
 		look()
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+		env.Clock.Step(13 * time.Minute)
 		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(13 * time.Minute)}
 		look()
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(BeZero())
@@ -201,7 +203,7 @@ var _ = Describe("Launch outcome", func() {
 			Expect(tried).ToNot(HaveKey(key.Flavor + key.Zone))
 			tried[key.Flavor+key.Zone] = true
 			look()
-			env.Clock.Step(15 * time.Minute)
+			env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
 			begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
 			claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15 * time.Minute)}
 			look()
@@ -217,7 +219,7 @@ var _ = Describe("Launch outcome", func() {
 				Expect(err).ToNot(HaveOccurred())
 			}
 			look()
-			env.Clock.Step(15 * time.Minute)
+			env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
 			claim.DeletionTimestamp = &metav1.Time{Time: claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime.Add(15 * time.Minute)}
 			look()
 		}
