@@ -156,12 +156,11 @@ func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 // outOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
 // after this one. Nothing is known to be wrong, so nothing is marked.
 func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
-	reason, event := ReasonLaunchOutcomeUnknown, events.LaunchOutcomeUnknown
+	reason := ReasonLaunchOutcomeUnknown
 	if !c.intents.recordOf(claim).open() {
-		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was accepted in time: %w", err)
+		reason, err = ReasonLaunchNotSent, fmt.Errorf("no create request was accepted in time: %w", err)
 	}
 	launchFailuresTotal.Inc(map[string]string{"reason": reason})
-	c.Recorder.Publish(event(claim, err))
 	return c.end(ctx, reason, err)
 }
 

@@ -235,8 +235,7 @@ func (c *CloudProvider) learnRejection(ctx context.Context, l *launch, key capac
 func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) (reason string) {
 	f, intent := failureOf(err), l.record.Intent
 	switch f.reason {
-	case ReasonLaunchOutcomeUnknown:
-		c.Recorder.Publish(events.LaunchOutcomeUnknown(l.claim, err))
+	case ReasonLaunchOutcomeUnknown: // core's event of the NodeClaim that ends says it
 	case ReasonNotRegistered:
 		c.Recorder.Publish(events.NodeNotRegistered(l.claim, intent.Name, intent.Flavor, intent.Zone))
 	default:

@@ -23,6 +23,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -93,7 +94,8 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		took, calls := lasts(nodeClaim(unit.NodePool()))
 		Expect(took).To(BeNumerically("<=", lifecycle.LaunchTimeout))
 		Expect(calls).To(BeNumerically(">", 2), "a retry may help")
-		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
+		Expect(env.Recorder.Calls(karpevents.InsufficientCapacityError)).To(Equal(1))
+		Expect(env.Recorder.Events()).To(ContainElement(HaveField("Message", ContainSubstring(cloudprovider.ReasonLaunchNotSent))))
 		reason, _, _ := env.CloudProvider.LaunchesBlocked(lo.Must(class()))
 		Expect(reason).To(BeEmpty(), "nothing is known to be wrong with the NodeClass")
 	},
