@@ -169,30 +169,24 @@ func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (f
 		claim.Labels[corev1.LabelTopologyZone], claim})
 }
 
-// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass.
+// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass, whatever that selects by
+// now, or by an empty one where it is gone.
 func (c *CloudProvider) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
 	if item, recorded := c.itemDelivered(server.claim); recorded {
 		price, _ := c.Settings.Load().Prices.Price(item)
 		return price, item
 	}
-	price, plan := c.priceOffered(ctx, server)
-	item, _ := c.Flavors.Item(server.claim.Labels, plan)
-	return price, item
-}
-
-// priceOffered returns what a server costs by its NodeClass, whatever that selects by now, or by an empty one where it is gone, and its billing
-// plan; 0 where that is not known. It is for servers without a record of what was delivered.
-func (c *CloudProvider) priceOffered(ctx context.Context, server paid) (float64, v1alpha1.BillingPlan) {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
-		return 0, ""
+		return 0, pricing.Item{}
 	}
 	types, _ := c.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
 	if offering == nil {
 		_, offering = flavor.Find(c.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
 	}
-	return lo.FromPtr(offering).Price, nodeClass.EffectiveBillingPlan()
+	item, _ := c.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
+	return lo.FromPtr(offering).Price, item
 }
 
 // itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where that is not recorded

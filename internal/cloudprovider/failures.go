@@ -163,7 +163,8 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.scope == bizfly.ScopePlan:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
 	case f.scope == bizfly.ScopeCategory && rejected != nil:
-		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, ofCategory(categoryOf(rejected))), f.reason, period)
+		sameCategory := func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(rejected) }
+		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, sameCategory), f.reason, period)
 	}
 	reason := f.reason
 	if f.accuses() {
@@ -198,11 +199,6 @@ func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
 		otherCPU, otherMemoryMiB := sizeOf(it)
 		return otherCPU >= cpu && otherMemoryMiB >= memoryMiB
 	}
-}
-
-// ofCategory reports whether a flavor is of the category.
-func ofCategory(category string) func(*cloudprovider.InstanceType) bool {
-	return func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == category }
 }
 
 // categoryOf is the category in which servers of the flavor are created.
