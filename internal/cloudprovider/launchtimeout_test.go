@@ -37,9 +37,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
-// Core schedules nothing while a NodeClaim has no provider ID, and looks at a NodeClaim that failed only after its own back-off,
-// so this runs core's lifecycle controller, with that back-off, on a clock that the specs move. test/chaos has the same for a server
-// whose id is not shown.
+// Core schedules nothing while a NodeClaim has no provider ID. It calls Create again after its own back-off, or at once where the NodeClaim
+// was patched meanwhile, as each attempt does whose intent is recorded. This runs core's lifecycle controller with the back-off alone, so with
+// the fewest calls and the longest waits, on a clock that the specs move. test/chaos has the same for a server whose id is not shown.
 var _ = Describe("A NodeClaim that gets no server", func() {
 	BeforeEach(func() {
 		before := lifecycle.LaunchTimeout
