@@ -144,9 +144,9 @@ func LaunchFailed(claim *karpv1.NodeClaim, server, flavor, zone string, cause er
 }
 
 // LaunchSlow reports that a server takes unusually long to be built.
-func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Duration) karpevents.Event {
+func LaunchSlow(claim *karpv1.NodeClaim, server string, since time.Duration) karpevents.Event {
 	return every(seldom, warning(claim, string(claim.UID), ReasonLaunchSlow,
-		"Server %s is still %s after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server, status,
+		"Server %s is still BUILD after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server,
 		since.Round(time.Second)))
 }
 

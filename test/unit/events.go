@@ -28,7 +28,7 @@ func Events(text string) map[string]karpevents.Event {
 		"LaunchRejected":             events.LaunchRejected(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
 		"LaunchFailed":               events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
 		"NodeNotRegistered":          events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
-		"LaunchSlow":                 events.LaunchSlow(claim, "server", "BUILD", time.Minute),
+		"LaunchSlow":                 events.LaunchSlow(claim, "server", time.Minute),
 		"NoCompatibleFlavor":         events.NoCompatibleFlavor(pool, text),
 		"NodePoolUnlimited":          events.NodePoolUnlimited(pool),
 		"LaunchesPaused":             events.LaunchesPaused(class, "LaunchFailed", time.Minute, cause),
