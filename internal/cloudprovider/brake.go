@@ -14,7 +14,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -56,43 +55,42 @@ func (c *CloudProvider) choose(ctx context.Context, l *launch, chosen candidate)
 	}
 	snapshot, err := c.Instances.Snapshot(ctx, 0)
 	if err != nil {
-		return c.hold(ctx, l, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w", err))
+		return c.hold(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w", err))
 	}
 	c.choosing.Lock()
 	defer c.choosing.Unlock()
 	fleet, err := c.fleet(ctx, snapshot, l.claim)
 	if err != nil {
-		return c.hold(ctx, l, nil, ReasonSpendingUnknown, err)
+		return c.hold(ctx, nil, ReasonSpendingUnknown, err)
 	}
 	if limits.MaxServers > 0 && len(fleet) >= int(limits.MaxServers) {
-		return c.hold(ctx, l, nil, ReasonMaxServersReached,
-			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f", len(fleet), limits.MaxServers))
+		return c.hold(ctx, nil, ReasonMaxServersReached,
+			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f: delete what is not needed, or raise it", len(fleet), limits.MaxServers))
 	}
 	if limits.MaxVNDPerHour > 0 {
 		added := paid{name: "the new server", nodeClass: l.nodeClass.Name, flavor: chosen.key.Flavor, zone: chosen.key.Zone, claim: l.claim}
 		prices, err := c.prices(ctx, append(fleet, added))
 		if err != nil {
-			return c.hold(ctx, l, nil, ReasonSpendingUnknown, err)
+			return c.hold(ctx, nil, ReasonSpendingUnknown, err)
 		}
 		price := prices[len(fleet)]
 		if left := limits.MaxVNDPerHour - lo.Sum(prices[:len(fleet)]); price > left {
-			return c.hold(ctx, l, c.moreExpensive(ctx, l, chosen, left), ReasonMaxVNDPerHourReached,
-				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f", added.flavor, added.zone, price, max(left, 0),
-					limits.MaxVNDPerHour))
+			return c.hold(ctx, c.moreExpensive(ctx, l, chosen, left), ReasonMaxVNDPerHourReached,
+				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f: delete what is not needed, or raise it",
+					added.flavor, added.zone, price, max(left, 0), limits.MaxVNDPerHour))
 		}
 	}
 	c.intents.choose(l.claim.UID, chosen.key)
 	return "", nil
 }
 
-// hold makes the scopes unavailable, or everything where there are none, and reports the limit.
-func (c *CloudProvider) hold(ctx context.Context, l *launch, scopes []capacity.Offering, reason string, err error) (string, error) {
+// hold makes the scopes unavailable, or everything where there are none. The error is for core's event and the condition WithinSpendingLimits.
+func (c *CloudProvider) hold(ctx context.Context, scopes []capacity.Offering, reason string, err error) (string, error) {
 	pause := c.Settings.Load().AccountPause
 	if len(scopes) == 0 {
 		scopes = []capacity.Offering{{}}
 	}
 	c.Capacity.MarkAll(ctx, scopes, reason, pause)
-	c.Recorder.Publish(events.SpendingLimitReached(l.claim, reason, pause, err))
 	// Longer than the pause, so that the condition stays while launches keep being held back.
 	c.heldBack.Store(&heldBack{reason: reason, description: err.Error(), until: c.Clock.Now().Add(2 * pause)})
 	return reason, err
@@ -171,30 +169,24 @@ func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (f
 		claim.Labels[corev1.LabelTopologyZone], claim})
 }
 
-// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass.
+// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass, whatever that selects by
+// now, or by an empty one where it is gone.
 func (c *CloudProvider) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
 	if item, recorded := c.itemDelivered(server.claim); recorded {
 		price, _ := c.Settings.Load().Prices.Price(item)
 		return price, item
 	}
-	price, plan := c.priceOffered(ctx, server)
-	item, _ := c.Flavors.Item(server.claim.Labels, plan)
-	return price, item
-}
-
-// priceOffered returns what a server costs by its NodeClass, whatever that selects by now, or by an empty one where it is gone, and its billing
-// plan; 0 where that is not known. It is for servers without a record of what was delivered.
-func (c *CloudProvider) priceOffered(ctx context.Context, server paid) (float64, v1alpha1.BillingPlan) {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
-		return 0, ""
+		return 0, pricing.Item{}
 	}
 	types, _ := c.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
 	if offering == nil {
 		_, offering = flavor.Find(c.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
 	}
-	return lo.FromPtr(offering).Price, nodeClass.EffectiveBillingPlan()
+	item, _ := c.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
+	return lo.FromPtr(offering).Price, item
 }
 
 // itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where that is not recorded

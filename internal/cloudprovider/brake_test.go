@@ -22,7 +22,6 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -54,12 +53,13 @@ var _ = Describe("The limits of the cluster", func() {
 	heldBack := func(claim *karpv1.NodeClaim, reason string) {
 		GinkgoHelper()
 		before := createRequests()
-		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
+		err := failedCreate(claim)
+		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
 		Expect(createRequests()).To(Equal(before))
 		reached, description := env.CloudProvider.LimitReached()
 		Expect(reached).To(Equal(reason))
 		Expect(description).ToNot(BeEmpty())
-		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonSpendingLimit), HaveField("Message", ContainSubstring(reason)))))
+		Expect(err).To(MatchError(ContainSubstring(reason+": "+description)), "core's event on the NodeClaim and its pods")
 	}
 	// lost deletes the NodeClaim object and leaves its server.
 	lost := func(claim *karpv1.NodeClaim) {

@@ -92,8 +92,12 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	if c.timeLeft(claim) <= 0 {
 		return nil, c.outOfTime(ctx, claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
-	if l.types, err = c.instanceTypes(ctx, l); err != nil {
-		return nil, c.withoutTypes(ctx, err)
+	if l.types, err = c.instanceTypes(ctx, l); cloudprovider.IsUnevaluatedNodePoolError(err) {
+		// Only for a moment: core evaluates the overlays of a NodePool just after a start, and after the NodePool is new. It creates the NodeClaims
+		// of a static NodePool without waiting for that, and may wait a minute before it replaces one that has ended.
+		return nil, createError(ReasonInstanceTypesUnavailable, err)
+	} else if err != nil {
+		return nil, c.end(ctx, ReasonInstanceTypesUnavailable, err)
 	}
 	if l.trial, err = c.nodeClasses.admit(l.nodeClass, claim.UID); err != nil {
 		return nil, c.end(ctx, events.ReasonLaunchesPaused, err)
@@ -156,13 +160,12 @@ func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 // outOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
 // after this one. Nothing is known to be wrong, so nothing is marked.
 func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
-	reason, event := ReasonLaunchOutcomeUnknown, events.LaunchOutcomeUnknown
+	reason := ReasonLaunchOutcomeUnknown
 	if !c.intents.recordOf(claim).open() {
-		reason, event, err = ReasonLaunchNotSent, events.LaunchNotSent, fmt.Errorf("no create request was accepted in time, at an age of "+
-			"the NodeClaim of %s by the controller's clock: %w", c.Clock.Since(claim.CreationTimestamp.Time).Round(time.Second), err)
+		reason, err = ReasonLaunchNotSent, fmt.Errorf("no create request was accepted in time, at an age of the NodeClaim of %s by the controller's "+
+			"clock: %w", c.Clock.Since(claim.CreationTimestamp.Time).Round(time.Second), err)
 	}
 	launchFailuresTotal.Inc(map[string]string{"reason": reason})
-	c.Recorder.Publish(event(claim, err))
 	return c.end(ctx, reason, err)
 }
 
@@ -179,16 +182,6 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, l *launch) (cloudprov
 		}
 	}
 	return instanceTypes, nil
-}
-
-// withoutTypes ends a NodeClaim whose instance types are not known, unless that is so for a moment: core evaluates the overlays of a NodePool
-// just after a start, and after the NodePool is new. It creates the NodeClaims of a static NodePool without waiting for that, and may wait a
-// minute before it replaces one that has ended.
-func (c *CloudProvider) withoutTypes(ctx context.Context, err error) error {
-	if cloudprovider.IsUnevaluatedNodePoolError(err) {
-		return createError(ReasonInstanceTypesUnavailable, err)
-	}
-	return c.end(ctx, ReasonInstanceTypesUnavailable, err)
 }
 
 // launch tries the candidates in their order until one launch is accepted.

@@ -492,7 +492,6 @@ var _ = Describe("Create", func() {
 			claim := unanswered(nil)
 			env.WithoutVisibilityWindow()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
-			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 			env.Sandbox.ClearFaults()
 			ended(claim)
 			Expect(createRequests()).To(Equal(1), "although core could not delete it")

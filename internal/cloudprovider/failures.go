@@ -163,7 +163,8 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 	case f.scope == bizfly.ScopePlan:
 		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
 	case f.scope == bizfly.ScopeCategory && rejected != nil:
-		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, ofCategory(categoryOf(rejected))), f.reason, period)
+		sameCategory := func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(rejected) }
+		c.Capacity.MarkAll(ctx, l.flavors(key.Zone, sameCategory), f.reason, period)
 	}
 	reason := f.reason
 	if f.accuses() {
@@ -200,11 +201,6 @@ func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
 	}
 }
 
-// ofCategory reports whether a flavor is of the category.
-func ofCategory(category string) func(*cloudprovider.InstanceType) bool {
-	return func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == category }
-}
-
 // categoryOf is the category in which servers of the flavor are created.
 func categoryOf(it *cloudprovider.InstanceType) string {
 	return it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
@@ -235,8 +231,7 @@ func (c *CloudProvider) learnRejection(ctx context.Context, l *launch, key capac
 func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) (reason string) {
 	f, intent := failureOf(err), l.record.Intent
 	switch f.reason {
-	case ReasonLaunchOutcomeUnknown:
-		c.Recorder.Publish(events.LaunchOutcomeUnknown(l.claim, err))
+	case ReasonLaunchOutcomeUnknown: // core's event of the NodeClaim that ends says it
 	case ReasonNotRegistered:
 		c.Recorder.Publish(events.NodeNotRegistered(l.claim, intent.Name, intent.Flavor, intent.Zone))
 	default:

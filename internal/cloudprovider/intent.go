@@ -168,7 +168,8 @@ func (i *intents) finish(ctx context.Context, l *launch, intent instance.Intent,
 }
 
 // write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its earlier state to
-// find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too.
+// find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too. Each patch makes core
+// call Create again at once, without its back-off: only the rate and the pauses of package bizfly hold back the create requests of one NodeClaim.
 func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) error {
 	return retry.RetryOnConflict(wait.Backoff{Steps: 2}, func() (err error) {
 		if l.live == nil {

@@ -23,6 +23,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -36,9 +37,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
-// Core schedules nothing while a NodeClaim has no provider ID, and looks at a NodeClaim that failed only after its own back-off,
-// so this runs core's lifecycle controller, with that back-off, on a clock that the specs move. test/chaos has the same for a server
-// whose id is not shown.
+// Core schedules nothing while a NodeClaim has no provider ID. It calls Create again after its own back-off, or at once where the NodeClaim
+// was patched meanwhile, as each attempt does whose intent is recorded. This runs core's lifecycle controller with the back-off alone, so with
+// the fewest calls and the longest waits, on a clock that the specs move. test/chaos has the same for a server whose id is not shown.
 var _ = Describe("A NodeClaim that gets no server", func() {
 	BeforeEach(func() {
 		before := lifecycle.LaunchTimeout
@@ -93,7 +94,8 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		took, calls := lasts(nodeClaim(unit.NodePool()))
 		Expect(took).To(BeNumerically("<=", lifecycle.LaunchTimeout))
 		Expect(calls).To(BeNumerically(">", 2), "a retry may help")
-		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
+		Expect(env.Recorder.Calls(karpevents.InsufficientCapacityError)).To(Equal(1))
+		Expect(env.Recorder.Events()).To(ContainElement(HaveField("Message", ContainSubstring(cloudprovider.ReasonLaunchNotSent))))
 		reason, _, _ := env.CloudProvider.LaunchesBlocked(lo.Must(class()))
 		Expect(reason).To(BeEmpty(), "nothing is known to be wrong with the NodeClass")
 	},

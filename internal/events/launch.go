@@ -24,13 +24,10 @@ const (
 	ReasonNoCompatibleFlavor     = "NoCompatibleFlavor"
 	ReasonAccountLimit           = "AccountLimitReached"
 	ReasonQuotaTooSmall          = "QuotaTooSmall"
-	ReasonSpendingLimit          = "SpendingLimitReached"
 	ReasonNodePoolUnlimited      = "NodePoolUnlimited"
 	ReasonLaunchFailed           = "LaunchFailed"
-	ReasonLaunchOutcomeUnknown   = "LaunchOutcomeUnknown"
 	ReasonLaunchSlow             = "LaunchSlow"
 	ReasonLaunchesPaused         = "LaunchesPaused"
-	ReasonLaunchNotSent          = "LaunchNotSent"
 	ReasonNodeNotRegistered      = "NodeNotRegistered"
 	ReasonServerLaunched         = "ServerLaunched"
 	ReasonOfferingUnavailable    = "OfferingUnavailable"
@@ -96,12 +93,6 @@ func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Dura
 		"%s: all launches pause for %s. Check the account's balance and its credentials. BizFly Cloud answered: %s", reason, pause, cause))
 }
 
-// SpendingLimitReached reports that the limits of the cluster, MAX_SERVERS and MAX_VND_PER_HOUR, hold launches back.
-func SpendingLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
-	return every(pause, warning(claim, reason, ReasonSpendingLimit,
-		"%s: no server is launched, and such launches pause for %s: %s. Delete what is not needed, or raise the limit", reason, pause, cause))
-}
-
 // NodePoolUnlimited reports that nothing limits how many servers are launched for the NodePool.
 func NodePoolUnlimited(pool *karpv1.NodePool) karpevents.Event {
 	return every(untilActed, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
@@ -137,12 +128,6 @@ func LaunchRejected(claim *karpv1.NodeClaim, flavor, zone, reason string, cause 
 		flavor, zone, reason, cause)
 }
 
-// LaunchNotSent reports that a NodeClaim ends because its create request could not be sent in time, or was answered by 429.
-func LaunchNotSent(claim *karpv1.NodeClaim, cause error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonLaunchNotSent,
-		"No create request was accepted in time: no server was created, and the NodeClaim is replaced: %s", cause)
-}
-
 // NodeNotRegistered reports that a server was created and its node did not join the cluster in time.
 func NodeNotRegistered(claim *karpv1.NodeClaim, server, flavor, zone string) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonNodeNotRegistered,
@@ -158,17 +143,10 @@ func LaunchFailed(claim *karpv1.NodeClaim, server, flavor, zone string, cause er
 		server, flavor, zone, cause)
 }
 
-// LaunchOutcomeUnknown reports that a NodeClaim ends because the outcome of its create request is not known.
-func LaunchOutcomeUnknown(claim *karpv1.NodeClaim, cause error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonLaunchOutcomeUnknown,
-		"The outcome of the create request is unknown. The NodeClaim is replaced and its offering is unavailable for a few minutes; a server that appears late is "+
-			"garbage collected: %s", cause)
-}
-
 // LaunchSlow reports that a server takes unusually long to be built.
-func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Duration) karpevents.Event {
+func LaunchSlow(claim *karpv1.NodeClaim, server string, since time.Duration) karpevents.Event {
 	return every(seldom, warning(claim, string(claim.UID), ReasonLaunchSlow,
-		"Server %s is still %s after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server, status,
+		"Server %s is still BUILD after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server,
 		since.Round(time.Second)))
 }
 

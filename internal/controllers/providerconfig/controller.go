@@ -226,7 +226,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-// checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
+// checkLimits reports whether a limit of the cluster holds launches back. Core publishes the event, on the NodeClaim that ends.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
 	reason, description := c.limitReached()
 	if reason != "" {

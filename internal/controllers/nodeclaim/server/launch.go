@@ -48,7 +48,7 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 		return l.replace(ctx, s)
 	}
 	if age := l.clock.Since(s.CreationTimestamp.Time); s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
-		l.recorder.Publish(events.LaunchSlow(s.NodeClaim, s.server.Name, s.server.Status, age))
+		l.recorder.Publish(events.LaunchSlow(s.NodeClaim, s.server.Name, age))
 	}
 	return ttl.LaunchPoll, nil
 }
