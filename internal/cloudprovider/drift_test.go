@@ -21,7 +21,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -289,7 +289,7 @@ var _ = Describe("Drift of a server", func() {
 		Expect(env.Client.Update(ctx, class)).To(Succeed())
 		claim.Annotations[v1alpha1.AnnotationNodeClassHash], claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "old", "v0"
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		_, err := hash.NewController(env.Client).Reconcile(ctx, class)
+		_, err := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider).Reconcile(ctx, class)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 		Expect(drifts(claim)).To(BeEmpty())
@@ -302,7 +302,7 @@ var _ = Describe("A quiet cluster", func() {
 		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}
 		look := func() {
 			GinkgoHelper()
-			_, err := hash.NewController(env.Client).Reconcile(ctx, class.DeepCopy())
+			_, err := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider).Reconcile(ctx, class.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 			servers := server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
 			for _, claim := range claims {

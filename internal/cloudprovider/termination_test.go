@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -48,7 +48,7 @@ var _ = Describe("Deleting everything at once", func() {
 			Expect(env.APIReader.List(ctx, claims)).To(Succeed())
 			Expect(claims.Items).To(HaveLen(2))
 			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
-			holds := termination.NewController(env.Client, env.Recorder)
+			holds := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
 			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
 				nodepoolhealth.NewState(), nil)
 			_, err := holds.Reconcile(ctx, class.DeepCopy())

@@ -30,7 +30,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
@@ -139,7 +138,6 @@ func effectOf(description string) effect {
 type world struct {
 	schema   *edits.Schema
 	status   *status.Controller
-	hash     *hash.Controller
 	usage    *usage.Controller
 	server   *server.Controller
 	base     map[string]any
@@ -172,7 +170,6 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	})
 	w := &world{schema: schema, base: map[string]any{}, counts: c}
 	w.status = status.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors)
-	w.hash = hash.NewController(env.Client)
 	w.usage = usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
 	w.server = server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
 	Expect(yaml.Unmarshal([]byte(base), &w.base)).To(Succeed())
@@ -217,9 +214,7 @@ func (w *world) settle(name string) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
 	look := func() string {
 		nodeClass := read(name)
-		_, err := w.hash.Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = w.status.Reconcile(ctx, nodeClass)
+		_, err := w.status.Reconcile(ctx, nodeClass)
 		Expect(err).ToNot(HaveOccurred())
 		_, err = w.usage.Reconcile(ctx, nodeClass)
 		Expect(err).ToNot(HaveOccurred())
@@ -330,8 +325,10 @@ func (w *world) try(all ...edits.Edit) {
 		return
 	}
 	nodeClass, like := w.settle(unit.NodeClassName), w.settle("fresh")
-	Expect(env.Client.Delete(ctx, like)).To(Succeed())
 	now, wanted := factsOf(nodeClass), factsOf(like)
+	Expect(env.Client.Delete(ctx, like)).To(Succeed())
+	_, err = w.usage.Reconcile(ctx, read("fresh")) // no NodeClaim uses it
+	Expect(err).ToNot(HaveOccurred())
 	Expect(nodeClass.Annotations[v1alpha1.AnnotationNodeClassHash]).To(Equal(like.Annotations[v1alpha1.AnnotationNodeClassHash]), story)
 	Expect(now.Conditions).To(Equal(wanted.Conditions), "%s: conditions depend on the history", story)
 	if ready := nodeClass.StatusConditions().Root(); ready.IsTrue() {

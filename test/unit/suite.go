@@ -114,8 +114,8 @@ func NewManager(cfg *rest.Config) manager.Manager {
 	return m
 }
 
-// RunManager runs a manager until the spec ends.
-func RunManager(ctx context.Context, m manager.Manager) {
+// RunManager runs a manager until the spec ends. What it returns ends it before the objects of the spec are deleted.
+func RunManager(ctx context.Context, m manager.Manager) (end func()) {
 	managed, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -123,8 +123,10 @@ func RunManager(ctx context.Context, m manager.Manager) {
 		defer close(done)
 		Expect(m.Start(managed)).To(Succeed())
 	}()
-	DeferCleanup(func() {
+	end = func() {
 		stop()
 		<-done
-	})
+	}
+	DeferCleanup(end)
+	return end
 }

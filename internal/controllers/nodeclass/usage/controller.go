@@ -1,23 +1,26 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage shows on a BizflyNodeClass what its launches and NodePools reveal about it: whether launches pause, and whether
-// its billing plan suits the NodePools. Ready depends on none of them, and no request to the cloud is needed.
+// Package usage does for a BizflyNodeClass what NodeClaims and NodePools that use it need: it holds one that is being deleted until no NodeClaim
+// uses it any more, stamps the hash that NodeClaims are compared with, and shows whether launches pause and whether the billing plan suits
+// the NodePools. No request to the cloud is needed, so that none of it waits for a cloud that does not answer, as nodeclass.status does.
 package usage
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"time"
 
-	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -25,17 +28,16 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
-	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
+	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Controller writes the conditions.
+// Controller is nodeclass.usage.
 type Controller struct {
 	kubeClient    client.Client
 	recorder      karpevents.Recorder
@@ -51,107 +53,115 @@ func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk c
 // Name is the controller's name.
 func (c *Controller) Name() string { return "nodeclass.usage" }
 
-// Reconcile brings the conditions up to date.
+// Reconcile brings finalizer, hash and conditions of a NodeClass up to date, or ends one that is being deleted. A failed step stops no other.
 func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if !nodeClass.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil
+		return c.finalize(ctx, nodeClass)
 	}
-	updated := nodeClass.DeepCopy()
-	conditions := updated.StatusConditions(opstatus.WithClock(c.clock))
-	c.checkFailures(updated, conditions)
-	if err := c.checkBillingPlan(ctx, updated, conditions); err != nil {
-		return reconcile.Result{}, err
-	}
-	updated.Status.Conditions = merged(nodeClass.Status.Conditions, updated.Status.Conditions)
-	if equality.Semantic.DeepEqual(nodeClass.Status, updated.Status) {
-		return reconcile.Result{RequeueAfter: ttl.NodeClassConditions}, nil
-	}
-	// The status controller writes the same list, hence the lock.
-	result, err := controllers.AfterLocked(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass)))
+	result, err := controllers.AfterLocked(errors.Join(c.stamp(ctx, nodeClass), c.updateConditions(ctx, nodeClass)))
 	if err != nil {
-		return result, fmt.Errorf("patching the status: %w", err)
+		return result, err
 	}
 	return reconcile.Result{RequeueAfter: lo.CoalesceOrEmpty(result.RequeueAfter, ttl.NodeClassConditions)}, nil
 }
 
-// ConditionTypes are the conditions that this controller writes, and no other.
-var ConditionTypes = []string{v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypeLaunchesSucceeding}
-
-// merged returns the stored conditions with this controller's own of the updated ones. Setting one recomputes Ready, which
-// would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
-func merged(stored, updated []opstatus.Condition) []opstatus.Condition {
-	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), ConditionTypes)
-	var all []opstatus.Condition
-	// Each keeps its place, or this and a client that sorts them would take turns indefinitely.
-	for _, condition := range stored {
-		if changed, isOurs := ours[condition.Type]; isOurs {
-			condition = changed
-			delete(ours, condition.Type)
-		}
-		all = append(all, condition)
+// finalize takes our finalizer off a NodeClass that is being deleted and that nothing uses.
+func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(nodeClass, v1alpha1.TerminationFinalizer) {
+		return reconcile.Result{}, nil
 	}
-	return append(all, lo.Values(ours)...)
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, nodeClaims, nodeclaimutils.ForNodeClass(nodeClass)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	if len(nodeClaims.Items) > 0 {
+		names := lo.Map(nodeClaims.Items, func(nc karpv1.NodeClaim, _ int) string { return nc.Name })
+		c.recorder.Publish(events.WaitingOnNodeClaimTermination(nodeClass, names))
+		return reconcile.Result{RequeueAfter: ttl.NodeClassInUse}, nil
+	}
+	stored := nodeClass.DeepCopy()
+	controllerutil.RemoveFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
+	return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
 }
 
-// Register adds the controller to the manager.
+// stamp puts our finalizer and the hash of what cannot change on a running server on a NodeClass. NodeClaims carry the hash that their
+// NodeClass had when they were launched; a difference is drift. When the hash function has changed since, NodeClaims are stamped first: if this
+// ends halfway, the old version on the NodeClass makes the next run continue.
+func (c *Controller) stamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
+	stored := nodeClass.DeepCopy()
+	controllerutil.AddFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
+	var failed error
+	if nodeClass.Annotations[v1alpha1.AnnotationNodeClassHashVersion] != v1alpha1.NodeClassHashVersion {
+		failed = c.restamp(ctx, nodeClass)
+	}
+	if failed == nil {
+		nodeClass.Annotations = lo.Assign(nodeClass.Annotations, stampOf(nodeClass))
+	}
+	if equality.Semantic.DeepEqual(stored.ObjectMeta, nodeClass.ObjectMeta) {
+		return failed
+	}
+	return errors.Join(failed, c.patch(ctx, stored, nodeClass))
+}
+
+// patch writes what has changed of a NodeClass's metadata.
+func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.BizflyNodeClass) error {
+	// The lock, because a merge patch replaces the list of finalizers and would drop one that was added meanwhile.
+	if err := c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
+		return fmt.Errorf("patching the NodeClass: %w", err)
+	}
+	return nil
+}
+
+// restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version prove nothing: an
+// upgrade of the controller must not roll a single node. A NodeClaim that has drifted already keeps its old hash, so that it
+// stays drifted.
+func (c *Controller) restamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
+	// The reference is by group, kind and name, so NodeClaims of other providers are never seen here.
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, nodeClaims, nodeclaimutils.ForNodeClass(nodeClass)); err != nil {
+		return fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	var errs []error
+	for i := range nodeClaims.Items {
+		nodeClaim := &nodeClaims.Items[i]
+		if nodeClaim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion {
+			continue
+		}
+		annotations := stampOf(nodeClass)
+		if nodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue() {
+			delete(annotations, v1alpha1.AnnotationNodeClassHash)
+		}
+		stored := nodeClaim.DeepCopy()
+		nodeClaim.Annotations = lo.Assign(nodeClaim.Annotations, annotations)
+		// A NodeClaim that is gone needs none.
+		if err := client.IgnoreNotFound(c.kubeClient.Patch(ctx, nodeClaim, client.MergeFrom(stored))); err != nil {
+			errs = append(errs, fmt.Errorf("stamping NodeClaim %s: %w", nodeClaim.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func stampOf(nodeClass *v1alpha1.BizflyNodeClass) map[string]string {
+	return map[string]string{
+		v1alpha1.AnnotationNodeClassHash:        nodeClass.Hash(),
+		v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
+	}
+}
+
+// retries are never later than the next reconciliation would be: a back-off of up to 17 minutes would put off every step because of one.
+var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.Conflict, ttl.NodeClassConditions)
+
+// Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
 		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
+		WithOptions(controller.Options{RateLimiter: retries}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
-}
-
-// reasonNotPaused says that launches are not paused.
-const reasonNotPaused = "LaunchesNotPaused"
-
-// checkFailures reports that launches with the NodeClass pause. Ready does not depend on it: what the NodeClass refers
-// to exists, and only another launch shows whether it works again.
-func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
-	reason, until, cause := c.cloudProvider.LaunchesBlocked(nodeClass)
-	if cause == nil {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
-		return
-	}
-	conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-		"launches with this NodeClass fail whatever the offering, and pause until %s. Where nodes did not register, one launch at a time is then tried until one "+
-			"does. A change of the spec or the image ends the pause. The last failure: %s",
-		until.UTC().Format(time.RFC3339), cause))
-}
-
-// Reasons of the condition BillingPlanSuitable.
-const (
-	// reasonStaticNodePools says that all NodePools of the NodeClass have spec.replicas.
-	reasonStaticNodePools = "StaticNodePools"
-	// reasonSavingPlanDynamicNodePool says that NodePools without spec.replicas buy saving plans all the time.
-	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
-)
-
-// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch. BizFly's pages
-// refund what remains of a subscription, and nobody has seen whether that is true of the API's saving_plan (docs/contribute/first-contact.md). If
-// it is not, every consolidation, which saves by the price per hour, costs money.
-func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	if nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ReasonNotApplicable, "servers are paid for on demand")
-		return nil
-	}
-	pools := &karpv1.NodePoolList{}
-	if err := c.kubeClient.List(ctx, pools, nodepoolutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing NodePools: %w", err)
-	}
-	dynamic := lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (string, bool) {
-		return pool.Name, pool.Spec.Replicas == nil && pool.DeletionTimestamp.IsZero()
-	})
-	if len(dynamic) == 0 {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, reasonStaticNodePools, "every NodePool is static")
-		return nil
-	}
-	slices.Sort(dynamic)
-	if conditions.SetFalse(v1alpha1.ConditionTypeBillingPlanSuitable, reasonSavingPlanDynamicNodePool, fmt.Sprintf(
-		"spec.billingPlan is %s, which is prepaid at each create, and perhaps not refunded at a delete, but NodePools %v launch and delete nodes with demand; "+
-			"use %s for them, or give them spec.replicas, whose nodes stay", v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
-		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
-	}
-	return nil
 }

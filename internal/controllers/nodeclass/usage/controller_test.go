@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -154,23 +155,20 @@ var _ = Describe("The controller", func() {
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
 		Expect(condition(v1alpha1.ConditionTypeLaunchesSucceeding)).To(BeNil())
 	})
+	It("should stamp, hold and free a NodeClass without a request to the cloud, which may hang", func() {
+		nodeClass := fresh()
+		env.Sandbox.ResetRequests()
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller(), nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller(), nodeClass)
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
+		Expect(env.Sandbox.Requests()).To(BeEmpty())
+	})
 	It("should react to new NodePools", func() {
 		manager := unit.NewManager(env.Environment.Config)
-		for field, index := range map[string]client.IndexerFunc{
-			"spec.template.spec.nodeClassRef.group": func(o client.Object) []string {
-				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Group}
-			},
-			"spec.template.spec.nodeClassRef.kind": func(o client.Object) []string {
-				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Kind}
-			},
-			"spec.template.spec.nodeClassRef.name": func(o client.Object) []string {
-				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Name}
-			},
-		} {
-			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
-		}
+		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(manager.GetCache())).To(Succeed())
 		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.CloudProvider).Register(ctx, manager)).To(Succeed())
-		unit.RunManager(ctx, manager)
+		defer unit.RunManager(ctx, manager)() // or it gives NodeClasses that are cleaned up their finalizer again
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)

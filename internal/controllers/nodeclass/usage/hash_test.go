@@ -1,25 +1,25 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package hash_test
+package usage_test
 
 import (
 	"context"
-	"testing"
+	"errors"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-
+	opstatus "github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -28,31 +28,12 @@ const (
 	oldVersion = "v0"
 )
 
-var (
-	ctx        = context.Background()
-	env        *coretest.Environment
-	controller *hash.Controller
-	nodeClass  *v1alpha1.BizflyNodeClass
-)
-
-func TestHash(t *testing.T) { suite.Run(t, "NodeClassHash") }
-
-var _ = unit.IndexedAPIServer(ctx, &env, func() { controller = hash.NewController(env.Client) })
-
-var _ = BeforeEach(func() {
-	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
-	expectations.ExpectApplied(ctx, env.Client, nodeClass)
-	DeferCleanup(func() {
-		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
-		expectations.ExpectDeleted(ctx, env.Client, nodeClass)
-	})
-})
-
-// reconcile runs the controller and reads the NodeClass again.
-func reconcile() *v1alpha1.BizflyNodeClass {
+// fresh makes a NodeClass that no controller has seen.
+func fresh() *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
-	expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-	return expectations.ExpectExists(ctx, env.Client, nodeClass)
+	nodeClass := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
+	expectations.ExpectApplied(ctx, env.Client, nodeClass)
+	return nodeClass
 }
 
 // stampedBy makes an object of an older controller: its hash and version are of another hash function.
@@ -69,6 +50,16 @@ func claimOf(ref karpv1.NodeClassReference, version string) *karpv1.NodeClaim {
 	return claim
 }
 
+// withoutClaims is a client that may not change NodeClaims.
+type withoutClaims struct{ client.Client }
+
+func (c withoutClaims) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if _, is := object.(*karpv1.NodeClaim); is {
+		return errors.New("rejected by a policy")
+	}
+	return c.Client.Patch(ctx, object, patch, options...)
+}
+
 var ours = karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "general"}
 
 func stampOf(object client.Object) []string {
@@ -76,6 +67,15 @@ func stampOf(object client.Object) []string {
 }
 
 var _ = Describe("The hash of a NodeClass", func() {
+	var nodeClass *v1alpha1.BizflyNodeClass
+	BeforeEach(func() { nodeClass = fresh() })
+	// reconcile runs the controller and reads the NodeClass again.
+	reconcile := func() *v1alpha1.BizflyNodeClass {
+		GinkgoHelper()
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller(), nodeClass)
+		return expectations.ExpectExists(ctx, env.Client, nodeClass)
+	}
+
 	It("should be stamped with its version", func() {
 		Expect(stampOf(reconcile())).To(Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion}))
 	})
@@ -137,6 +137,18 @@ var _ = Describe("The hash of a NodeClass", func() {
 			Entry("of another kind", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "OtherNodeClass", Name: "general"}),
 			Entry("of another provider", karpv1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "BizflyNodeClass", Name: "general"}),
 		)
+		It("should stay while NodeClaims cannot be stamped, which keeps neither finalizer nor conditions from the NodeClass", func() {
+			claimOf(ours, oldVersion)
+			rejected := usage.NewController(withoutClaims{env.Client}, env.Recorder, env.Clock, env.CloudProvider)
+			for range 10 {
+				Expect(expectations.ExpectObjectReconcileFailed(ctx, env.Client, rejected, nodeClass)).To(MatchError(ContainSubstring("rejected by a policy")))
+				Expect(usage.Retries.When(controllerruntime.Request{})).To(BeNumerically("<=", ttl.NodeClassConditions), "what the queue does with the error")
+			}
+			found := expectations.ExpectExists(ctx, env.Client, nodeClass)
+			Expect(stampOf(found)).To(Equal([]string{oldHash, oldVersion}))
+			Expect(found.Finalizers).To(ConsistOf(v1alpha1.TerminationFinalizer))
+			Expect(found.StatusConditions(opstatus.WithObservedOnly()).IsTrue(usage.ConditionTypes...)).To(BeTrue())
+		})
 		It("should go on where it was interrupted", func() {
 			done, left := claimOf(ours, oldVersion), claimOf(ours, oldVersion)
 			done.Annotations[v1alpha1.AnnotationNodeClassHash], done.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = nodeClass.Hash(),
