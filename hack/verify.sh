@@ -21,7 +21,9 @@ sources() {
 
 # contents lists every file of the tree with its contents, so that nothing that `make generate` writes has to be listed. A file that was deleted has none.
 contents() {
-  git ls-files -coz --exclude-standard | xargs -0 sha256sum 2>/dev/null || true
+  local files
+  mapfile -t files < <(git ls-files -co --exclude-standard | while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done)
+  paste <(printf '%s\n' "${files[@]}") <(printf '%s\n' "${files[@]}" | git hash-object --stdin-paths)
 }
 
 check_generated() {

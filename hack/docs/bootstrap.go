@@ -56,8 +56,8 @@ Both are templates. Several pieces are put together in this order: Secret, BTuse
   begins with BT#!BT, BT#cloud-configBT, BT#cloud-boothookBT, BT#includeBT, BT#part-handlerBT, or a MIME header.
 
 cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
-BTwrite_filesBT. A script that fails does not stop those after it, BKE's own among them: turn the server off where it must not join
-(BTsystemctl poweroffBT). Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
+BTwrite_filesBT. A script that fails does not stop those after it, BKE's own among them: where the server must not join, let the script wait
+(BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
 BTstatus.userDataHashBT drift; it follows a change of the Secret within a minute.
 
 **Give user data nothing that outlives the join.** Every process on a server can read it, and so can every pod unless you [keep pods off the

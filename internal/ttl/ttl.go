@@ -20,8 +20,7 @@ const (
 	// Conflict is after what a write that met another one is repeated: by then the other one has reached the cache.
 	Conflict = time.Second
 
-	// Launch is how long what was learned of a NodeClaim's launch or removal is remembered; after LAUNCH_TIMEOUT and the
-	// registration timeout, 18 minutes by default, nothing asks for it any more.
+	// Launch is how long what was learned of a NodeClaim's launch or removal is remembered; after Registration nothing asks for it any more.
 	Launch = time.Hour
 	// FailOver bounds how long one call of Create goes on after rejections: Karpenter schedules nothing while a NodeClaim
 	// has no server, so one that finds no capacity quickly is better planned anew.

@@ -86,6 +86,9 @@ func (p *DefaultProvider) find(ctx context.Context, id string, deleted time.Time
 		return nil, nil, fmt.Errorf("waiting to read server %s, while %d others are being read: %w", id, provingAtOnce, err)
 	}
 	defer p.proving.Release(1)
+	if _, known := p.gone.Get(id); known {
+		return v, nil, nil // the other controller has proved it meanwhile
+	}
 	server, err := p.getServer(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		p.gone.DeleteExpired()
@@ -107,7 +110,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 	}
 	err = p.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
-	case err == nil:
+	case err == nil, bizfly.IsNotFound(err): // a list of seconds ago shows it: the answer to a request that was repeated
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
 		_, logged := p.logged.Get(server.ID)
 		p.logged.DeleteExpired()
@@ -120,7 +123,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 		log.FromContext(ctx).Info("removed server", "server-id", server.ID, "flavor", server.Flavor, "zone", server.Zone,
 			"capacity-type", karpv1.CapacityTypeOnDemand, "reason", request.Reason, "seconds", math.Round(max(0, took.Seconds())*10)/10, "volumes", volumes)
 		return nil
-	case bizfly.IsNotFound(err), bizfly.IsConflict(err) && server.Status != StatusBuild:
+	case bizfly.IsConflict(err) && server.Status != StatusBuild:
 		// It is being deleted already, by an earlier process or by a user; or it cannot be deleted at this moment.
 		return nil
 	}

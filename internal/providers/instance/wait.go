@@ -61,8 +61,8 @@ func (p *DefaultProvider) wait(ctx context.Context, request *pending) (*outcome,
 // look looks once for the server of a create request, in a list that all who wait share for a poll interval. Where it shows none that is
 // good, it reads the task if it may. It returns nil as long as the outcome is open.
 func (p *DefaultProvider) look(ctx context.Context, r *pending) *outcome {
-	now, interval := p.clock.Now(), p.settings.Load().ServerPollInterval
-	servers, err := p.servers.get(ctx, now.Add(-interval))
+	interval := p.settings.Load().ServerPollInterval
+	servers, err := p.servers.get(ctx, p.clock.Now().Add(-interval))
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("listing servers to find one that was requested", "server", r.intent.Name, "error", err.Error())
 		return nil
@@ -78,14 +78,18 @@ func (p *DefaultProvider) look(ctx context.Context, r *pending) *outcome {
 	if r.intent.TaskID == "" {
 		return p.decide(ctx, r, nil, failed, servers.begun)
 	}
-	if !p.readingTasks.TryAcquire(1) {
-		return nil
-	}
-	defer p.readingTasks.Release(1)
+	now := p.clock.Now()
 	p.tasks.SetLimitAt(now, rate.Limit(tasksPerInterval/interval.Seconds()))
 	if !p.tasks.AllowN(now, 1) {
 		return nil
 	}
+	// A list ends for all who wait at one moment, so that each has to wait for its turn.
+	turn, cancel := context.WithTimeout(ctx, interval)
+	defer cancel()
+	if p.readingTasks.Acquire(turn, 1) != nil {
+		return nil
+	}
+	defer p.readingTasks.Release(1)
 	switch task, err := p.api.GetTask(ctx, r.intent.TaskID); {
 	case err == nil:
 		return p.decide(ctx, r, task, failed, servers.begun)

@@ -24,15 +24,13 @@ import (
 type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
 
 // PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For another spec it is that
-// of the status as long as a new node of a pool has it. It is returned with an error where the pools cannot be read, and nil where they are
-// not to be learned from.
+// of the status as long as a new node of a pool has it, or as nothing is to be learned any more. It is returned with an error where the pools
+// cannot be read.
 func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
 	known := nodeClass.Status.PoolServer
-	if known != nil && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
-		return known, nil // pools, lists and settings change, and running servers must not get other firewalls for that
-	}
-	if p.pools == nil {
-		return nil, nil //nolint:nilnil // nothing is to be learned
+	// Pools, lists and settings change, and running servers must not get other firewalls or public addresses for that.
+	if p.pools == nil || known != nil && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+		return known, nil
 	}
 	nodes, err := p.pools(ctx)
 	if err != nil {

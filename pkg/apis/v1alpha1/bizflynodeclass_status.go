@@ -60,7 +60,7 @@ type BizflyNodeClassStatus struct {
 	// Firewalls are the firewalls of servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
-	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is on. New servers have the same where the spec
+	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is or was on. New servers have the same where the spec
 	// selects no network, no firewall or no publicIPv4. It is read once for each spec.
 	// +optional
 	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`

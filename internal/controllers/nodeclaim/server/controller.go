@@ -123,7 +123,7 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 	}
 	if err := c.find(ctx, s, id); err != nil {
 		// An outage fails the shared list of servers for every node, and has a metric, a condition and an alert of its own.
-		if !s.registered || bizfly.ClassOf(err) != bizfly.ClassOutage {
+		if !s.registered || !errors.Is(err, errNotListed) || bizfly.ClassOf(err) != bizfly.ClassOutage {
 			errs = append(errs, err)
 		}
 		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(errs...)
@@ -137,6 +137,9 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 	}
 	return next, errors.Join(errs...)
 }
+
+// errNotListed says that the shared list of servers cannot be read.
+var errNotListed = errors.New("the list of servers cannot be read")
 
 // find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A server that the
 // list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
@@ -157,7 +160,7 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	}
 	servers, err := c.instances.Snapshot(ctx, maxAge)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotListed, err)
 	}
 	if s.server = servers.Get(id); s.server != nil && s.server.NotRunning() != v1alpha1.ReasonServerMissing {
 		return nil
