@@ -320,9 +320,7 @@ var _ = Describe("why", func() {
 			claim.Status.ProviderID != ""))
 	},
 		Entry("while it may still join", func(claim *karpv1.NodeClaim) {
-			for i := range claim.Status.Conditions {
-				claim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Date(2026, 11, 24, 10, 0, 0, 0, time.Local))
-			}
+			claim.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 24, 10, 0, 0, 0, time.Local))
 		}, HaveExactElements(And(ContainSubstring("in BizFly Cloud's console before 10:15:00"), ContainSubstring("printed while it booted")))),
 		Entry("but not once it has joined", func(claim *karpv1.NodeClaim) {
 			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
