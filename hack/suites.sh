@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 roots=()
 while (($# > 0)) && [[ $1 != -- ]]; do
-  roots+=("$1")
+  [[ $1 == .* ]] && roots+=("$1") || roots+=("./$1")
   shift
 done
 shift || true
