@@ -109,9 +109,11 @@ OUR_CONTROLPLANE := $(addsuffix /controlplane,$(filter $(CONTROLPLANE_BIN) $(OLD
 # retried spec counts as failed, so that no flaky spec stays unnoticed.
 FAIL_RETRIED ?= $(filter schedule,$(GITHUB_EVENT_NAME))
 
-# envtest needs etcd and kube-apiserver: ours, unless you brought your own.
+# envtest needs etcd and kube-apiserver: ours, unless you brought your own. The suite of the pages parses their commands with Helm and the plugin.
+TEST_NEEDS := $(OUR_CONTROLPLANE) $(TOOLS)/helm $(if $(filter . ./test ./test/ ./test/docs%,$(TEST_DIRS)),plugin)
+
 .PHONY: test
-test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
+test: $(TEST_NEEDS) ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
 	@mkdir -p $(REPORTS) $(CACHE)/bin $(CACHE)/suites && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./hack/testsummary
@@ -121,7 +123,7 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 
 # make test-order TEST_DIRS=./internal/providers ORDERS=3 SEED=100
 .PHONY: test-order
-test-order: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
+test-order: $(TEST_NEEDS) ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
 	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
 
 # The suites run side by side, and so do the specs of each: every process starts a control plane of its own, and mostly waits.
@@ -270,6 +272,7 @@ chaos-nodes: ## Run only those with real processes, on real nodes: servers are m
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
 fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, prices, settings, names, manifests of the plugin
+	@mkdir -p $(CACHE)
 	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
 	@[ -s $(CACHE)/fuzz.txt ] || { echo "there is no target to fuzz"; exit 1; }
 	@# Before 1.27, Go may take the end of the time for a failure (golang/go#75804). A failure that it finds names an input.
@@ -451,7 +454,7 @@ docs-browse: docs ## Open the built site in headless Chromium: search, navigatio
 # Grafana is not needed: the numbers are those of Prometheus's own engine, the layout is that of the chart's files.
 .PHONY: docs-pictures
 docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images (not in CI: each run draws other numbers)
-	@set -o pipefail; $(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
+	@mkdir -p $(CACHE); set -o pipefail; $(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
 	@rm -f $(CACHE)/panels.json && PANELS=$(CACHE)/panels.json $(MAKE) --no-print-directory monitoring
 	@cd $(SITE) && node demo.mjs $(CACHE)/demo.log && node dashboards.mjs $(CACHE)/panels.json
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What a release needs: hack/release.sh check|notes|publish|sign|verify|install v1.2.3, or hack/release.sh rehearse.
 #
-# publish builds and pushes the image and the charts; sign compiles nothing and signs what publish has listed; verify runs the commands
-# with which users check a release; install installs from that registry what was pushed; rehearse does all of these with a registry and
-# with Sigstore's services on this machine. The release workflow runs each in a job of its own; docs/contribute/release.md says how.
+# check compares the tag with charts and changelog; notes prints what the changelog has of it; publish builds and pushes the image and the
+# charts; sign compiles nothing and signs what publish has listed; verify runs the commands with which users check a release; install
+# installs from that registry what was pushed; rehearse does all of these with a registry and with Sigstore's services on this machine.
+# The release workflow runs each in a job of its own; docs/contribute/release.md says how.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,9 +20,11 @@ REHEARSAL=${REHEARSAL:-}
 # As make builds everything, so that the tests of install share its build cache.
 export CGO_ENABLED=0
 
-# notes prints the section of the changelog about the version.
+# notes prints the section of the changelog about the version. A rehearsal may come before it has this name.
 notes() {
-  awk -v heading="## [$version]" '
+  local heading="## [$version]"
+  [[ -z $REHEARSAL ]] || grep -qF "$heading" CHANGELOG.md || heading="## [Unreleased]"
+  awk -v heading="$heading" '
     index($0, heading) == 1 { found = 1; next }
     found && (/^## / || /^\[[^]]+\]: /) { exit }
     found { lines[++n] = $0 }
@@ -227,9 +230,11 @@ provenance() {
 rehearse() {
   name=release
   : "${COSIGN_BIN:?the cosign that make builds}" "${SIGSTORE_BIN:?what stands in for Sigstore, as make builds it}"
+  REHEARSAL=true
+  check
   # shellcheck source=hack/buildah.sh
   . hack/buildah.sh
-  IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true REHEARSAL=true
+  IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true
   PATH=$(dirname "$COSIGN_BIN"):$PATH VULNERABILITIES=$scratch/vulnerabilities
   vulnerabilities "$VULNERABILITIES"
   publish

@@ -104,7 +104,7 @@ func (s sources) everything(ctx context.Context, flags *flag.FlagSet, args []str
 	}
 	checks := s.table.Everything(s.workflows)
 	asked := Selection{Only: strings.Fields(*only), From: *from, Continue: *again}
-	run, kept, err := Select(checks, earlier, s.tree(ctx), asked)
+	run, kept, err := Select(checks, earlier.Results, s.tree(ctx), asked)
 	if err != nil {
 		return err
 	}
@@ -112,11 +112,13 @@ func (s sources) everything(ctx context.Context, flags *flag.FlagSet, args []str
 	state := State{Results: kept}
 	runner := Runner{root: s.root, logs: folder, make: "make", prepare: Prepare}
 	for _, check := range run {
+		tree := s.tree(ctx) // before it, since sources may change meanwhile
 		result := runner.Run(ctx, check, out)
 		if ctx.Err() != nil {
 			break // interrupted: it has no result
 		}
-		state.Tree, state.Results[check.Name] = s.tree(ctx), result
+		result.Tree = tree
+		state.Results[check.Name] = result
 		if err := state.Write(file); err != nil {
 			return err
 		}
@@ -205,10 +207,15 @@ func (s sources) plan(ctx context.Context, flags *flag.FlagSet, args []string, i
 	return nil
 }
 
-// tree identifies the sources: the commit, and what differs from it.
+// tree identifies the sources: the commit, what differs from it, and files that are neither in it nor ignored.
 func (s sources) tree(ctx context.Context) string {
-	sum := sha256.Sum256([]byte(s.git(ctx, "diff", "HEAD")))
-	return strings.TrimSpace(s.git(ctx, "rev-parse", "HEAD")) + "+" + hex.EncodeToString(sum[:8])
+	sum := sha256.New()
+	_, _ = io.WriteString(sum, s.git(ctx, "diff", "HEAD")) // it never fails
+	for _, name := range strings.Split(s.git(ctx, "ls-files", "-z", "--others", "--exclude-standard"), "\x00") {
+		content, _ := os.ReadFile(filepath.Join(s.root, name)) //nolint:gosec // a file of the repository, or a folder, which has no content
+		fmt.Fprintf(sum, "%q %x\n", name, sha256.Sum256(content))
+	}
+	return strings.TrimSpace(s.git(ctx, "rev-parse", "HEAD")) + "+" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // git returns what a command of git prints: nothing, outside of a repository.

@@ -37,6 +37,8 @@ type Result struct {
 	Seconds int    `json:"seconds"`
 	// Log is the file with its output, below the root of the repository.
 	Log string `json:"log"`
+	// Tree identifies the sources that it is of: those before the check, which may change them.
+	Tree string `json:"tree,omitempty"`
 	// last is the end of the log of one that failed.
 	last string
 }

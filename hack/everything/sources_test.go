@@ -89,6 +89,20 @@ var _ = Describe("The list of checks", func() {
 		Expect(string(must(os.ReadFile(filepath.Join(root, nodes))))).To(MatchRegexp(`nodes\.test .*-ginkgo\.fail-on-empty .*NODES_FLAGS`))
 	})
 
+	It("should write below .cache only after it has made the folder, which a fresh checkout lacks", func() {
+		makefile := strings.ReplaceAll(string(must(os.ReadFile(filepath.Join(root, "Makefile")))), "\\\n", " ")
+		// The demo makes the folder of its scrapes, and controller-gen that of the definitions.
+		makes, writes := regexp.MustCompile(`mkdir -p|--scrapes |output:crd:dir=`), regexp.MustCompile(`(?:>|\btee )\s*"?\$\((?:CACHE|REPORTS|SCRAPES)\)`)
+		found := 0
+		for _, rule := range strings.Split(makefile, "\n\n") {
+			if at := writes.FindStringIndex(rule); at != nil {
+				Expect(rule[:at[0]]).To(MatchRegexp(makes.String()), rule)
+				found++
+			}
+		}
+		Expect(found).To(BeNumerically(">", 4))
+	})
+
 	It("should accept a check that runs nowhere with a reason in its help", func() {
 		Expect(Gaps(Table{Checks: []Check{{Name: "pictures"}}}, nil, map[string]string{"pictures": "Draw (not in CI: other numbers)"})).To(BeEmpty())
 	})

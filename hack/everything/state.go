@@ -15,8 +15,6 @@ import (
 
 // State is what a run of everything has found so far.
 type State struct {
-	// Tree identifies the sources that the results are of.
-	Tree    string            `json:"tree"`
 	Results map[string]Result `json:"results"`
 }
 
@@ -65,10 +63,10 @@ type Selection struct {
 
 // Select returns the checks to run, and the results of earlier ones that still count. An interrupted run of the same sources goes on
 // where it stopped.
-func Select(checks []Check, earlier State, tree string, asked Selection) (run []Check, kept map[string]Result, err error) {
+func Select(checks []Check, earlier map[string]Result, tree string, asked Selection) (run []Check, kept map[string]Result, err error) {
 	kept = map[string]Result{}
-	if earlier.Tree == tree || asked.Continue {
-		for name, result := range earlier.Results {
+	for name, result := range earlier {
+		if result.Tree == tree || asked.Continue {
 			kept[name] = result
 		}
 	}

@@ -4,6 +4,7 @@
 package trust_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -129,6 +130,19 @@ var _ = Describe("the workflows", func() {
 		for _, step := range publish.Jobs["sign"].Steps {
 			Expect(step.Uses).ToNot(HavePrefix("./"))
 			Expect(step.Run).ToNot(Or(ContainSubstring("make "), ContainSubstring("go ")))
+		}
+	})
+	It("should find in charts and changelog what a tag of this version needs", func(ctx SpecContext) {
+		command := exec.CommandContext(ctx, "hack/release.sh", "check", "v"+readChart("charts/karpenter-provider-bizflycloud/Chart.yaml").Version)
+		command.Dir, command.Env = root, append(os.Environ(), "REHEARSAL=true")
+		said, err := command.CombinedOutput()
+		Expect(err).ToNot(HaveOccurred(), string(said))
+	})
+	It("should read what the page on the first contact has, as a variable or as a secret", func() {
+		read := regexp.MustCompile(`\b(var|secret)s\.(\w+)`).FindAllStringSubmatch(text(".github/workflows/first-contact.yaml"), -1)
+		Expect(read).ToNot(BeEmpty())
+		for _, name := range read {
+			Expect(text("docs/contribute/first-contact.md")).To(MatchRegexp("(?m)^\\| %s.*`%s`", name[1], name[2]))
 		}
 	})
 	It("should publish the score that the README shows", func() {

@@ -75,6 +75,9 @@ func TestCloud(t *testing.T) {
 	if names := missing(); !sandboxed() && len(names) > 0 {
 		// The line in which every check of this repository says that it cannot run on a machine.
 		fmt.Printf("--- e2e-cloud: skipped: it launches a server, and these are not set: %s\n", strings.Join(names, ", "))
+		if os.Getenv("GITHUB_ACTIONS") != "" {
+			t.FailNow() // the workflow was started for it: a run without specs must not pass there
+		}
 		t.SkipNow()
 	}
 	suite.Run(t, "First contact", Label("e2e-cloud"))

@@ -185,14 +185,10 @@ func parseHelm(c command) error {
 	return parseWith(filepath.Join(root, ".cache/tools/helm"))(c)
 }
 
-// parseKubectl parses a command of kubectl, or of the plugin where that has been built.
+// parseKubectl parses a command of kubectl, or of the plugin.
 func parseKubectl(c command) error {
 	if len(c.words) > 1 && c.words[1] == "bizfly" {
-		plugin := filepath.Join(root, "bin/kubectl-bizfly")
-		if _, err := os.Stat(plugin); err != nil {
-			return nil //nolint:nilerr // make docs-test builds it
-		}
-		return parseWith(plugin)(command{words: c.words[1:]})
+		return parseWith(filepath.Join(root, "bin/kubectl-bizfly"))(command{words: c.words[1:]})
 	}
 	assets := os.Getenv("KUBEBUILDER_ASSETS")
 	if assets == "" {

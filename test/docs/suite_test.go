@@ -177,6 +177,8 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("", "bizfly server delete", MatchError("0 arguments, not 1+")),
 		Entry("", "kubectl get nodes --no-such-flag", HaveOccurred()),
 		Entry("", "kubectl gets nodes", HaveOccurred()),
+		Entry("", "kubectl bizfly top", Succeed()),
+		Entry("", "kubectl bizfly top --no-such-flag", HaveOccurred()),
 		Entry("", "helm test karpenter --namespace karpenter", Succeed()),
 		Entry("", "helm tests karpenter", HaveOccurred()),
 		Entry("", "helm upgrade karpenter charts/karpenter-provider-bizflycloud --reset-then-reuse-values", Succeed()),

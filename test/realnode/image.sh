@@ -11,8 +11,9 @@ packages=systemd,systemd-sysv,dbus,cloud-init,iproute2,nftables,iptables,conntra
 [[ $(uname -s) == Linux ]] && ((EUID == 0)) || { echo "the root file system of nodes is made by root on Linux only" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 
-# A base of the same packages is used again: only what we put on top of it changes often.
-if [[ $(cat "$root/etc/base" 2>/dev/null) != "$suite $packages" ]]; then
+# A base of the same recipe is used again: mostly binaries and the contents of files change. What an older recipe has left would stay in it.
+recipe=$(cd "$here" && { cat image.sh && find files | LC_ALL=C sort; } | sha256sum)
+if [[ $(cat "$root/etc/base" 2>/dev/null) != "$recipe" ]]; then
   rm -rf "$root" && mkdir -p "$root"
   log=$root.log
   # debootstrap does not resolve packages that others stand in for, and stops at the first that depends on one: apt carries on.
@@ -41,7 +42,7 @@ if [[ $(cat "$root/etc/base" 2>/dev/null) != "$suite $packages" ]]; then
   rm -f "$root/usr/sbin/dhclient"
   ln -sfn /usr/lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
   : >"$root/etc/machine-id"
-  echo "$suite $packages" >"$root/etc/base"
+  echo "$recipe" >"$root/etc/base"
 fi
 
 cp -a "$here/files/." "$root/"
