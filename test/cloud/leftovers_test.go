@@ -75,6 +75,9 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	name := func(s string) bool { return strings.HasPrefix(s, r.claim()+"-") }
 	m.snapshots = lo.Filter(snapshots, func(s *gobizfly.Snapshot, _ int) bool { return s.Name == r.snapshotName() })
 	m.servers = lo.Filter(servers, func(s *gobizfly.Server, _ int) bool { return r.ours(s) })
+	for _, server := range m.servers {
+		r.forget(server.Metadata[v1alpha1.MetadataName])
+	}
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return name(v.Name) && (strings.HasSuffix(v.Name, "_rootdisk") || strings.Contains(v.Name, "_datadisk")) && v.Status == "available" && len(v.Attachments) == 0
 	})
@@ -90,20 +93,54 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	return m, nil
 }
 
-// deleteLeftovers removes what is left of the run, and nothing else, until nothing is or the context ends.
+// building returns the create requests whose tasks are not ready, of which a server that no list shows yet may come: the cloud may hide
+// servers that it builds.
+func (r *run) building(ctx context.Context) (names []string, err error) {
+	for name, taskID := range r.awaited() {
+		if taskID == "" {
+			continue
+		}
+		task, err := r.api.GetTask(ctx, taskID)
+		switch {
+		case bizfly.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("reading the task of %s: %w", name, err)
+		case !task.Ready:
+			names = append(names, name)
+		case task.Failure != nil:
+			r.forget(name)
+		}
+	}
+	return names, nil
+}
+
+// deleteLeftovers removes what is left of the run, and nothing else, until nothing is and no server can come any more, or the context ends.
 func (r *run) deleteLeftovers(ctx context.Context) error {
 	var m remains
+	var empty time.Time // since when nothing was listed
 	for {
-		var err error
-		if m, err = r.left(ctx); err == nil {
-			if m.none() {
-				return r.removeNodes(ctx)
+		// The lists begin after the tasks were read: what was built by then is in them.
+		building, err := r.building(ctx)
+		if err == nil {
+			m, err = r.left(ctx)
+		}
+		switch {
+		case err != nil || len(building) > 0 || !m.none():
+			empty = time.Time{}
+			err = errors.Join(err, r.remove(ctx, m))
+		case empty.IsZero():
+			empty = time.Now()
+		}
+		if awaited := r.awaited(); !empty.IsZero() && (len(awaited) == 0 || time.Since(empty) >= r.quiet) {
+			for name := range awaited {
+				r.forget(name)
 			}
-			err = r.remove(ctx, m)
+			return r.removeNodes(ctx)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("of run %s this is left: %s; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w", r.id, m, r.id, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("of run %s this is left: %s, and is being built: %q; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w",
+				r.id, m, building, r.id, errors.Join(err, ctx.Err()))
 		case <-time.After(r.poll):
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
@@ -80,26 +81,40 @@ type run struct {
 	findings map[string]answers.Finding
 	// name and taskID are those of the last create request that was accepted.
 	name, taskID string
+	// unseen are the create requests of which a server may come that no list has shown yet: their tasks by the server's name, empty where
+	// no answer named one.
+	unseen map[string]string
 }
 
-// noting is the client that servers are launched with: it notes the task of a launch that is under way.
+// noting is the client that servers are launched with: it notes the task of a launch that is under way. It is noted before it is sent: a
+// server may come of a request whose answer was never read.
 type noting struct {
 	*bizfly.Client
 	run *run
 }
 
 func (n noting) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
+	n.run.note(request.Name, "")
 	taskID, err := n.Client.CreateServer(ctx, request)
-	if err == nil {
+	var answer *bizfly.APIError
+	switch {
+	case err == nil:
+		n.run.note(request.Name, taskID)
 		n.run.mu.Lock()
 		defer n.run.mu.Unlock()
 		n.run.name, n.run.taskID = request.Name, taskID
+	case bizfly.IsNotSent(err) || errors.As(err, &answer) && !answer.Ambiguous:
+		n.run.forget(request.Name)
 	}
 	return taskID, err
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{},
+		unseen: map[string]string{}}
+	if s.leftoversOf != "" {
+		r.note("any of that run", "")
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
 	r.recorder = answers.NewRecorder(transport, s.bke.ClusterID, s.client.ProjectID)
@@ -137,6 +152,27 @@ func newRun(s settings) (*run, error) {
 		}
 	}
 	return r, nil
+}
+
+// note notes that a server may come of a create request; its task is empty where no answer named one.
+func (r *run) note(name, taskID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unseen[name] = taskID
+}
+
+// forget notes that no server will come of a create request, or that it was listed.
+func (r *run) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unseen, name)
+}
+
+// awaited are the create requests of which a server may still come, with their tasks.
+func (r *run) awaited() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.unseen)
 }
 
 // find writes a finding down. A behaviour is what the sandbox must do alike.

@@ -50,6 +50,8 @@ type settings struct {
 	leftoversOf string
 	// poll is the time between two looks, patience how long a launch or a removal may take.
 	poll, patience time.Duration
+	// quiet is how long nothing must be listed where a server may come of a request whose task does not tell.
+	quiet time.Duration
 }
 
 // sandboxed reports whether the suite brings its own cloud.
@@ -97,13 +99,13 @@ func read(env map[string]string) (settings, error) {
 			JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
 		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
 		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
-		poll: 3 * time.Second, patience: 15 * time.Minute,
+		poll: 3 * time.Second, patience: 15 * time.Minute, quiet: 5 * time.Minute,
 	}
 	if s.client.AppCredSecret == "" {
 		s.client.AuthMethod = bizfly.AuthMethodPassword
 	}
 	if s.sandbox {
-		s.poll, s.patience = 200*time.Millisecond, 2*time.Minute
+		s.poll, s.patience, s.quiet = 200*time.Millisecond, 2*time.Minute, 4*time.Second
 	}
 	if s.answers == "" {
 		s.answers = filepath.Join(os.TempDir(), "bizfly-answers.json")
