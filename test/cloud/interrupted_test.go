@@ -91,6 +91,21 @@ var _ = Describe("Deleting leftovers of an interrupted launch", func() {
 	}, SpecTimeout(time.Minute))
 })
 
+var _ = Describe("Deleting leftovers while a list fails", func() {
+	It("should delete the server, and report that more may be left", func(ctx SpecContext) {
+		box := hiding()
+		r := anotherRun(box, func(*settings) {})
+		launchedBy(ctx, r)
+		box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/snapshots", Effect: cloud.EffectStatus, Status: http.StatusInternalServerError})
+		limited, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		Expect(r.deleteLeftovers(limited)).To(MatchError(ContainSubstring("listing snapshots")))
+		Expect(box.State().Servers).To(BeEmpty())
+		box.ClearFaults()
+		Expect(r.deleteLeftovers(ctx)).To(Succeed())
+	}, SpecTimeout(time.Minute))
+})
+
 var _ = Describe("A snapshot that keeps its server", func() {
 	It("should be written down and removed, so that the server is deleted", func(ctx SpecContext) {
 		box := hiding()
