@@ -219,14 +219,19 @@ conformance: build controlplane ## Run Karpenter core's own end-to-end suites ag
 		--scheduler-config "$$(cd test/conformance/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
 		$(CONFORMANCE_FLAGS)
 
-# It records the responses of the cloud in .cache/reports/answers.json. Copy them to test/cloud/recorded.json to compare with them.
+# It records the responses of the cloud in .cache/reports/answers-<region>-<run>.json. Copy them to test/cloud/recorded.json to compare
+# with them. A server lives for less than the two hours that the budget counts: the specs end after 75 minutes, and each of the two removals
+# at the end after 20. While .cache/reports/e2e-cloud-run-<run> exists, something may be left of that run. Ctrl-C must not end
+# what writes the log (tee -i): the removal would end with it.
 .PHONY: e2e-cloud
 e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/contribute/first-contact.md; skipped without credentials)
 	@mkdir -p $(REPORTS)
-	@E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/answers.json)" E2E_CLOUD_SANDBOX= \
-		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
+	@set -o pipefail; E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/)" E2E_CLOUD_SANDBOX= \
+		$(TRIMPATH) go test -v -count=1 -timeout=3h ./test/cloud -ginkgo.v -ginkgo.timeout=75m -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color) 2>&1 | \
+		tee -i -a $(REPORTS)/e2e-cloud.log
 
-# make e2e-cloud-sandbox MODES=all MODE_RUNS=50 MODE_SEED=1, or MODES=nvme,regions-down for one combination
+# make e2e-cloud-sandbox MODES=all MODE_RUNS=50 MODE_SEED=1, or MODES=nvme,regions-down for one combination. Without MODES, the sandbox
+# gets the flags in SANDBOX_ARGS: make e2e-cloud-sandbox SANDBOX_ARGS="--hide-building --mode silent-flavors"
 .PHONY: e2e-cloud-sandbox
 ifdef MODES
 e2e-cloud-sandbox:
@@ -235,7 +240,7 @@ e2e-cloud-sandbox:
 else
 e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud. MODES=all: in each mode of the sandbox
 	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
-	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" E2E_CLOUD_MODES= \
+	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" SANDBOX_ARGS="$(SANDBOX_ARGS)" E2E_CLOUD_MODES= \
 		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
 	@if [ -f test/cloud/recorded.json ]; then $(CACHE)/bin/compare test/cloud/recorded.json $(REPORTS)/answers-sandbox.json; \
 		else echo "no responses of the real cloud are recorded yet (test/cloud/recorded.json): nothing to compare with"; fi

@@ -104,11 +104,9 @@ func (r *run) askBill(ctx context.Context) {
 	r.find("balance-used", "by how many VND the balance went down in the run", r.balance-now)
 }
 
-// askTask asks what the task of a launch answers when its server is gone, and what a ready one said.
+// askTask asks what the task of a launch answers when its server is gone.
 func (r *run) askTask(ctx context.Context) {
 	GinkgoHelper()
-	r.behaves("task-success", "whether a ready task says that it succeeded", r.hasField("GET cloud_server/tasks/{id} 200", "result.success"))
-	r.find("request-forms", "the forms in which volume types and flavors were accepted, where several are known", r.Instances.Forms().Accepted())
 	_, taskID := r.accepted()
 	_, err := r.api.GetTask(ctx, taskID)
 	r.behaves("task-later", "the answer for the task of a launch when its server is gone", lo.Ternary(err == nil, "known", said(err)))

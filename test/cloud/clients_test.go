@@ -18,12 +18,13 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // askDefaults asks what other clients than ours meet, and for which the sandbox has an option each: the networks and
 // firewalls that no request named, the types of volumes, the plan of a volume that names none, and how application credentials log in.
-func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, server *gobizfly.Server, zone string) {
+func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, server *instance.Instance, zone string) {
 	GinkgoHelper()
 	named := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	ports, err := r.api.ListNetworkInterfaces(ctx)
@@ -33,9 +34,11 @@ func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, 
 		lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
 			return p.Type == "LAN" && !lo.Contains(named, p.NetworkID)
 		}))
-	r.behaves("unnamed-firewall", "whether the ports of a server that names no firewall have one", lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
-		return len(p.SecurityGroups) > 0
-	}))
+	if firewalls := lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool { return len(p.SecurityGroups) > 0 }); len(class.Status.Firewalls) == 0 {
+		r.behaves("unnamed-firewall", "whether the ports of a server that names no firewall have one", firewalls)
+	} else {
+		r.find("named-firewall", "whether the ports of a server that names the firewalls of a pool's servers have one", firewalls)
+	}
 
 	snapshot, err := r.Catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
@@ -70,7 +73,7 @@ func (r *run) askVolume(ctx context.Context, zone string) {
 	}
 	client := r.plain(ctx)
 	made, err := client.CloudServer.Volumes().Create(ctx, &gobizfly.VolumeCreateRequest{
-		Name: "e2e-cloud-" + r.id, Size: 10, VolumeType: "HDD", VolumeCategory: "premium", AvailabilityZone: zone,
+		Name: r.volumeName(), Size: 10, VolumeType: "HDD", VolumeCategory: "premium", AvailabilityZone: zone,
 	})
 	r.behaves("volume-medium", "whether HDD alone is a type of POST /volumes", err == nil)
 	if err != nil {
@@ -79,6 +82,9 @@ func (r *run) askVolume(ctx context.Context, zone string) {
 	r.behaves("volume-plan", "the billing plan of a volume that names none", made.BillingPlan)
 	Eventually(func() error { return client.CloudServer.Volumes().Delete(ctx, made.ID) }).WithContext(ctx).Should(Succeed())
 }
+
+// volumeName is of the form that the run's disks have, so that the removal knows it.
+func (r *run) volumeName() string { return r.claim() + "-volume_datadisk" }
 
 // plain is the client library as others use it, through the recorder.
 func (r *run) plain(ctx context.Context) *gobizfly.Client {

@@ -6,9 +6,9 @@ package cloud_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +68,19 @@ func (r *run) watch(ctx context.Context) seen {
 	return s
 }
 
+// record writes down what was seen while the server was built.
+func (r *run) record(s seen) {
+	GinkgoHelper()
+	if r.sandbox {
+		Expect(s.atReady).NotTo(Equal(neverReady))
+	}
+	r.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
+	r.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
+	r.behaves("task-names-server", "whether the task's result names the server", s.named)
+	r.behaves("task-success", "whether a ready task says that it succeeded", r.hasField("GET cloud_server/tasks/{id} 200", "result.success"))
+	r.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
+}
+
 // filter reports what GET /servers?name= means, by asking for parts and variants of the name of a server that there is.
 func (r *run) filter(ctx context.Context, name string) (string, error) {
 	meets := func(query string) (bool, error) {
@@ -106,54 +119,71 @@ func (r *run) filter(ctx context.Context, name string) (string, error) {
 	return "nothing", nil
 }
 
-var _ = Describe("First contact", Ordered, func() {
+// Each spec is run, also after another one has failed: each answer counts, and there may be no second run. What needs a server is skipped
+// without one.
+var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 	var (
-		class  *v1alpha1.BizflyNodeClass
+		class *v1alpha1.BizflyNodeClass
+		// offers are within the budget; chosen is the one that was launched.
+		offers []offer
 		chosen offer
 		server *instance.Instance
 		ports  []string
 	)
+	needsOffer := func() {
+		if len(offers) == 0 {
+			Skip("it is not known what can be launched within the budget")
+		}
+	}
+	needsServer := func() {
+		if server == nil {
+			Skip("no server was launched")
+		}
+	}
 
 	// Whatever happens, also Ctrl-C, and once more at the end of all: a server that is left behind costs money.
-	BeforeAll(func() {
+	BeforeAll(func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
 			Expect(contact.deleteLeftovers(ctx)).To(Succeed())
 		}, NodeTimeout(20*time.Minute))
 		if contact.settings.leftoversOf != "" {
 			Skip("only what is left of run " + contact.id + " is removed")
 		}
-	})
+		scope, err := contact.api.Scope(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		if scope.ProjectID != contact.client.ProjectID {
+			Fail("the login is for another project than BIZFLY_CLOUD_PROJECT_ID: nothing is asked") // the log must show neither
+		}
+	}, NodeTimeout(time.Minute))
 
-	AfterAll(func() {
-		d := contact.document()
-		if len(d.Answers) > 0 {
-			Expect(d.Write(contact.answers, contact.secrets())).To(Succeed())
-			GinkgoWriter.Printf("what the cloud answered is in %s\n", contact.answers)
+	// After each spec, so that what was learned outlives a process that is killed.
+	AfterEach(func() {
+		if err := contact.save(); err != nil {
+			GinkgoWriter.Println(err)
 		}
 	})
 
-	It("should log in to the project that was named, and to no other", func(ctx SpecContext) {
-		scope, err := contact.api.Scope(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(scope.ProjectID).To(Equal(contact.client.ProjectID))
-	}, SpecTimeout(time.Minute))
-
 	It("should offer a server within the budget", func(ctx SpecContext) {
 		Expect(contact.Catalog.Refresh(ctx)).To(Succeed())
-		var err error
-		chosen, err = contact.cheapest()
+		resolved, err := contact.nodeClass(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		cost := chosen.price * longest.Hours()
-		Expect(cost).To(BeNumerically("<=", contact.budget),
-			"%s in %s costs about %.0f VND for %s: raise E2E_CLOUD_BUDGET_VND or name a smaller E2E_CLOUD_FLAVOR", chosen.flavor, chosen.zone, cost, longest)
-		class, err = contact.nodeClass(ctx)
+		resolved.Spec.DataDisks = []v1alpha1.DataDisk{{Size: resource.NewQuantity(dataDiskGiB<<30, resource.BinarySI)}}
+		class = resolved
+		offers, err = contact.offerings()
 		Expect(err).NotTo(HaveOccurred())
-		class.Spec.DataDisks = []v1alpha1.DataDisk{{Size: resource.NewQuantity(dataDiskGiB<<30, resource.BinarySI)}}
+		chosen = offers[0]
+	}, SpecTimeout(2*time.Minute))
+
+	It("should show its catalog", func() {
 		describe(contact)
+	})
+
+	It("should show the account", func(ctx SpecContext) {
 		contact.askAccount(ctx)
 	}, SpecTimeout(2*time.Minute))
 
 	It("should answer for what does not exist", func(ctx SpecContext) {
+		needsOffer()
 		_, err := contact.api.GetServer(ctx, uuid.NewString())
 		Expect(bizfly.IsNotFound(err)).To(BeTrue(), "a server that never was: %v", err)
 		_, err = contact.api.GetTask(ctx, uuid.NewString())
@@ -169,20 +199,29 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("flavor-generations", "which services have flavor generations", bases)
 	}, SpecTimeout(2*time.Minute))
 
+	It("should show what BKE's own pools are like", func(ctx SpecContext) {
+		contact.askPools(ctx)
+	}, SpecTimeout(3*time.Minute))
+
 	It("should reject what cannot be launched, and create nothing of it", func(ctx SpecContext) {
+		needsOffer()
 		none := chosen
 		none.flavor = "e2e.no_such_flavor"
-		_, _, err := contact.launch(ctx, class, none, 1)
+		// Rejections are remembered by NodeClass. The one that is launched must not be sent in another form because of this one.
+		another := class.DeepCopy()
+		another.Generation = 1
+		_, _, err := contact.launch(ctx, another, none)
 		Expect(err).To(HaveOccurred())
 		contact.behaves("unknown-flavor", "the outcome of a create request with an unknown flavor", said(err))
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
 		broken.Status.Images[0].ID = uuid.NewString()
-		_, _, err = contact.launch(ctx, broken, chosen, 2)
+		_, _, err = contact.launch(ctx, broken, chosen)
 		Expect(err).To(HaveOccurred())
 		contact.behaves("unknown-image", "the outcome of a create request with an unknown image", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
+		broken.Generation = 1
 		contact.shortName(ctx, broken, chosen, err)
 
 		limited, cancel := context.WithTimeout(ctx, contact.patience)
@@ -191,56 +230,31 @@ var _ = Describe("First contact", Ordered, func() {
 	}, SpecTimeout(40*time.Minute))
 
 	It("should launch one server", func(ctx SpecContext) {
-		begun := time.Now()
-		watching, stop := context.WithTimeout(ctx, contact.patience)
-		defer stop()
-		contact.mu.Lock()
-		contact.name, contact.taskID = "", ""
-		contact.mu.Unlock()
-		watched := make(chan seen, 1)
-		go func() { watched <- contact.watch(watching) }()
+		needsOffer()
+		// Also where the last spec failed because something was built after all.
+		limited, cancel := context.WithTimeout(ctx, contact.patience)
+		defer cancel()
+		Expect(contact.deleteLeftovers(limited)).To(Succeed())
 		var err error
-		for attempt := 4; attempt == 4 || attempt < 10 && errors.Is(err, instance.ErrFormRejected); attempt++ {
-			server, _, err = contact.launch(ctx, class, chosen, attempt)
-		}
+		server, chosen, err = contact.launchFirst(ctx, class, offers)
 		Expect(err).NotTo(HaveOccurred())
-		contact.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
-
-		Eventually(func(g Gomega) {
-			server, err = contact.Instances.Get(ctx, server.ID)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(server.Failed()).To(BeFalse())
-			g.Expect(server.Status).To(Equal(instance.StatusActive))
-		}).WithContext(ctx).Should(Succeed())
-		contact.find("active-seconds", "how many seconds until the server ran", int(time.Since(begun).Seconds()))
-
-		var s seen
-		Eventually(watched).WithContext(ctx).Should(Receive(&s))
-		if contact.sandbox {
-			Expect(s.atReady).NotTo(Equal(neverReady))
-		}
-		contact.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
-		contact.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
-		contact.behaves("task-names-server", "whether the task's result names the server", s.named)
-		contact.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
 		contact.dataDisk(ctx, server)
-		server, err = contact.Instances.Get(ctx, server.ID)
+		withDisks, err := contact.Instances.Get(ctx, server.ID)
 		Expect(err).NotTo(HaveOccurred())
-	}, SpecTimeout(35*time.Minute))
-
-	It("should show by which names old flavors are known", func(ctx SpecContext) {
-		contact.oldFlavors(ctx, class, chosen)
-	}, SpecTimeout(10*time.Minute))
+		server = withDisks
+	}, SpecTimeout(40*time.Minute))
 
 	It("should give the server what was requested", func(ctx SpecContext) {
+		needsServer()
 		all, err := contact.api.ListServers(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID })
 		Expect(found).To(BeTrue())
 		name, _ := contact.accepted()
 		Expect(raw.Name).To(Equal(name), "nodes are found by it")
-		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, contact.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, contact.id)),
-			"we know our servers by it")
+		// One by one: a failure prints its value, and the others hold what nodes join with.
+		Expect(raw.Metadata[v1alpha1.MetadataClusterUID]).To(Equal(contact.id), "we know our servers by it")
+		Expect(raw.Metadata[v1alpha1.MetadataNodeClaimUID]).To(Equal(contact.id), "we know our servers by it")
 		Expect(raw.AvailabilityZone).To(Equal(chosen.zone))
 		contact.behaves("flavor-name", "whether the server's flavor has the name that the catalog has, which is the node's label", raw.Flavor.Name == chosen.flavor)
 		contact.behaves("billing-plan", "the plan that the server has when on_demand was requested", raw.BillingPlan)
@@ -268,35 +282,48 @@ var _ = Describe("First contact", Ordered, func() {
 		meaning, err := contact.filter(ctx, raw.Name)
 		Expect(err).NotTo(HaveOccurred())
 		contact.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
+	}, SpecTimeout(3*time.Minute))
 
-		contact.askDefaults(ctx, class, raw, chosen.zone)
+	It("should show what other clients than ours meet", func(ctx SpecContext) {
+		needsServer()
+		contact.askDefaults(ctx, class, server, chosen.zone)
 	}, SpecTimeout(3*time.Minute))
 
 	It("should let the server join", func(ctx SpecContext) {
+		needsServer()
 		if joins, lacking := contact.joins(); !joins {
-			Skip("the server joins no cluster, because these are not set: " + lacking)
+			Skip("the server joins no cluster: " + lacking)
 		}
 		contact.join(ctx, class, server, chosen)
-	}, SpecTimeout(20*time.Minute))
+	}, SpecTimeout(25*time.Minute))
 
-	It("should show what BKE's own pools are like", func(ctx SpecContext) {
-		contact.askPools(ctx)
-	}, SpecTimeout(3*time.Minute))
+	It("should show by which names old flavors are known", func(ctx SpecContext) {
+		needsServer()
+		contact.oldFlavors(ctx, class, chosen)
+	}, SpecTimeout(10*time.Minute))
 
-	It("should delete the server with all that is its own", func(ctx SpecContext) {
-		begun := time.Now()
-		disks := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
-		root, _ := lo.Find(server.Volumes, func(v instance.Volume) bool { return v.Root })
+	It("should show what has changed while the server ran", func(ctx SpecContext) {
+		needsServer()
 		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
 		contact.workerImagesAgain(ctx)
 		if joins, _ := contact.joins(); joins {
 			contact.nodeStays(ctx, server.Name)
 		}
+	}, SpecTimeout(3*time.Minute))
+
+	It("should delete the server with all that is its own", func(ctx SpecContext) {
+		needsServer()
+		begun := time.Now()
+		disks := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
+		root, _ := lo.Find(server.Volumes, func(v instance.Volume) bool { return v.Root })
+		// What was seen on the server is known as its own when it is gone.
+		_, err := contact.left(ctx)
+		Expect(err).NotTo(HaveOccurred())
 		snapshot := contact.obstruct(ctx, root.ID, ports)
 		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: disks}
 		Eventually(func() error {
 			err := contact.Instances.Delete(ctx, request)
-			snapshot.look(ctx, server.ID)
+			snapshot.look(ctx, server.ID, err)
 			return err
 		}).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
 		snapshot.finish(ctx)
@@ -308,9 +335,8 @@ var _ = Describe("First contact", Ordered, func() {
 		if raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID }); found {
 			fate = raw.Status
 		}
-		contact.askTask(ctx)
-		contact.askBill(ctx)
 		contact.behaves("deleted-server", "how a deleted server is listed", fate)
+		contact.portsLeft(ctx)
 		Eventually(func(g Gomega) {
 			leftovers, err := contact.Instances.Leftovers(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
@@ -328,6 +354,12 @@ var _ = Describe("First contact", Ordered, func() {
 			g.Expect(left.none()).To(BeTrue(), "left: %s", left)
 		}).WithContext(ctx).Should(Succeed())
 	}, SpecTimeout(20*time.Minute))
+
+	It("should show what it has cost, and what becomes of the task", func(ctx SpecContext) {
+		needsServer()
+		contact.askBill(ctx)
+		contact.askTask(ctx)
+	}, SpecTimeout(2*time.Minute))
 })
 
 var _ = AfterSuite(func(ctx SpecContext) {
@@ -335,6 +367,11 @@ var _ = AfterSuite(func(ctx SpecContext) {
 		return
 	}
 	Expect(contact.deleteLeftovers(ctx)).To(Succeed())
+	_ = os.Remove(contact.marker())
+	Expect(contact.save()).To(Succeed())
+	if contact.leftoversOf == "" {
+		GinkgoWriter.Printf("what the cloud answered is in %s\n", contact.answers)
+	}
 	if box != nil {
 		state, err := box.Sandbox().State(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -343,52 +380,3 @@ var _ = AfterSuite(func(ctx SpecContext) {
 		Expect(count).To(BeZero(), "asked: %v", hosts)
 	}
 }, NodeTimeout(20*time.Minute))
-
-// describe records the catalog.
-func describe(r *run) {
-	GinkgoHelper()
-	snapshot, err := r.Catalog.Snapshot()
-	Expect(err).NotTo(HaveOccurred())
-	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
-	r.find("billing-plans", "the billing plans of flavors", names(lo.FlatMap(snapshot.Flavors,
-		func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
-	r.find("categories", "what categories flavors have",
-		names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
-	r.find("gpu-flavors", "what flavors with GPUs are called", names(lo.FilterMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
-		return f.Name, f.GPU != nil
-	})))
-	r.find("volume-types", "what volume types there are, by category and zones", names(lo.Map(snapshot.VolumeTypes, func(v *gobizfly.VolumeType, _ int) string {
-		return fmt.Sprintf("%s (%s, %s): %s", v.Name, v.Type, v.Category, strings.Join(v.AvailabilityZones, ", "))
-	})))
-	old := lo.Filter(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) bool { return f.Generation.Code == "" })
-	r.find("old-flavors", "how many flavors are listed without a generation, and how many of these are said to be new or name billing plans", map[string]int{
-		"listed": len(old), "is_new": lo.CountBy(old, func(f *gobizfly.ServerFlavorResponse) bool { return f.IsNew }),
-		"billing_plans":   lo.CountBy(old, func(f *gobizfly.ServerFlavorResponse) bool { return len(f.BillingPlans) > 0 }),
-		"of a generation": len(snapshot.Flavors) - len(old),
-	})
-	r.find("zones", "what zones there are", names(lo.Map(snapshot.Region.Zones, func(z gobizfly.AvailabilityZone, _ int) string { return z.ShortName })))
-	r.workerImages = workerImages(snapshot.KubernetesVersions)
-	r.find("worker-images", "whether each Kubernetes version has a worker image", lo.EveryBy(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion) bool {
-		return v.WorkerImageID != ""
-	}))
-	r.find("not-asked", "what this run does not find out, and why", map[string]string{
-		"saving plans":         "they are prepaid, and an invoice shows what is refunded",
-		"changes of the plan":  "a server that changes to a saving plan is paid for in advance",
-		"small workers":        "whether a node with less than 2 vCPUs and 2 GiB becomes ready: it takes a second server",
-		"parts that fail":      "what the cloud does while regions, server types or volume types cannot be read: it must fail for that",
-		"console logs":         "no public client has a call for what a server prints while it boots",
-		"stopped servers":      "an invoice shows their price: a started hour of one, and of the disk",
-		"unpaid accounts":      "the answer to a launch of one; its status and words are in the events LaunchRejected",
-		"quotas":               "no request answers them",
-		"rate limits":          "finding them means to hit them",
-		"limits of a request":  "how long user data, and how many entries metadata may be: ours are far below Nova's",
-		"autoscaling of pools": "it is the user's; kubectl bizfly pool pin reads back what became of it",
-		"package":              "whether max_nodes of the BKE package counts this node: only a full package shows it",
-	})
-}
-
-func sorted(of []string) ([]string, error) {
-	of = slices.Clone(of)
-	slices.Sort(of)
-	return of, nil
-}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -27,7 +28,7 @@ import (
 // remains are what a run has made and what is still there.
 type remains struct {
 	servers []*gobizfly.Server
-	// disks are free disks of its servers. Those that a server still has go with it.
+	// disks are those of its servers, in any state.
 	disks []*gobizfly.Volume
 	// ports are network interfaces and addresses of its servers.
 	ports []*gobizfly.NetworkInterface
@@ -40,7 +41,7 @@ func (m remains) none() bool { return len(m.servers)+len(m.disks)+len(m.ports)+l
 func (m remains) String() string {
 	return fmt.Sprintf("servers %v, disks %v, network interfaces %v, %d snapshots",
 		lo.Map(m.servers, func(s *gobizfly.Server, _ int) string { return s.Name + " (" + s.ID + ", " + s.Status + ")" }),
-		lo.Map(m.disks, func(v *gobizfly.Volume, _ int) string { return v.Name + " (" + v.ID + ")" }),
+		lo.Map(m.disks, func(v *gobizfly.Volume, _ int) string { return v.Name + " (" + v.ID + ", " + v.Status + ")" }),
 		lo.Map(m.ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.ID }), len(m.snapshots))
 }
 
@@ -52,31 +53,32 @@ func (r *run) ours(server *gobizfly.Server) bool {
 // leaving reports whether a server is on its way out.
 func leaving(server *gobizfly.Server) bool { return strings.Contains(server.Status, "DELET") }
 
-// left reads what is still there.
+// left reads what is still there. With an error it is what the lists that could be read show.
 func (r *run) left(ctx context.Context) (remains, error) {
 	var m remains
+	var errs []error
+	failed := func(of string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("listing %s: %w", of, err))
+		}
+	}
 	servers, err := r.api.ListServers(ctx)
-	if err != nil {
-		return m, fmt.Errorf("listing servers: %w", err)
-	}
+	failed("servers", err)
 	volumes, err := r.api.ListVolumes(ctx)
-	if err != nil {
-		return m, fmt.Errorf("listing volumes: %w", err)
-	}
+	failed("volumes", err)
 	ports, err := r.api.ListNetworkInterfaces(ctx)
-	if err != nil {
-		return m, fmt.Errorf("listing network interfaces: %w", err)
-	}
+	failed("network interfaces", err)
 	snapshots, err := r.api.ListSnapshots(ctx)
-	if err != nil {
-		return m, fmt.Errorf("listing snapshots: %w", err)
-	}
+	failed("snapshots", err)
 	// A name of this run holds its id twice: as the claim's name, and hashed.
 	name := func(s string) bool { return strings.HasPrefix(s, r.claim()+"-") }
 	m.snapshots = lo.Filter(snapshots, func(s *gobizfly.Snapshot, _ int) bool { return s.Name == r.snapshotName() })
 	m.servers = lo.Filter(servers, func(s *gobizfly.Server, _ int) bool { return r.ours(s) })
+	for _, server := range m.servers {
+		r.forget(server.Metadata[v1alpha1.MetadataName])
+	}
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
-		return name(v.Name) && (strings.HasSuffix(v.Name, "_rootdisk") || strings.Contains(v.Name, "_datadisk")) && v.Status == "available" && len(v.Attachments) == 0
+		return name(v.Name) && (strings.HasSuffix(v.Name, "_rootdisk") || strings.Contains(v.Name, "_datadisk"))
 	})
 	// What was seen on one of its servers stays its own after the server is deleted; no other server has it while it is free.
 	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
@@ -87,23 +89,58 @@ func (r *run) left(ctx context.Context) (remains, error) {
 		owner, ours := r.seenPorts[p.ID]
 		return ours && (on == "" || on == owner)
 	})
-	return m, nil
+	return m, errors.Join(errs...)
 }
 
-// deleteLeftovers removes what is left of the run, and nothing else, until nothing is or the context ends.
+// building returns the create requests whose tasks are not ready, of which a server that no list shows yet may come: the cloud may hide
+// servers that it builds.
+func (r *run) building(ctx context.Context) (names []string, err error) {
+	for name, taskID := range r.awaited() {
+		if taskID == "" {
+			continue
+		}
+		task, err := r.api.GetTask(ctx, taskID)
+		switch {
+		case bizfly.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("reading the task of %s: %w", name, err)
+		case !task.Ready:
+			names = append(names, name)
+		case task.Failure != nil:
+			r.forget(name)
+		}
+	}
+	return names, nil
+}
+
+// deleteLeftovers removes what is left of the run, and nothing else, until nothing is and no server can come any more, or the context ends.
 func (r *run) deleteLeftovers(ctx context.Context) error {
 	var m remains
+	var empty time.Time // since when nothing was listed
 	for {
+		// The lists begin after the tasks were read: what was built by then is in them.
+		building, taskErr := r.building(ctx)
 		var err error
-		if m, err = r.left(ctx); err == nil {
-			if m.none() {
-				return r.removeNodes(ctx)
+		m, err = r.left(ctx)
+		err = errors.Join(taskErr, err)
+		switch {
+		case err != nil || len(building) > 0 || !m.none():
+			empty = time.Time{}
+			// What one list or task does not show keeps nothing else from being removed.
+			err = errors.Join(err, r.remove(ctx, m))
+		case empty.IsZero():
+			empty = time.Now()
+		}
+		if awaited := r.awaited(); !empty.IsZero() && (len(awaited) == 0 || time.Since(empty) >= r.quiet) {
+			for name := range awaited {
+				r.forget(name)
 			}
-			err = r.remove(ctx, m)
+			return r.removeNodes(ctx)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("of run %s this is left: %s; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w", r.id, m, r.id, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("of run %s this is left: %s, and is being built: %q; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w",
+				r.id, m, building, r.id, errors.Join(err, ctx.Err()))
 		case <-time.After(r.poll):
 		}
 	}
@@ -117,7 +154,7 @@ func (r *run) remove(ctx context.Context, m remains) error {
 			continue
 		}
 		disks := lo.FilterMap(server.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) (string, bool) {
-			return v.ID, v.AttachedType == "rootdisk" || strings.HasPrefix(v.Name, r.claim()+"-")
+			return v.ID, !strings.HasPrefix(v.Name, "pvc-") // a volume of pods is not the run's, whatever mounted it here
 		})
 		if err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting server %s: %w", server.Name, err))
@@ -130,6 +167,9 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 	}
 	for _, disk := range m.disks {
+		if len(disk.Attachments) > 0 || disk.Status == "deleting" {
+			continue // it is deleted with its server, or is free later
+		}
 		if err := r.api.DeleteVolume(ctx, disk.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting disk %s: %w", disk.Name, err))
 		}
@@ -144,6 +184,24 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// portsLeft asks what becomes of the network interfaces and addresses of a deleted server: which are still there after a while. A free
+// address is charged.
+func (r *run) portsLeft(ctx context.Context) {
+	GinkgoHelper()
+	var m remains
+	for range 20 {
+		var err error
+		m, err = r.left(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		if len(m.ports) == 0 {
+			break
+		}
+		time.Sleep(r.poll)
+	}
+	r.behaves("ports-after-delete", "how many network interfaces of a deleted server are still there a minute later, by type",
+		lo.CountValuesBy(m.ports, func(p *gobizfly.NetworkInterface) string { return cmp.Or(p.Type, "none") }))
 }
 
 // release sends the request to delete an address or a network interface, which the controller never does.
@@ -203,12 +261,19 @@ func launched(ctx context.Context) *run {
 	GinkgoHelper()
 	r, err := newRun(contact.settings)
 	Expect(err).NotTo(HaveOccurred())
+	launchedBy(ctx, r)
+	return r
+}
+
+// launchedBy is the run's server.
+func launchedBy(ctx context.Context, r *run) *instance.Instance {
+	GinkgoHelper()
 	Expect(r.Catalog.Refresh(ctx)).To(Succeed())
-	o, err := r.cheapest()
+	offers, err := r.offerings()
 	Expect(err).NotTo(HaveOccurred())
 	class, err := r.nodeClass(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	_, _, err = r.launch(ctx, class, o, 1)
+	server, _, err := r.launch(ctx, class, offers[0])
 	Expect(err).NotTo(HaveOccurred())
-	return r
+	return server
 }

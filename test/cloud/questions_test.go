@@ -39,7 +39,7 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 		return
 	}
 	o.flavor = short
-	_, _, err := r.launch(ctx, class, o, 3)
+	_, _, err := r.launch(ctx, class, o)
 	Expect(err).To(HaveOccurred())
 	r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family, and an unknown image", said(err))
 	r.find("short-flavor-name-alike", "whether the answer is the same as with the full name", said(err) == said(full))
@@ -55,12 +55,20 @@ func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o
 	class.Status.Images[0].ID = uuid.NewString()
 	snapshot, err := r.Catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
-	answers, attempt := map[string]string{}, 10
+	answers := map[string]string{}
+	defer func() {
+		r.find("old-flavor-names", "what create requests of old flavors with an unknown image are rejected for, by the name", answers)
+	}()
 	ask := func(name string) {
-		o.flavor, attempt = name, attempt+1
-		_, _, err := r.launch(ctx, class, o, attempt)
-		Expect(err).To(HaveOccurred())
+		o.flavor = name
+		class.Generation++ // what was remembered of the last one must not change this one
+		server, _, err := r.launch(ctx, class, o)
 		answers[name] = said(err) + ", " + lo.Ternary(bizfly.ScopeOf(err) == bizfly.ScopeNodeClass, "for the image", "for the flavor, or without a word")
+		if err == nil {
+			// The removal at the end asks again.
+			_ = r.Instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: server.Name})
+		}
+		Expect(err).To(HaveOccurred(), "a server of an image that does not exist")
 		GinkgoWriter.Printf("flavor %s: %s\n", name, err)
 	}
 	for _, family := range []string{"nix.", "_basic", "_enterprise", "_dedicated"} {
@@ -76,7 +84,6 @@ func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o
 		ask(of.Name)
 		ask(strings.TrimSuffix(strings.TrimPrefix(of.Name, family), family))
 	}
-	r.find("old-flavor-names", "what create requests of old flavors with an unknown image are rejected for, by the name", answers)
 }
 
 // networksAdded asks whether the cloud gives a server private networks that were not requested.
@@ -154,6 +161,8 @@ type obstruction struct {
 	run      *run
 	id, disk string
 	fate     string
+	// since is when the snapshot was requested.
+	since time.Time
 }
 
 // obstruct deletes a disk and releases an address that are in use, which must leave both, and
@@ -167,7 +176,7 @@ func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstru
 		r.find("port-in-use", "the answer to deleting a network interface of a running server",
 			lo.Ternary(status < 300, "accepted", fmt.Sprintf("rejected with %d", status)))
 	}
-	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
+	o := &obstruction{run: r, disk: disk, fate: "deleted with the server", since: time.Now()}
 	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",
 		map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
 	Expect(err).NotTo(HaveOccurred())
@@ -181,13 +190,25 @@ func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstru
 	return o
 }
 
-// look is asked while the server is deleted: a disk that outlives it is asked for once, and then its snapshot is removed.
-func (o *obstruction) look(ctx context.Context, server string) {
+// look is asked while the server is deleted, with the answer to that: a rejection may be because of the snapshot, and a disk that outlives
+// the server is asked for once. Then the snapshot is removed.
+func (o *obstruction) look(ctx context.Context, server string, err error) {
 	GinkgoHelper()
 	if o.id == "" {
 		return
 	}
+	if rejection := (*bizfly.APIError)(nil); errors.As(err, &rejection) && rejection.Status >= 400 {
+		o.fate = "keeps the server: " + said(err)
+		GinkgoWriter.Printf("deleting the server while its disk has a snapshot: %s\n", err)
+		o.remove(ctx)
+		return
+	}
 	if _, err := o.run.api.GetServer(ctx, server); !bizfly.IsNotFound(err) {
+		// A conflict is no error of a deletion: the request is repeated, and only its duration shows it.
+		if limit := o.run.patience / 3; time.Since(o.since) > limit {
+			o.fate = fmt.Sprintf("keeps the server for more than %s", limit)
+			o.remove(ctx)
+		}
 		return
 	}
 	volumes, err := o.run.api.ListVolumes(ctx)

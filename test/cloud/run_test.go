@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,14 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -37,19 +38,13 @@ import (
 
 const (
 	// longest is how long the server may live: the most that is paid for. Each hour that has begun is charged.
-	longest = time.Hour
+	longest = 2 * time.Hour
 	// rootDiskGiB is the default root disk of a NodeClass, and dataDiskGiB the smallest data disk.
 	rootDiskGiB = 40
 	dataDiskGiB = 10
+	// markerPrefix is what the names of files begin with that name a run whose servers may be left.
+	markerPrefix = "e2e-cloud-run-"
 )
-
-// offer is what is launched.
-type offer struct {
-	flavor, category, zone string
-	cpu, memoryMiB         int
-	// price is in VND per hour, disk included, by the table that the controller has.
-	price float64
-}
 
 // run is one run with the controller's own client and providers, under an identity of its own: no controller that runs in
 // the cluster recognises its server as one of its own, and no other server.
@@ -65,6 +60,8 @@ type run struct {
 	kube kubernetes.Interface
 	// apiServer is the address of its API server.
 	apiServer string
+	// notLearned is why what servers join with is not known; it holds no secret.
+	notLearned string
 
 	// balance is that of the account at the beginning, in VND.
 	balance      float64
@@ -76,33 +73,53 @@ type run struct {
 	// seenPorts are the servers of the run by the network interfaces that were seen on them.
 	seenPorts map[string]string
 
+	// attempt counts the create requests, which have a name each.
+	attempt int
+
 	mu       sync.Mutex
 	findings map[string]answers.Finding
 	// name and taskID are those of the last create request that was accepted.
 	name, taskID string
+	// unseen are the create requests of which a server may come that no list has shown yet: their tasks by the server's name, empty where
+	// no answer named one.
+	unseen map[string]string
 }
 
-// noting is the client that servers are launched with: it notes the task of a launch that is under way.
+// noting is the client that servers are launched with: it notes the task of a launch that is under way. It is noted before it is sent: a
+// server may come of a request whose answer was never read.
 type noting struct {
 	*bizfly.Client
 	run *run
 }
 
 func (n noting) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
+	n.run.note(request.Name, "")
 	taskID, err := n.Client.CreateServer(ctx, request)
-	if err == nil {
+	var answer *bizfly.APIError
+	switch {
+	case err == nil:
+		n.run.note(request.Name, taskID)
 		n.run.mu.Lock()
 		defer n.run.mu.Unlock()
 		n.run.name, n.run.taskID = request.Name, taskID
+	case bizfly.IsNotSent(err) || errors.As(err, &answer) && !answer.Ambiguous:
+		n.run.forget(request.Name)
 	}
 	return taskID, err
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{},
+		unseen: map[string]string{}}
+	if s.leftoversOf != "" {
+		r.note("any of that run", "")
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	r.recorder = answers.NewRecorder(transport, s.bke.ClusterID, s.client.ProjectID)
+	if strings.HasSuffix(r.answers, "/") {
+		r.answers = filepath.Join(r.answers, fmt.Sprintf("answers-%s-%s.json", s.client.Region, r.id[:8]))
+	}
+	r.recorder = answers.NewRecorder(transport, s.secrets()...)
 	config := s.client
 	config.Transport, config.Registerer = r.recorder, prometheus.NewRegistry()
 	var err error
@@ -121,22 +138,77 @@ func newRun(s settings) (*run, error) {
 	opts.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, opts.ServerPollInterval)
 	opts.ClusterName = "e2e-cloud"
 	opts.BKEClusterID, opts.BKEClusterToken, opts.BKEJoinEndpoint, opts.BKELogEndpoint = s.bke.ClusterID, s.bke.Token, s.bke.JoinEndpoint, s.bke.LogEndpoint
-	// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
+	// Without a cluster there is no node of a pool to learn from, and no volume of pods. The controller's own objects are in neither.
 	empty := fake.NewClientBuilder().Build()
+	reader, err := r.connect()
+	if err != nil {
+		return nil, err
+	}
+	// As by default: what the environment leaves out is learned from BKE's own pools.
+	opts.BKEDiscoverFromPool = r.kube != nil
+	if r.kube == nil {
+		reader = empty
+	}
 	r.Providers = wiring.Build(wiring.Dependencies{
-		API: noting{Client: r.api, run: r}, Client: empty, APIReader: empty, Settings: options.NewStore(opts), ClusterUID: r.id,
+		API: noting{Client: r.api, run: r}, Client: empty, APIReader: reader,
+		Settings: options.NewStore(opts), ClusterUID: r.id, APIServer: r.apiServer,
 	})
-	if s.kubeconfig != "" {
-		rest, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("reading KUBECONFIG: %w", err)
+	if r.kube != nil && s.leftoversOf == "" {
+		if r.bke, err = r.BKE.Values(ctx); err != nil {
+			r.notLearned = ", and nothing was learned of BKE's own pools: " + err.Error()
 		}
-		r.apiServer = rest.Host
-		if r.kube, err = kubernetes.NewForConfig(rest); err != nil {
-			return nil, fmt.Errorf("making a client of the cluster: %w", err)
-		}
+		r.recorder.Hide(r.bke.Token, r.bke.ClusterID)
 	}
 	return r, nil
+}
+
+// connect makes the clients of the cluster, and returns the one that the providers only read with; nil without a cluster.
+func (r *run) connect() (client.Reader, error) {
+	if r.kubeconfig == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading KUBECONFIG: %w", err)
+	}
+	r.apiServer = rest.Host
+	if r.kube, err = kubernetes.NewForConfig(rest); err != nil {
+		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	reader, err := client.New(rest, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the cluster: %w", err)
+	}
+	return reader, nil
+}
+
+// joins reports whether a server can join a cluster, and else what is missing for it.
+func (r *run) joins() (bool, string) {
+	if r.kubeconfig == "" {
+		return false, "KUBECONFIG is not set"
+	}
+	return r.bke.Complete(), "BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT are not all set" + r.notLearned
+}
+
+// note notes that a server may come of a create request; its task is empty where no answer named one.
+func (r *run) note(name, taskID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unseen[name] = taskID
+}
+
+// forget notes that no server will come of a create request, or that it was listed.
+func (r *run) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unseen, name)
+}
+
+// awaited are the create requests of which a server may still come, with their tasks.
+func (r *run) awaited() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.unseen)
 }
 
 // find writes a finding down. A behaviour is what the sandbox must do alike.
@@ -154,7 +226,7 @@ func (r *run) write(key, question string, answer any, behaviour bool) {
 func (r *run) document() *answers.Document {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := &answers.Document{Version: answers.Version, Cloud: "sandbox", Findings: r.findings, Answers: r.recorder.Answers()}
+	d := &answers.Document{Version: answers.Version, Cloud: "sandbox", Findings: maps.Clone(r.findings), Answers: r.recorder.Answers()}
 	if region, err := bizfly.ParseRegion(r.client.Region); err == nil {
 		d.Region = region
 	}
@@ -163,6 +235,18 @@ func (r *run) document() *answers.Document {
 	}
 	return d
 }
+
+// save writes down what was learned. A removal learns nothing, and the file would be that of the run which it is of.
+func (r *run) save() error {
+	d := r.document()
+	if len(d.Answers) == 0 || r.leftoversOf != "" {
+		return nil
+	}
+	return d.Write(r.answers, r.secrets())
+}
+
+// marker is a file that is there while a server of the run may be: its name has the run's id, for the removal.
+func (r *run) marker() string { return filepath.Join(filepath.Dir(r.answers), markerPrefix+r.id) }
 
 // claim is the name of the claim that the run's servers are for; the servers' and disks' names begin with it.
 func (r *run) claim() string { return "e2e-cloud-" + r.id[:8] }
@@ -187,6 +271,12 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	if err != nil {
 		return nil, fmt.Errorf("finding the image: %w", err)
 	}
+	if class.Status.PoolServer, err = r.Networks.PoolServer(ctx, class); err != nil {
+		return nil, fmt.Errorf("reading the interfaces of a server of a pool: %w", err)
+	}
+	if class.Status.Firewalls, err = r.Networks.Firewalls(ctx, class); err != nil {
+		return nil, fmt.Errorf("finding the firewalls: %w", err)
+	}
 	networks, err := r.Networks.Networks(ctx, class)
 	if err != nil {
 		return nil, fmt.Errorf("finding the network: %w", err)
@@ -199,59 +289,18 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	return class, nil
 }
 
-// cheapest chooses what is launched: the least expensive offering that is large enough for a kubelet, on demand.
-func (r *run) cheapest() (offer, error) {
-	snapshot, err := r.Catalog.Snapshot()
-	if err != nil {
-		return offer{}, err
-	}
-	best := offer{price: math.Inf(1)}
-	for _, f := range snapshot.Flavors {
-		if r.flavor != "" && f.Name != r.flavor || !usable(snapshot, f) {
-			continue
-		}
-		for _, z := range snapshot.Region.Zones {
-			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
-			_, disk := lo.Must(r.Catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
-			available := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
-			if !available || r.zone != "" && o.zone != r.zone {
-				continue
-			}
-			var known bool
-			o.price, known = pricing.DefaultTable().Price(pricing.Item{
-				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
-				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}, {GiB: dataDiskGiB, Type: v1alpha1.DiskMediumSSD}},
-				BillingPlan: v1alpha1.BillingPlanOnDemand,
-			})
-			if known && o.price < best.price {
-				best = o
-			}
-		}
-	}
-	if best.flavor == "" {
-		return best, fmt.Errorf("no flavor with 2 vCPUs and 2 GiB is available on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
-	}
-	return best, nil
-}
-
-// usable reports whether this run may launch a flavor.
-func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
-	available := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
-	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
-	return available && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
-}
-
-// request is the create request of the run's server.
-func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *instance.LaunchRequest {
+// request is the next create request of the run.
+func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer) *instance.LaunchRequest {
+	r.attempt++
 	return &instance.LaunchRequest{
-		NodeClaim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.claim(), UID: types.UID(r.id)}}, NodeClass: class, Attempt: attempt,
+		NodeClaim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.claim(), UID: types.UID(r.id)}}, NodeClass: class, Attempt: r.attempt,
 		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
 	}
 }
 
-// launch sends the create request of the run's server.
-func (r *run) launch(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, attempt int) (*instance.Instance, instance.Intent, error) {
-	request := r.request(class, o, attempt)
+// launch sends the next create request of the run.
+func (r *run) launch(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer) (*instance.Instance, instance.Intent, error) {
+	request := r.request(class, o)
 	intent, err := r.Instances.Intent(request)
 	if err != nil {
 		return nil, intent, err
@@ -264,6 +313,79 @@ func (r *run) accepted() (name, taskID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.name, r.taskID
+}
+
+// launchFirst launches the first of the offerings that the cloud builds a server of. What one that failed leaves behind is removed first.
+func (r *run) launchFirst(ctx context.Context, class *v1alpha1.BizflyNodeClass, offers []offer) (server *instance.Instance, o offer, err error) {
+	outcomes := []string{}
+	for _, o = range offers {
+		server, err = r.build(ctx, class, o)
+		outcomes = append(outcomes, fmt.Sprintf("%s in %s: %s", o.flavor, o.zone, said(err)))
+		r.find("launches", "the outcomes of the create requests, the least expensive offering first", slices.Clone(outcomes))
+		r.find("request-forms", "the forms in which volume types and flavors were accepted, where several are known", r.Instances.Forms().Accepted())
+		// Where the outcome is not known, there may be a server: a second one would be one too many.
+		if err == nil || ctx.Err() != nil || errors.Is(err, instance.ErrAwaitingServerID) || errors.Is(err, instance.ErrOutcomeUnknown) {
+			return server, o, err
+		}
+		limited, cancel := context.WithTimeout(ctx, r.patience)
+		defer cancel()
+		if left := r.deleteLeftovers(limited); left != nil {
+			return nil, o, errors.Join(err, left)
+		}
+	}
+	return nil, o, err
+}
+
+// build launches an offering, in each form that the cloud may take, and waits until its server runs.
+func (r *run) build(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer) (*instance.Instance, error) {
+	begun := time.Now()
+	var server *instance.Instance
+	var intent instance.Intent
+	var watched chan seen
+	err := instance.ErrFormRejected
+	for range 6 {
+		if !errors.Is(err, instance.ErrFormRejected) {
+			break
+		}
+		r.mu.Lock()
+		r.name, r.taskID = "", ""
+		r.mu.Unlock()
+		watching, stop := context.WithTimeout(ctx, r.patience)
+		defer stop()
+		watched = make(chan seen, 1)
+		go func() { watched <- r.watch(watching) }()
+		server, intent, err = r.launch(ctx, class, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
+	if server, err = r.active(ctx, server.ID, intent); err != nil {
+		return nil, err
+	}
+	r.find("active-seconds", "how many seconds until the server ran", int(time.Since(begun).Seconds()))
+	r.record(<-watched)
+	return server, nil
+}
+
+// active waits until a server runs.
+func (r *run) active(ctx context.Context, id string, intent instance.Intent) (*instance.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	for {
+		server, err := r.Instances.Get(ctx, id)
+		switch {
+		case err == nil && server.Failed():
+			return nil, fmt.Errorf("%w: status %s: %w", instance.ErrBuildFailed, server.Status, r.Instances.FailureReason(ctx, intent))
+		case err == nil && server.Status == instance.StatusActive:
+			return server, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: waiting until its server runs: %w", instance.ErrOutcomeUnknown, errors.Join(err, ctx.Err()))
+		case <-time.After(r.poll):
+		}
+	}
 }
 
 // said returns the message of a rejection, as far as a program can read it.

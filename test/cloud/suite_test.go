@@ -37,19 +37,21 @@ type settings struct {
 	// sandbox is true where the suite brings its own cloud.
 	sandbox bool
 	client  bizfly.Config
-	// bke is how servers join; without its cluster they only run.
+	// bke is how servers join; what is empty is learned from BKE's own pools, and without a cluster servers only run.
 	bke        bke.Values
 	kubeconfig string
 	// budget is the most that the run may cost in VND.
 	budget float64
 	// flavor and zone restrict what is launched; empty is the cheapest.
 	flavor, zone string
-	// answers is the file that is written.
+	// answers is the file that is written, or the folder where a path ends in a slash.
 	answers string
 	// leftoversOf is the id of an earlier run of which only the remains are removed.
 	leftoversOf string
 	// poll is the time between two looks, patience how long a launch or a removal may take.
 	poll, patience time.Duration
+	// quiet is how long nothing must be listed where a server may come of a request whose task does not tell.
+	quiet time.Duration
 }
 
 // sandboxed reports whether the suite brings its own cloud.
@@ -97,35 +99,22 @@ func read(env map[string]string) (settings, error) {
 			JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
 		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
 		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
-		poll: 3 * time.Second, patience: 15 * time.Minute,
+		poll: 3 * time.Second, patience: 15 * time.Minute, quiet: 5 * time.Minute,
 	}
 	if s.client.AppCredSecret == "" {
 		s.client.AuthMethod = bizfly.AuthMethodPassword
 	}
 	if s.sandbox {
-		s.poll, s.patience = 200*time.Millisecond, 2*time.Minute
+		s.poll, s.patience, s.quiet = 200*time.Millisecond, 2*time.Minute, 4*time.Second
 	}
 	if s.answers == "" {
-		s.answers = filepath.Join(os.TempDir(), "bizfly-answers.json")
+		s.answers = os.TempDir() + "/"
 	}
 	var err error
 	if s.budget, err = strconv.ParseFloat(env["E2E_CLOUD_BUDGET_VND"], 64); err != nil || s.budget <= 0 {
 		return s, fmt.Errorf("E2E_CLOUD_BUDGET_VND is %q: set the most that the run may cost, in VND, for example 20000", env["E2E_CLOUD_BUDGET_VND"])
 	}
 	return s, nil
-}
-
-// joins reports whether a server can join a cluster, and else what is missing for it.
-func (s settings) joins() (bool, string) {
-	var names []string
-	for name, value := range map[string]string{
-		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": s.bke.ClusterID, "BKE_CLUSTER_TOKEN": s.bke.Token, "BKE_JOIN_ENDPOINT": s.bke.JoinEndpoint,
-	} {
-		if value == "" {
-			names = append(names, name)
-		}
-	}
-	return len(names) == 0, strings.Join(names, ", ")
 }
 
 // secrets are what must be nowhere in the answers.
@@ -158,6 +147,10 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	contact, err = newRun(s)
 	Expect(err).NotTo(HaveOccurred())
 	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.id, contact.id)
+	if !contact.sandbox {
+		Expect(os.MkdirAll(filepath.Dir(contact.answers), 0o750)).To(Succeed())
+		Expect(os.WriteFile(contact.marker(), nil, 0o600)).To(Succeed())
+	}
 }, NodeTimeout(2*time.Minute))
 
 // addPoolNode adds a worker pool of one node, as BKE's customers have it.
@@ -181,7 +174,8 @@ func startSandbox(ctx context.Context) map[string]string {
 	var err error
 	box, err = environment.Start(ctx, environment.Options{
 		NoController: true, Latency: 2 * time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(),
-		Progress: func(what string) { GinkgoWriter.Println(what) },
+		SandboxArgs: strings.Fields(os.Getenv("SANDBOX_ARGS")),
+		Progress:    func(what string) { GinkgoWriter.Println(what) },
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(box.Stop()).To(Succeed()) })
@@ -189,8 +183,10 @@ func startSandbox(ctx context.Context) map[string]string {
 	env["KUBECONFIG"] = box.Kubeconfig()
 	addPoolNode(ctx, env)
 	env["E2E_CLOUD_BUDGET_VND"] = "20000"
-	// Whatever is set for a real one must not be mixed with it.
-	for _, name := range []string{"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP"} {
+	// Whatever is set for a real one must not be mixed with it. What servers join with is learned from the pool, as it is by default.
+	for _, name := range []string{
+		"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT",
+	} {
 		env[name] = ""
 	}
 	return env

@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// minSecret is how long what is private must be to be looked for: what is shorter is found in ordinary words.
+const minSecret = 6
+
 // Version is that of the form; documents of different versions are not compared.
 const Version = 1
 
@@ -76,8 +79,7 @@ func (d *Document) Write(path string, secrets []string) error {
 		return fmt.Errorf("encoding answers: %w", err)
 	}
 	for i, secret := range secrets {
-		// What is shorter is found in ordinary words.
-		if len(secret) >= 6 && strings.Contains(string(content), secret) {
+		if len(secret) >= minSecret && strings.Contains(string(content), secret) {
 			return fmt.Errorf("secret number %d would be in %s: nothing was written", i+1, path)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -37,17 +38,17 @@ var identifiers = regexp.MustCompile(`^([0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA
 // Recorder is a transport that writes down what is answered.
 type Recorder struct {
 	base http.RoundTripper
-	// private are the segments of paths that identify an object of the project without the form of an id.
+	mu   sync.Mutex
+	// private are texts that must not be written down: secrets, and segments of paths that identify an object of the project without the
+	// form of an id.
 	private []string
-
-	mu      sync.Mutex
 	answers map[string]*Answer
 	// bases are where services are that have answered well, and credentials are the headers of the last request that had any.
 	bases       map[string]*url.URL
 	credentials http.Header
 }
 
-// NewRecorder writes down what base is answered. private are segments of paths that must not be.
+// NewRecorder writes down what base is answered, without the texts that are private.
 func NewRecorder(base http.RoundTripper, private ...string) *Recorder {
 	return &Recorder{base: base, private: private, answers: map[string]*Answer{}, bases: map[string]*url.URL{}}
 }
@@ -68,15 +69,20 @@ func (r *Recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 
-	service, route := r.route(request)
 	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	key := fmt.Sprintf("%s %s%s %d", request.Method, service, route, response.StatusCode)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	service, route := r.route(request)
+	key := fmt.Sprintf("%s %s%s %d", request.Method, service, route, response.StatusCode)
 	if r.answers[key] == nil {
 		r.answers[key] = &Answer{}
 	}
-	r.answers[key].add(strings.SplitN(route, "?", 2)[0], mediaType, body)
+	for _, private := range r.private {
+		if len(private) >= minSecret {
+			body = bytes.ReplaceAll(body, []byte(private), []byte("<private>"))
+		}
+	}
+	r.answers[key].add(strings.SplitN(route, "?", 2)[0], mediaType, response.StatusCode, body)
 	if response.StatusCode < http.StatusMultipleChoices {
 		r.bases[service] = request.URL
 		if request.Header.Get("X-Auth-Token") != "" {
@@ -84,6 +90,16 @@ func (r *Recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 	}
 	return response, nil
+}
+
+// Hide adds texts that must not be written down, as they become known. Answers by routes that have one are dropped.
+func (r *Recorder) Hide(private ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.private = append(r.private, private...)
+	maps.DeleteFunc(r.answers, func(key string, _ *Answer) bool {
+		return slices.ContainsFunc(private, func(text string) bool { return len(text) >= minSecret && strings.Contains(key, text) })
+	})
 }
 
 // route returns the service that a request is for, and its path without identifiers.

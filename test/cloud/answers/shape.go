@@ -6,6 +6,7 @@ package answers
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,42 +54,49 @@ func scrub(text string) string {
 }
 
 // add adds one body to what is known of its kind.
-func (a *Answer) add(route, contentType string, body []byte) {
+func (a *Answer) add(route, contentType string, status int, body []byte) {
 	a.Count++
 	a.ContentTypes = insert(a.ContentTypes, contentType)
+	// Of a rejection, and of a task, which may be one, each text is the cloud's own, and it is not known in which field it says why.
+	speaks := func(name string) bool { return speaks(route, name) }
+	if status >= http.StatusBadRequest || strings.Contains(route, "/tasks/") {
+		speaks = func(string) bool { return true }
+	}
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
-		value = nil
 		a.shape("", lo.Ternary(len(body) == 0, "empty", "not JSON"))
+		if len(body) > 0 && status >= http.StatusBadRequest {
+			a.value(speaks, "", "", string(body))
+		}
 		return
 	}
-	a.walk(route, "", "", value)
+	a.walk(speaks, "", "", value)
 }
 
-// walk adds a value with everything below it. name is the nearest key above it.
-func (a *Answer) walk(route, path, name string, value any) {
+// walk adds a value with everything below it. name is the nearest key above it; speaks reports whether the values of a key are kept.
+func (a *Answer) walk(speaks func(name string) bool, path, name string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		a.shape(path, "object")
 		for key, below := range v {
 			// The keys of what a user may write are data; only what is below them has a shape.
 			step := lo.Ternary(slices.Contains(dynamic, name), "*", key)
-			a.walk(route, join(path, step), step, below)
+			a.walk(speaks, join(path, step), step, below)
 		}
 	case []any:
 		a.shape(path, "array")
 		for _, below := range v {
-			a.walk(route, path+"[]", name, below)
+			a.walk(speaks, path+"[]", name, below)
 		}
 	case string:
 		a.shape(path, "string")
-		a.value(route, path, name, v)
+		a.value(speaks, path, name, v)
 	case bool:
 		a.shape(path, "boolean")
-		a.value(route, path, name, fmt.Sprint(v))
+		a.value(speaks, path, name, fmt.Sprint(v))
 	case float64:
 		a.shape(path, "number")
-		a.value(route, path, name, fmt.Sprint(v))
+		a.value(speaks, path, name, fmt.Sprint(v))
 	case nil:
 		a.shape(path, "null")
 	}
@@ -101,8 +109,8 @@ func (a *Answer) shape(path, kind string) {
 	a.Shape[path] = insert(a.Shape[path], kind)
 }
 
-func (a *Answer) value(route, path, name, value string) {
-	if strings.Contains(path, "*") || !speaks(route, name) {
+func (a *Answer) value(speaks func(name string) bool, path, name, value string) {
+	if strings.Contains(path, "*") || !speaks(name) {
 		return
 	}
 	if a.Values == nil {

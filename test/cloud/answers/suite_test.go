@@ -26,6 +26,17 @@ const serverID = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
 // recorded asks a server that answers with this body, through a recorder.
 func recorded(ctx SpecContext, method, path, body string, private ...string) (*answers.Recorder, *answers.Document) {
 	GinkgoHelper()
+	return asked(ctx, "the-token", method, path, body, private...)
+}
+
+// rejected asks it with another token, which it answers with status 401.
+func rejected(ctx SpecContext, method, path, body string, private ...string) (*answers.Recorder, *answers.Document) {
+	GinkgoHelper()
+	return asked(ctx, "an-old-token", method, path, body, private...)
+}
+
+func asked(ctx SpecContext, token, method, path, body string, private ...string) (*answers.Recorder, *answers.Document) {
+	GinkgoHelper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		if r.Header.Get("X-Auth-Token") != "the-token" {
@@ -37,7 +48,7 @@ func recorded(ctx SpecContext, method, path, body string, private ...string) (*a
 	recorder := answers.NewRecorder(http.DefaultTransport, private...)
 	request, err := http.NewRequestWithContext(ctx, method, server.URL+path, http.NoBody)
 	Expect(err).NotTo(HaveOccurred())
-	request.Header.Set("X-Auth-Token", "the-token")
+	request.Header.Set("X-Auth-Token", token)
 	response, err := recorder.RoundTrip(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
@@ -76,6 +87,9 @@ var _ = Describe("The recorder", func() {
 	It("should write down no identifier of a path, also not one that does not look like it", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/api/kubernetes-engine/_/zdckkshu1he44fsb", `{}`, "zdckkshu1he44fsb")
 		Expect(d.Answers).To(HaveKey("GET kubernetes_engine/_/{id} 200"))
+		recorder, _ := recorded(ctx, http.MethodGet, "/api/kubernetes-engine/_/zdckkshu1he44fsb", `{}`)
+		recorder.Hide("zdckkshu1he44fsb", "")
+		Expect(recorder.Answers()).To(BeEmpty(), "what is known later was written down before")
 		_, d = recorded(ctx, http.MethodDelete, "/iaas-cloud/api/servers/"+serverID, `{}`)
 		Expect(d.Answers).To(HaveKey("DELETE cloud_server/servers/{id} 200"))
 	})
@@ -95,6 +109,21 @@ var _ = Describe("The recorder", func() {
 		Expect(d.Answers["POST cloud_server/servers 200"].Values).To(Equal(map[string][]string{
 			"code": {"QUOTA"}, "message": {"user <email> of <id> at <address>: không đủ hạn mức"},
 		}))
+	})
+
+	It("should keep each text of a rejection and of a task, wherever it is, but what is private and what users write", func(ctx SpecContext) {
+		_, d := rejected(ctx, http.MethodPost, "/iaas-cloud/api/servers",
+			`{"badRequest":{"detail":"Khu vực hush-hush đã hết"},"errors":[{"flavor":"sold out"}],"metadata":{"bke_cluster_token":"T"}}`, "hush-hush")
+		Expect(d.Answers["POST cloud_server/servers 401"].Values).To(Equal(map[string][]string{
+			"badRequest.detail": {"Khu vực <private> đã hết"}, "errors[].flavor": {"sold out"},
+		}))
+		_, d = recorded(ctx, http.MethodGet, "/iaas-cloud/api/tasks/"+serverID, `{"ready":true,"result":{"exception":"NoValidHost"}}`)
+		Expect(d.Answers["GET cloud_server/tasks/{id} 200"].Values).To(HaveKeyWithValue("result.exception", []string{"NoValidHost"}))
+	})
+
+	It("should keep the beginning of a rejection that is no JSON", func(ctx SpecContext) {
+		_, d := rejected(ctx, http.MethodPost, "/iaas-cloud/api/servers", `<html>Request blocked at 10.1.2.3</html>`)
+		Expect(d.Answers["POST cloud_server/servers 401"].Values).To(Equal(map[string][]string{"": {"<html>Request blocked at <address></html>"}}))
 	})
 
 	It("should name what is no JSON, and what is nothing", func(ctx SpecContext) {
