@@ -66,9 +66,9 @@ func (r *recorder) Publish(events ...karpevents.Event) {
 	}
 }
 
-func newCore() *core {
+func newCore(told karpevents.Recorder) *core {
 	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
-	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, &recorder{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, told, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
 		nodepoolhealth.NewState(), nil)
 	return c
 }

@@ -127,7 +127,7 @@ func newSimulation(seed int64) *simulation {
 		doubted: sets.New[string](),
 	}
 	for range maxProcesses {
-		sim.cores = append(sim.cores, newCore())
+		sim.cores = append(sim.cores, newCore(&sim.told))
 	}
 	sim.kube = newKube()
 	return sim

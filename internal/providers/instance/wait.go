@@ -74,6 +74,9 @@ func (p *DefaultProvider) look(ctx context.Context, r *pending) *outcome {
 	if server := oldest(good); server != nil {
 		return &outcome{server: server}
 	}
+	if servers.begun.Before(r.intent.RequestedAt) {
+		return nil // the next list shows most servers, and spares the task
+	}
 	failed := oldest(bad)
 	if r.intent.TaskID == "" {
 		return p.decide(ctx, r, nil, failed, servers.begun)
