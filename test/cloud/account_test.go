@@ -121,17 +121,10 @@ func (r *run) askPools(ctx context.Context) {
 	r.find("pvc-plans", "the billing plans of the volumes of pods", lo.Must(sorted(lo.Uniq(lo.FilterMap(volumes, func(v *gobizfly.Volume, _ int) (string, bool) {
 		return v.BillingPlan, strings.HasPrefix(v.Name, "pvc-")
 	})))))
-	if r.kube == nil || r.bke.ClusterID == "" {
-		r.find("pools-not-asked", "why it is not known what BKE's own pools are like", "KUBECONFIG or BKE_CLUSTER_ID is not set")
+	if r.kube == nil {
+		r.find("pools-not-asked", "why it is not known what BKE's own pools are like", "KUBECONFIG is not set")
 		return
 	}
-	cluster, err := r.api.GetCluster(ctx, r.bke.ClusterID)
-	Expect(err).NotTo(HaveOccurred())
-	r.find("pools-scaling", "how many worker pools scale by themselves, which `kubectl bizfly pool pin` ends and reads back",
-		lo.CountBy(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool) bool { return p.EnableAutoScaling }))
-	r.askLaunchConfiguration(ctx, cluster.WorkerPools)
-	r.askPoolServer(ctx)
-
 	_, err = r.kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "cluster-autoscaler-status", metav1.GetOptions{})
 	r.find("autoscaler-status", "whether the ConfigMap kube-system/cluster-autoscaler-status exists",
 		lo.Ternary(apierrors.IsNotFound(err), "no", lo.Ternary(err == nil, "yes", "not to be seen")))
@@ -139,6 +132,17 @@ func (r *run) askPools(ctx context.Context) {
 	if err == nil {
 		r.find("ccm-pods", "how many pods of the cloud controller manager run in the cluster", len(pods.Items))
 	}
+	r.askPoolServer(ctx)
+
+	if r.bke.ClusterID == "" {
+		r.find("cluster-not-asked", "why it is not known what the cluster says of its pools", "its id is not set, and was not learned from a pool")
+		return
+	}
+	cluster, err := r.api.GetCluster(ctx, r.bke.ClusterID)
+	Expect(err).NotTo(HaveOccurred())
+	r.find("pools-scaling", "how many worker pools scale by themselves, which `kubectl bizfly pool pin` ends and reads back",
+		lo.CountBy(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool) bool { return p.EnableAutoScaling }))
+	r.askLaunchConfiguration(ctx, cluster.WorkerPools)
 }
 
 // askLaunchConfiguration asks whether a pool's launch configuration can be read, which has networks, firewalls and user data.

@@ -106,6 +106,21 @@ var _ = Describe("Deleting leftovers while a list fails", func() {
 	}, SpecTimeout(time.Minute))
 })
 
+var _ = DescribeTable("What is left of a run is looked for where it ran:", func(key, region string, expected OmegaMatcher) {
+	id, err := sweepOf(key, region)
+	Expect(err).To(expected)
+	if err == nil && key != "" {
+		Expect(id).To(Equal("83679162-1378-4288-a2d4-70e13ec132aa"))
+	}
+},
+	Entry("nothing is to be removed", "", "HN", Not(HaveOccurred())),
+	Entry("in its region", "HN-83679162-1378-4288-a2d4-70e13ec132aa", "HN", Not(HaveOccurred())),
+	Entry("in its region by another spelling", "HaNoi-83679162-1378-4288-a2d4-70e13ec132aa", "HN", Not(HaveOccurred())),
+	Entry("not in another one", "HN-83679162-1378-4288-a2d4-70e13ec132aa", "HCM", MatchError(ContainSubstring("in another region than BIZFLY_CLOUD_REGION=HCM"))),
+	Entry("not where the region is not named", "83679162-1378-4288-a2d4-70e13ec132aa", "HN", MatchError(ContainSubstring("take it whole from the log"))),
+	Entry("not where it is no id", "HN-1", "HN", MatchError(ContainSubstring("take it whole from the log"))),
+)
+
 var _ = Describe("A snapshot that keeps its server", func() {
 	It("should be written down and removed, so that the server is deleted", func(ctx SpecContext) {
 		box := hiding()

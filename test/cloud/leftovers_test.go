@@ -83,7 +83,7 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	// What was seen on one of its servers stays its own after the server is deleted; no other server has it while it is free.
 	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
 		on := lo.CoalesceOrEmpty(p.DeviceID, p.AttachedServer.ID)
-		if name(p.AttachedServer.Name) || lo.ContainsBy(m.servers, func(s *gobizfly.Server) bool { return s.ID == on }) {
+		if name(p.AttachedServer.Name) || on == "" && name(p.Name) || lo.ContainsBy(m.servers, func(s *gobizfly.Server) bool { return s.ID == on }) {
 			r.seenPorts[p.ID] = on
 		}
 		owner, ours := r.seenPorts[p.ID]
@@ -140,7 +140,7 @@ func (r *run) deleteLeftovers(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("of run %s this is left: %s, and is being built: %q; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w",
-				r.id, m, building, r.id, errors.Join(err, ctx.Err()))
+				r.id, m, building, r.key(), errors.Join(err, ctx.Err()))
 		case <-time.After(r.poll):
 		}
 	}

@@ -51,6 +51,12 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 // volume types is known, so that these are not to blame.
 func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer) {
 	GinkgoHelper()
+	name, taskID := r.accepted() // later questions are about the launch
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.name, r.taskID = name, taskID
+	}()
 	class = class.DeepCopy()
 	class.Status.Images[0].ID = uuid.NewString()
 	snapshot, err := r.Catalog.Snapshot()
@@ -197,7 +203,8 @@ func (o *obstruction) look(ctx context.Context, server string, err error) {
 	if o.id == "" {
 		return
 	}
-	if rejection := (*bizfly.APIError)(nil); errors.As(err, &rejection) && rejection.Status >= 400 {
+	if rejection := (*bizfly.APIError)(nil); errors.As(err, &rejection) && rejection.Status >= 400 && rejection.Status < 500 &&
+		rejection.Status != http.StatusTooManyRequests {
 		o.fate = "keeps the server: " + said(err)
 		GinkgoWriter.Printf("deleting the server while its disk has a snapshot: %s\n", err)
 		o.remove(ctx)

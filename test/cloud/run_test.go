@@ -246,7 +246,10 @@ func (r *run) save() error {
 }
 
 // marker is a file that is there while a server of the run may be: its name has the run's id, for the removal.
-func (r *run) marker() string { return filepath.Join(filepath.Dir(r.answers), markerPrefix+r.id) }
+func (r *run) marker() string { return filepath.Join(filepath.Dir(r.answers), markerPrefix+r.key()) }
+
+// key is how a later run is told what to remove the remains of.
+func (r *run) key() string { return r.client.Region + "-" + r.id }
 
 // claim is the name of the claim that the run's servers are for; the servers' and disks' names begin with it.
 func (r *run) claim() string { return "e2e-cloud-" + r.id[:8] }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
+	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -98,8 +99,8 @@ func read(env map[string]string) (settings, error) {
 		bke: bke.Values{ClusterID: env["BKE_CLUSTER_ID"], Token: env["BKE_CLUSTER_TOKEN"],
 			JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
 		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
-		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
-		poll: 3 * time.Second, patience: 15 * time.Minute, quiet: 5 * time.Minute,
+		answers: env["E2E_CLOUD_ANSWERS"],
+		poll:    3 * time.Second, patience: 15 * time.Minute, quiet: 5 * time.Minute,
 	}
 	if s.client.AppCredSecret == "" {
 		s.client.AuthMethod = bizfly.AuthMethodPassword
@@ -114,7 +115,24 @@ func read(env map[string]string) (settings, error) {
 	if s.budget, err = strconv.ParseFloat(env["E2E_CLOUD_BUDGET_VND"], 64); err != nil || s.budget <= 0 {
 		return s, fmt.Errorf("E2E_CLOUD_BUDGET_VND is %q: set the most that the run may cost, in VND, for example 20000", env["E2E_CLOUD_BUDGET_VND"])
 	}
-	return s, nil
+	s.leftoversOf, err = sweepOf(env["E2E_CLOUD_SWEEP"], s.client.Region)
+	return s, err
+}
+
+// sweepOf returns the id of a run that is written as <region>-<id>: lists of another region show nothing of it, as if nothing were left.
+func sweepOf(key, configured string) (id string, err error) {
+	if key == "" {
+		return "", nil
+	}
+	region, id := key[:max(0, len(key)-len(uuid.Nil.String()))], key[max(0, len(key)-len(uuid.Nil.String())):]
+	if _, err := uuid.Parse(id); err != nil || region == "" {
+		return "", fmt.Errorf("E2E_CLOUD_SWEEP is %q: take it whole from the log, or from the name of the file in .cache/reports", key)
+	}
+	was, err := bizfly.ParseRegion(strings.TrimSuffix(region, "-"))
+	if is, _ := bizfly.ParseRegion(configured); err != nil || is != was {
+		return "", fmt.Errorf("E2E_CLOUD_SWEEP is %q, a run in another region than BIZFLY_CLOUD_REGION=%s: set that to the region of the run", key, configured)
+	}
+	return id, nil
 }
 
 // secrets are what must be nowhere in the answers.
@@ -146,7 +164,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	SetDefaultEventuallyPollingInterval(s.poll)
 	contact, err = newRun(s)
 	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.id, contact.id)
+	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.key(), contact.key())
 	if !contact.sandbox {
 		Expect(os.MkdirAll(filepath.Dir(contact.answers), 0o750)).To(Succeed())
 		Expect(os.WriteFile(contact.marker(), nil, 0o600)).To(Succeed())
