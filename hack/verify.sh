@@ -13,17 +13,21 @@ modules() {
   git ls-files -co --exclude-standard -- 'go.mod' '**/go.mod' | xargs -n1 dirname
 }
 
-# sources lists the files that we wrote: the definitions that are copied from Karpenter core are not ours.
-sources() {
-  git ls-files -co --exclude-standard -- "$@" | grep -Ev '(^|/)(karpenter\.sh|autoscaling\.x-k8s\.io)_[a-z]+\.yaml$|(^|/)go\.sum$|^LICENSE$' |
-    while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
+# present lists the files of the tree that git does not ignore. One that was deleted is still in its index.
+present() {
+  git ls-files -co --exclude-standard -- "$@" | while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
 }
 
-# contents lists every file of the tree with its contents, so that nothing that `make generate` writes has to be listed. A file that was deleted has none.
+# sources lists the files that we wrote: the definitions that are copied from Karpenter core are not ours.
+sources() {
+  present "$@" | grep -Ev '(^|/)(karpenter\.sh|autoscaling\.x-k8s\.io)_[a-z]+\.yaml$|(^|/)go\.sum$|^LICENSE$'
+}
+
+# contents lists every file of the tree with its contents, so that nothing that `make generate` writes has to be listed.
 contents() {
   local files
-  mapfile -t files < <(git ls-files -co --exclude-standard | while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done)
-  paste <(printf '%s\n' "${files[@]}") <(printf '%s\n' "${files[@]}" | git hash-object --stdin-paths)
+  files=$(present)
+  paste <(printf '%s\n' "$files") <(git hash-object --stdin-paths <<<"$files")
 }
 
 check_generated() {

@@ -196,9 +196,6 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	return instanceTypes, nil
 }
 
-// clockSkew is by how much the API server's clock, which dates a deletion, may be behind that by which core lets a NodeClaim expire.
-const clockSkew = time.Minute
-
 // removalReason is why the server of a NodeClaim is deleted, as far as its failed launch or the NodeClaim show.
 func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
 	if ended := c.intents.remembered(claim.UID).Ended; ended != "" {
@@ -209,7 +206,7 @@ func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
 	switch {
 	case disruption.IsTrue():
 		return disruption.Reason
-	case after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after-clockSkew:
+	case after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after-ttl.ClockSkew:
 		return ReasonExpired
 	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
 		return ReasonNotRegistered

@@ -36,6 +36,8 @@ const (
 	SlowBuild = 5 * time.Minute
 	// Registration is after what Karpenter deletes a NodeClaim whose node has not registered, without an event.
 	Registration = 15 * time.Minute
+	// ClockSkew is by how much the API server's clock, which dates a deletion, may be behind that by which Karpenter lets a NodeClaim expire.
+	ClockSkew = time.Minute
 
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
 	// capacity, since servers have to be deleted or the quota raised.
