@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -163,6 +164,8 @@ type older struct {
 	servers []cloud.Server
 	// elsewhere is a server of the older provider in another cluster of the same project.
 	elsewhere cloud.Server
+	// undrained are pods that were on a node whose NodeClaim was deleted, by their UID.
+	undrained sync.Map
 }
 
 // olderObjects are what the older provider's users have.
@@ -197,6 +200,7 @@ spec:
     spec:
       nodeClassRef: {group: karpenter.bizflycloud.com, kind: BizflyCloudNodeClass, name: default}
       requirements: [{key: karpenter.bizflycloud.com/node-category, operator: In, values: [premium]}]
+      terminationGracePeriod: 30s
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease
@@ -224,7 +228,7 @@ func prepareOlderProvider(ctx context.Context, s *session) {
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("older-%d", i), Labels: labels, Finalizers: []string{karpv1.TerminationFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: pool.Name, UID: pool.UID}}},
 			Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: olderGroup, Kind: "BizflyCloudNodeClass", Name: "default"},
-				Requirements: pool.Spec.Template.Spec.Requirements},
+				Requirements: pool.Spec.Template.Spec.Requirements, TerminationGracePeriod: pool.Spec.Template.Spec.TerminationGracePeriod},
 		}
 		Expect(s.env.Client().Create(ctx, claim)).To(Succeed())
 		claim.Status.ProviderID, claim.Status.NodeName = "bizflycloud://"+o.servers[i].ID, claim.Name
@@ -264,6 +268,8 @@ func (o *older) reconcile(ctx context.Context) {
 		pods := &corev1.PodList{}
 		if err := kube.List(ctx, pods, client.MatchingFields{"spec.nodeName": claim.Name}); err != nil || len(pods.Items) > 0 {
 			for i := range pods.Items {
+				// Karpenter evicts them first, and deletes them against their PodDisruptionBudgets once the terminationGracePeriod has passed.
+				o.undrained.Store(pods.Items[i].UID, pods.Items[i].Name)
 				_ = kube.Delete(ctx, &pods.Items[i])
 			}
 			continue
@@ -277,11 +283,17 @@ func (o *older) reconcile(ctx context.Context) {
 	}
 }
 
-// expectNothingAdopted expects that the servers of this cluster have gone through the older provider alone, that their disks are
-// left for the user as the page says, and that the server of another cluster is as it was.
+// expectNothingAdopted expects that the servers of this cluster have gone through the older provider alone and without pods, that their
+// disks are left for the user as the page says, and that the server of another cluster is as it was.
 func (o *older) expectNothingAdopted(ctx context.Context) {
 	GinkgoHelper()
 	expectNoServersOfOurs(ctx, o.s)
+	var undrained []any
+	o.undrained.Range(func(_, name any) bool {
+		undrained = append(undrained, name)
+		return true
+	})
+	Expect(undrained).To(BeEmpty(), "pods on nodes whose NodeClaim was deleted, whose terminationGracePeriod overrides PodDisruptionBudgets")
 	state, err := o.s.env.Sandbox().State(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	theirs := lo.Filter(state.Servers, func(server cloud.Server, _ int) bool { return server.Metadata[olderMetadata] != "" })
