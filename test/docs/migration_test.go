@@ -36,7 +36,8 @@ const (
 	// poolName is the label of the nodes of a pool.
 	poolName = "bke.bizflycloud.vn/pool-name"
 
-	olderNamespace, olderDeployment = "older-system", "older-karpenter"
+	// The names are those of the older provider's published manifests.
+	olderNamespace, olderDeployment = "karpenter", "karpenter"
 	olderGroup                      = "karpenter.bizflycloud.com"
 	// olderMetadata marks the servers of the older provider.
 	olderMetadata = "karpenter-managed"
@@ -169,7 +170,7 @@ type older struct {
 }
 
 // olderObjects are what the older provider's users have.
-const olderObjects = `kubectl create namespace older-system
+const olderObjects = `kubectl create namespace karpenter
 kubectl apply -f config/crd/karpenter.sh_nodepools.yaml -f config/crd/karpenter.sh_nodeclaims.yaml >/dev/null
 for kind in BizflyCloudNodeClass:bizflycloudnodeclasses ProviderConfig:providerconfigs; do
 kubectl apply -f - <<CRD
@@ -191,6 +192,11 @@ kind: BizflyCloudNodeClass
 metadata: {name: default}
 spec: {region: HN, zones: [HN1, HN2], template: default, rootDiskSize: 40, diskTypes: [HDD]}
 ---
+apiVersion: karpenter.bizflycloud.com/v1
+kind: ProviderConfig
+metadata: {name: default}
+spec: {region: HN1, secretRef: {name: bizflycloud-credentials, namespace: karpenter}}
+---
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: web}
@@ -204,11 +210,11 @@ spec:
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease
-metadata: {name: karpenter-leader-election, namespace: older-system}
-spec: {holderIdentity: older-karpenter-0, leaseDurationSeconds: 15}
+metadata: {name: karpenter-leader-election, namespace: karpenter}
+spec: {holderIdentity: karpenter-0, leaseDurationSeconds: 15}
 OBJECTS
-kubectl create deployment older-karpenter --namespace older-system --image=registry.example.com/older
-kubectl rollout status deployment older-karpenter --namespace older-system --timeout=2m`
+kubectl create deployment karpenter --namespace karpenter --image=registry.example.com/older
+kubectl rollout status deployment karpenter --namespace karpenter --timeout=2m`
 
 func prepareOlderProvider(ctx context.Context, s *session) {
 	GinkgoHelper()
