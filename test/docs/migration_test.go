@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -35,7 +36,8 @@ const (
 	// poolName is the label of the nodes of a pool.
 	poolName = "bke.bizflycloud.vn/pool-name"
 
-	olderNamespace, olderDeployment = "older-system", "older-karpenter"
+	// The names are those of the older provider's published manifests.
+	olderNamespace, olderDeployment = "karpenter", "karpenter"
 	olderGroup                      = "karpenter.bizflycloud.com"
 	// olderMetadata marks the servers of the older provider.
 	olderMetadata = "karpenter-managed"
@@ -163,10 +165,12 @@ type older struct {
 	servers []cloud.Server
 	// elsewhere is a server of the older provider in another cluster of the same project.
 	elsewhere cloud.Server
+	// undrained are pods that were on a node whose NodeClaim was deleted, by their UID.
+	undrained sync.Map
 }
 
 // olderObjects are what the older provider's users have.
-const olderObjects = `kubectl create namespace older-system
+const olderObjects = `kubectl create namespace karpenter
 kubectl apply -f config/crd/karpenter.sh_nodepools.yaml -f config/crd/karpenter.sh_nodeclaims.yaml >/dev/null
 for kind in BizflyCloudNodeClass:bizflycloudnodeclasses ProviderConfig:providerconfigs; do
 kubectl apply -f - <<CRD
@@ -188,6 +192,11 @@ kind: BizflyCloudNodeClass
 metadata: {name: default}
 spec: {region: HN, zones: [HN1, HN2], template: default, rootDiskSize: 40, diskTypes: [HDD]}
 ---
+apiVersion: karpenter.bizflycloud.com/v1
+kind: ProviderConfig
+metadata: {name: default}
+spec: {region: HN1, secretRef: {name: bizflycloud-credentials, namespace: karpenter}}
+---
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: web}
@@ -197,14 +206,15 @@ spec:
     spec:
       nodeClassRef: {group: karpenter.bizflycloud.com, kind: BizflyCloudNodeClass, name: default}
       requirements: [{key: karpenter.bizflycloud.com/node-category, operator: In, values: [premium]}]
+      terminationGracePeriod: 30s
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease
-metadata: {name: karpenter-leader-election, namespace: older-system}
-spec: {holderIdentity: older-karpenter-0, leaseDurationSeconds: 15}
+metadata: {name: karpenter-leader-election, namespace: karpenter}
+spec: {holderIdentity: karpenter-0, leaseDurationSeconds: 15}
 OBJECTS
-kubectl create deployment older-karpenter --namespace older-system --image=registry.example.com/older
-kubectl rollout status deployment older-karpenter --namespace older-system --timeout=2m`
+kubectl create deployment karpenter --namespace karpenter --image=registry.example.com/older
+kubectl rollout status deployment karpenter --namespace karpenter --timeout=2m`
 
 func prepareOlderProvider(ctx context.Context, s *session) {
 	GinkgoHelper()
@@ -224,7 +234,7 @@ func prepareOlderProvider(ctx context.Context, s *session) {
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("older-%d", i), Labels: labels, Finalizers: []string{karpv1.TerminationFinalizer},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: pool.Name, UID: pool.UID}}},
 			Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: olderGroup, Kind: "BizflyCloudNodeClass", Name: "default"},
-				Requirements: pool.Spec.Template.Spec.Requirements},
+				Requirements: pool.Spec.Template.Spec.Requirements, TerminationGracePeriod: pool.Spec.Template.Spec.TerminationGracePeriod},
 		}
 		Expect(s.env.Client().Create(ctx, claim)).To(Succeed())
 		claim.Status.ProviderID, claim.Status.NodeName = "bizflycloud://"+o.servers[i].ID, claim.Name
@@ -264,6 +274,8 @@ func (o *older) reconcile(ctx context.Context) {
 		pods := &corev1.PodList{}
 		if err := kube.List(ctx, pods, client.MatchingFields{"spec.nodeName": claim.Name}); err != nil || len(pods.Items) > 0 {
 			for i := range pods.Items {
+				// Karpenter evicts them first, and deletes them against their PodDisruptionBudgets once the terminationGracePeriod has passed.
+				o.undrained.Store(pods.Items[i].UID, pods.Items[i].Name)
 				_ = kube.Delete(ctx, &pods.Items[i])
 			}
 			continue
@@ -277,11 +289,17 @@ func (o *older) reconcile(ctx context.Context) {
 	}
 }
 
-// expectNothingAdopted expects that the servers of this cluster have gone through the older provider alone, that their disks are
-// left for the user as the page says, and that the server of another cluster is as it was.
+// expectNothingAdopted expects that the servers of this cluster have gone through the older provider alone and without pods, that their
+// disks are left for the user as the page says, and that the server of another cluster is as it was.
 func (o *older) expectNothingAdopted(ctx context.Context) {
 	GinkgoHelper()
 	expectNoServersOfOurs(ctx, o.s)
+	var undrained []any
+	o.undrained.Range(func(_, name any) bool {
+		undrained = append(undrained, name)
+		return true
+	})
+	Expect(undrained).To(BeEmpty(), "pods on nodes whose NodeClaim was deleted, whose terminationGracePeriod overrides PodDisruptionBudgets")
 	state, err := o.s.env.Sandbox().State(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	theirs := lo.Filter(state.Servers, func(server cloud.Server, _ int) bool { return server.Metadata[olderMetadata] != "" })

@@ -102,7 +102,7 @@ func (s *session) prepareHelm() {
 		"<cluster uid>": cloud["BKE_CLUSTER_ID"], "<join token>": cloud["BKE_CLUSTER_TOKEN"],
 		"<credential id>": cloud["BIZFLY_CLOUD_APP_CRED_ID"], "<credential secret>": cloud["BIZFLY_CLOUD_APP_CRED_SECRET"],
 		"<your registry>": lo.Ternary(machines, environment.Registry(), "registry.example.com/team"),
-		"<new tag>":       "dev-2", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
+		"<new tag>":       "dev-2",
 	}
 	s.api = cloud["BIZFLY_CLOUD_API_URL"]
 	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\n",
