@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
@@ -69,7 +70,8 @@ func main() {
 	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
 	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, cloudProvider)
 	exitOn(err)
-	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
+	planningClient := cloudprovider.PlanningClient(op.GetClient())
+	clusterState := state.NewCluster(op.Clock, planningClient, cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
 
 	ours := providerControllers(op, options.FromContext(ctx))
 	op.
@@ -77,7 +79,7 @@ func main() {
 			ctx,
 			op.Manager,
 			op.Clock,
-			op.GetClient(),
+			planningClient,
 			op.EventRecorder,
 			cloudProvider,
 			undecorated,

@@ -210,12 +210,15 @@ func errorFields(object map[string]any, depth int) (code, message string) {
 // secretMetadata are the metadata keys whose values are secrets.
 var secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
 
+// localAddress is this side of a connection in an error of package net. Its port differs with each attempt, and so would conditions and events.
+var localAddress = regexp.MustCompile(`[^ ]+:\d+->`)
+
 // cause wraps an error so that its text is clean and bounded while its identity stays.
 func (w *wire) cause(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &cleanError{text: shorten(w.redactor.Text(err.Error()), maxMessage), cause: err}
+	return &cleanError{text: shorten(w.redactor.Text(localAddress.ReplaceAllString(err.Error(), "")), maxMessage), cause: err}
 }
 
 // requestSecrets are what a create request carries that no error may repeat: the user data, and metadata such as the BKE join token.

@@ -5,6 +5,7 @@ package bizfly_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -134,6 +135,21 @@ var _ = Describe("Retries", func() {
 			Expect(s.seen()[1].Header.Get("X-Cluster-Token")).To(Equal(clusterToken))
 			Expect(s.seen()[1].Body).To(MatchJSON(`{"node_name":"node"}`))
 		})
+	})
+
+	It("should end with the same text where a connection breaks again, since conditions and events repeat it", func(ctx SpecContext) {
+		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
+			connection, _, err := http.NewResponseController(w).Hijack()
+			Expect(err).ToNot(HaveOccurred())
+			// With a reset instead of an end, which an error of package net describes with the addresses of both sides.
+			Expect(connection.(*net.TCPConn).SetLinger(0)).To(Succeed())
+			Expect(connection.Close()).To(Succeed())
+		})
+		client := clientFor(s)
+		_, first := client.CreateServer(ctx, createRequest())
+		Expect(first).To(MatchError(ContainSubstring("connection reset by peer")))
+		_, second := client.CreateServer(ctx, createRequest())
+		Expect(second).To(MatchError(first.Error()))
 	})
 
 	Describe("and what was sent", func() {

@@ -80,10 +80,7 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	if err := c.checkNodeClass(ctx, claim, l.nodeClass); err != nil {
 		return nil, err
 	}
-	if l.claim, err = c.dropUnsupportedCapacityTypes(ctx, claim); err != nil {
-		return nil, err
-	}
-	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(l.claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
+	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	if !capacityType.Has(karpv1.CapacityTypeOnDemand) {
 		return nil, c.end(ctx, ReasonCapacityTypeUnsupported, fmt.Errorf("the requirement is %s, but BizFly Cloud has neither spot nor reserved capacity: "+
 			"allow %s. To pay another way, set spec.billingPlan of the BizflyNodeClass; use %s only with static NodePools (spec.replicas), since it is "+

@@ -23,6 +23,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -35,9 +36,10 @@ var _ = Describe("Provisioning", func() {
 	var provisioner *provisioning.Provisioner
 	BeforeEach(func() {
 		nodeClass()
-		cluster = state.NewCluster(env.Clock, env.Client, env.CloudProvider)
-		provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, env.CloudProvider, cluster, env.Clock,
-			deviceallocation.NewController(env.Client), virtualpods.NewVirtualPodCache(env.Client))
+		planning := cloudprovider.PlanningClient(env.Client)
+		cluster = state.NewCluster(env.Clock, planning, env.CloudProvider)
+		provisioner = provisioning.NewProvisioner(planning, env.Recorder, env.CloudProvider, cluster, env.Clock,
+			deviceallocation.NewController(planning), virtualpods.NewVirtualPodCache(planning))
 	})
 	provisioned := func(pods ...*corev1.Pod) {
 		GinkgoHelper()

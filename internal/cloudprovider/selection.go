@@ -225,31 +225,31 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 	return cmp.Or(strings.Join(lookup.Shorten(values), ", "), "no value")
 }
 
-// dropUnsupportedCapacityTypes returns the NodeClaim as it is to be launched. Where a NodePool allows any capacity type, core
-// names in a new NodeClaim those that are launchable, which is on-demand. Only consolidation still assumes that spot exists:
-// it requires nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that lack of spot
-// capacity never makes the replacement more expensive than what it replaces. Core has compared on-demand prices there, and
-// the user has not asked for spot, so that requirement is left out. One that the NodePool makes itself stays, and is rejected.
-func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
-	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
-	name := claim.Labels[karpv1.NodePoolLabelKey]
-	if name == "" || capacityType.Has(karpv1.CapacityTypeOnDemand) || !capacityType.Has(karpv1.CapacityTypeSpot) {
-		return claim, nil
+// planning is the client of PlanningClient.
+type planning struct{ client.Client }
+
+// PlanningClient returns the client with which core plans launches and consolidation. It lists NodePools that allow on-demand as if they allowed
+// nothing else. Where spot is allowed too, also by no requirement at all, core requires it of what replaces a node (computeConsolidation), and
+// compares with spot prices, of which there are none: it would replace no two nodes by one, and every saving would look like the complete price.
+func PlanningClient(kubeClient client.Client) client.Client { return planning{kubeClient} }
+
+// List implements client.Client.
+func (p planning) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if err := p.Client.List(ctx, list, options...); err != nil {
+		return err
 	}
-	pool := &karpv1.NodePool{}
-	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return claim, nil
+	pools, ok := list.(*karpv1.NodePoolList)
+	if !ok {
+		return nil
+	}
+	for i := range pools.Items {
+		spec := &pools.Items[i].Spec.Template.Spec
+		if isOurs(spec.NodeClassRef) && poolRequirements(&pools.Items[i]).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
+			// In a list of its own: that of the cache may be shared.
+			spec.Requirements = slices.Concat(spec.Requirements, []karpv1.NodeSelectorRequirementWithMinValues{
+				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},
+			})
 		}
-		return nil, fmt.Errorf("reading the capacity types of NodePool %q: %w", name, err)
 	}
-	if !poolRequirements(pool).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
-		return claim, nil
-	}
-	// Core patches the object that it has passed.
-	claim = claim.DeepCopy()
-	claim.Spec.Requirements = lo.Reject(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
-		return r.Key == karpv1.CapacityTypeLabelKey
-	})
-	return claim, nil
+	return nil
 }

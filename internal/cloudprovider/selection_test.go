@@ -4,10 +4,9 @@
 package cloudprovider_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
@@ -196,40 +194,36 @@ var _ = Describe("Create", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("has neither spot nor reserved capacity"), ContainSubstring("allow on-demand"))))
 			Expect(createRequests()).To(BeZero())
 		})
-		DescribeTable("should take spot in a replacement by core as what the NodePool asks for:",
-			func(served bool, ofPool ...karpv1.NodeSelectorRequirementWithMinValues) {
-				nodeClass()
-				pool := unit.NodePool(ofPool...)
+		DescribeTable("should be planned by core as on-demand where the NodePool allows it:",
+			func(wanted bool, change func(*karpv1.NodePool), capacityTypes ...karpv1.NodeSelectorRequirementWithMinValues) {
+				pool := unit.NodePool(capacityTypes...)
+				if change != nil {
+					change(pool)
+				}
 				Expect(env.Client.Create(ctx, pool)).To(Succeed())
-				claim := nodeClaim(pool, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
-				if !served {
-					Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
-					return
+				requirements := func(from client.Client) []karpv1.NodeSelectorRequirementWithMinValues {
+					GinkgoHelper()
+					pools := &karpv1.NodePoolList{}
+					Expect(from.List(ctx, pools, client.UnsafeDisableDeepCopy)).To(Succeed())
+					Expect(pools.Items).To(HaveLen(1))
+					return pools.Items[0].Spec.Template.Spec.Requirements
 				}
-				Expect(launched(claim).Labels).To(HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))
+				before := slices.Clone(requirements(env.Client))
+				Expect(slices.ContainsFunc(requirements(cloudprovider.PlanningClient(env.Client)), func(r karpv1.NodeSelectorRequirementWithMinValues) bool {
+					return r.Key == karpv1.CapacityTypeLabelKey && slices.Equal(r.Values, []string{karpv1.CapacityTypeOnDemand})
+				})).To(Equal(wanted))
+				Expect(requirements(env.Client)).To(Equal(before), "the shared cache has changed")
 			},
-			Entry("anything", true),
-			Entry("anything but reserved", true, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeReserved)),
-			Entry("spot or on-demand", true, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot,
+			Entry("anything", true, nil),
+			Entry("anything but reserved", true, nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeReserved)),
+			Entry("spot or on-demand", true, nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot,
 				karpv1.CapacityTypeOnDemand)),
-			Entry("spot", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)),
-			Entry("no on-demand", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeOnDemand)),
+			Entry("not spot alone", false, nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)),
+			Entry("not by another label", false, func(pool *karpv1.NodePool) {
+				pool.Spec.Template.Labels = map[string]string{karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeReserved}
+			}),
+			Entry("not another provider's", false, func(pool *karpv1.NodePool) { pool.Spec.Template.Spec.NodeClassRef.Kind = "OtherNodeClass" }),
 		)
-		It("should retry when the NodePool cannot be read that decides that", func() {
-			nodeClass()
-			claim := nodeClaim(unit.NodePool(), unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
-			intercepted(interceptor.Funcs{Get: func(
-				ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption,
-			) error {
-				if _, pool := object.(*karpv1.NodePool); pool {
-					return errors.New("connection refused")
-				}
-				return c.Get(ctx, key, object, options...)
-			}})
-			err := failedCreate(claim)
-			Expect(err).To(MatchError(ContainSubstring("connection refused")))
-			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
-		})
 	})
 })
 

@@ -22,6 +22,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -38,9 +39,9 @@ func (h *testCluster) disrupted() int {
 		h.cluster.UpdateNodeClaim(claim)
 	}
 	h.cluster.MarkUnconsolidated()
-	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
-	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue,
-		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
+	queue := disruption.NewQueue(h.client, env.Recorder, h.cluster, clk, h.provisioner)
+	controller := disruption.NewController(ctx, clk, h.client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue,
+		cost.NewClusterCost(ctx, env.CloudProvider, h.client))
 	Eventually(func() bool { return h.cluster.Synced(ctx) }).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, controller)
 	given := 0
@@ -184,6 +185,24 @@ var _ = Describe("Disruption", func() {
 		Expect(env.Servers()).To(HaveLen(1))
 		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
+	DescribeTable("should replace several nodes by a cheaper one, whatever other capacity types the NodePool allows",
+		func(capacityTypes ...karpv1.NodeSelectorRequirementWithMinValues) {
+			pool.Spec.Template.Spec.Requirements = append(capacityTypes, unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
+			ready(pool)
+			for range 2 {
+				// Neither fits beside the other on a server of 8 GiB, and both fit on one of 16.
+				Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("600m", "5Gi")}))).To(BeEmpty())
+			}
+			Expect(env.Servers()).To(HaveLen(2))
+			Expect(tc.disrupted()).To(Equal(2))
+			Expect(env.Servers()).To(HaveLen(1))
+		},
+		Entry("only on-demand", unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand)),
+		Entry("all but spot", unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeSpot)),
+		Entry("any"),
+		Entry("spot",
+			unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeSpot)),
+	)
 	It("should replace a node whose NodePool has changed, and only then", func() {
 		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
 		Expect(tc.disrupted()).To(BeZero())

@@ -43,8 +43,8 @@ type repairCluster struct {
 func newRepairCluster() *repairCluster {
 	c := &repairCluster{testCluster: newTestCluster(0.04), state: server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)}
 	clk := unit.SteppingClock{FakeClock: env.Clock}
-	c.queue = disruption.NewQueue(env.Client, env.Recorder, c.cluster, clk, c.provisioner)
-	c.repairs = disruption.NewController(ctx, clk, env.Client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
+	c.queue = disruption.NewQueue(c.client, env.Recorder, c.cluster, clk, c.provisioner)
+	c.repairs = disruption.NewController(ctx, clk, c.client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
 		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
 	c.reboots = reboot.NewController(env.Clock, env.Client, env.CloudProvider,
 		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Clock, env.Client, env.Recorder), env.Recorder), env.Recorder)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -44,6 +45,7 @@ var _ = unit.Suite(ctx, &env, unit.WithNodeClass)
 
 // planner is core's provisioner with what it knows of the cluster.
 type planner struct {
+	client      client.Client
 	provider    corecloudprovider.CloudProvider
 	cluster     *state.Cluster
 	provisioner *provisioning.Provisioner
@@ -54,9 +56,10 @@ func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 	// None unless the gate NodeRepair is on.
 	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, provider)
 	Expect(err).ToNot(HaveOccurred())
-	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)),
-		virtual: virtualpods.NewVirtualPodCache(env.Client)}
-	p.provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(env.Client), p.virtual)
+	p := &planner{client: cloudprovider.PlanningClient(env.Client), provider: provider}
+	p.cluster = state.NewCluster(env.Clock, p.client, provider, state.WithRepairPolicyMatcher(repairPolicies))
+	p.virtual = virtualpods.NewVirtualPodCache(p.client)
+	p.provisioner = provisioning.NewProvisioner(p.client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(p.client), p.virtual)
 	return p
 }
 

@@ -77,12 +77,13 @@ func (sim *Simulation) begin(ctx context.Context, clk clock.Clock, wrap func(*cl
 		return fmt.Errorf("making the NodeClass: %w", err)
 	}
 	sim.provider = wrap(sim.CloudProvider)
-	sim.Cluster = state.NewCluster(sim.clock, sim.Client, sim.provider)
-	sim.provisioner = provisioning.NewProvisioner(sim.Client, sim.Recorder, sim.provider, sim.Cluster, sim.clock,
-		deviceallocation.NewController(sim.Client), virtualpods.NewVirtualPodCache(sim.Client))
-	sim.queue = disruption.NewQueue(sim.Client, sim.Recorder, sim.Cluster, sim.clock, sim.provisioner)
-	sim.disruption = disruption.NewController(ctx, sim.clock, sim.Client, sim.provisioner, sim.provider, sim.Recorder, sim.Cluster, sim.queue,
-		cost.NewClusterCost(ctx, sim.provider, sim.Client))
+	planning := cloudprovider.PlanningClient(sim.Client)
+	sim.Cluster = state.NewCluster(sim.clock, planning, sim.provider)
+	sim.provisioner = provisioning.NewProvisioner(planning, sim.Recorder, sim.provider, sim.Cluster, sim.clock,
+		deviceallocation.NewController(planning), virtualpods.NewVirtualPodCache(planning))
+	sim.queue = disruption.NewQueue(planning, sim.Recorder, sim.Cluster, sim.clock, sim.provisioner)
+	sim.disruption = disruption.NewController(ctx, sim.clock, planning, sim.provisioner, sim.provider, sim.Recorder, sim.Cluster, sim.queue,
+		cost.NewClusterCost(ctx, sim.provider, planning))
 	return nil
 }
 

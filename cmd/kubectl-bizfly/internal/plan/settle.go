@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/state/cost"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 )
 
 const (
@@ -123,9 +125,10 @@ func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
 
 // consolidation is core's, of the copy.
 func (s *Simulation) consolidation(ctx context.Context) (*disruption.Queue, *disruption.Controller) {
-	queue := disruption.NewQueue(s.Objects, discarded{}, s.Cluster, s.clock, s.Provisioner)
-	return queue, disruption.NewController(ctx, s.clock, s.Objects, s.Provisioner, s.Provider, discarded{}, s.Cluster, queue,
-		cost.NewClusterCost(ctx, s.Provider, s.Objects))
+	planning := cloudprovider.PlanningClient(s.Objects)
+	queue := disruption.NewQueue(planning, discarded{}, s.Cluster, s.clock, s.Provisioner)
+	return queue, disruption.NewController(ctx, s.clock, planning, s.Provisioner, s.Provider, discarded{}, s.Cluster, queue,
+		cost.NewClusterCost(ctx, s.Provider, planning))
 }
 
 // start makes the planned nodes the only ones of the copy.

@@ -98,14 +98,15 @@ func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Obj
 	config.APIReader, config.Instances = kube, &dryLauncher{}
 	s.CloudProvider = cloudprovider.New(config)
 	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
-	s.Cluster = state.NewCluster(clk, kube, s.Provider)
+	planning := cloudprovider.PlanningClient(kube)
+	s.Cluster = state.NewCluster(clk, planning, s.Provider)
 	if core.FeatureGates.NodeOverlay {
 		if _, err := nodeoverlay.NewController(clk, kube, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
 			s.note("NodeOverlays were not applied everywhere: %s", err)
 		}
 	}
-	s.Provisioner = provisioning.NewProvisioner(kube, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(kube),
-		virtualpods.NewVirtualPodCache(kube))
+	s.Provisioner = provisioning.NewProvisioner(planning, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(planning),
+		virtualpods.NewVirtualPodCache(planning))
 	return s, nil
 }
 

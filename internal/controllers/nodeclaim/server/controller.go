@@ -30,7 +30,6 @@ import (
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -122,8 +121,8 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 		c.launches.followed.SetDefault(string(claim.UID), nil)
 	}
 	if err := c.find(ctx, s, id); err != nil {
-		// An outage fails the shared list of servers for every node, and has a metric, a condition and an alert of its own.
-		if !s.registered || !errors.Is(err, errNotListed) || bizfly.ClassOf(err) != bizfly.ClassOutage {
+		// The shared list fails for every node alike. The garbage collector reads it too, and reports why it cannot.
+		if !errors.Is(err, errNotListed) {
 			errs = append(errs, err)
 		}
 		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(errs...)
