@@ -17,7 +17,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/monitoring"
 )
@@ -63,6 +65,21 @@ func hasData(ctx SpecContext, what, expr string) {
 	Expect(points).To(BeNumerically(">", 0), "%s has no data: %s", what, expr)
 }
 
+// shown is what a query shows, by the names of its legend, after a quarter of an hour of series with one value per minute.
+func shown(ctx SpecContext, q monitoring.Query, series ...string) map[string]float64 {
+	GinkgoHelper()
+	storage := promqltest.LoadedStorage(GinkgoTB(), "load 1m\n  "+strings.Join(series, "\n  "))
+	query, err := promqltest.NewTestEngine(GinkgoTB(), false, 5*time.Minute, 1000).NewInstantQuery(ctx, storage, nil, q.Expr, time.Unix(15*60, 0))
+	Expect(err).ToNot(HaveOccurred())
+	vector, err := query.Exec(ctx).Vector()
+	Expect(err).ToNot(HaveOccurred())
+	numbers := map[string]float64{}
+	for _, sample := range vector {
+		numbers[q.Name(sample.Metric)] = sample.F
+	}
+	return numbers
+}
+
 var _ = Describe("The dashboards", func() {
 	It("should have data in every panel after a demo", func(ctx SpecContext) {
 		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "1m"))
@@ -102,6 +119,20 @@ var _ = Describe("The dashboards", func() {
 		}
 		Expect(errors.Join(failures...)).ToNot(HaveOccurred())
 		Expect(scrapes.End.Sub(scrapes.Start)).To(BeNumerically("<", monitoring.Window), "what is counted would not be the complete demo")
+	})
+	It("should count what is new, the first of a series and what follows a restart or a failed scrape too", func(ctx SpecContext) {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
+		Expect(err).ToNot(HaveOccurred())
+		counting := slices.DeleteFunc(queries, func(q monitoring.Query) bool { return !strings.Contains(q.Expr, " offset ") })
+		Expect(counting).To(HaveLen(4))
+		for _, q := range counting {
+			names, err := monitoring.MetricsOf(q.Expr)
+			Expect(err).ToNot(HaveOccurred())
+			counters := names[0] + `{cluster="a",job="karpenter-provider-bizflycloud",pod=`
+			numbers := shown(ctx, q, counters+`"scrape-failed"} 7x9 stale 8x9`, counters+`"new"} _x12 2x8`,
+				counters+`"restarted"} 9x12 3x8`, counters+`"ended"} 4x12 stale`)
+			Expect(numbers).To(Equal(map[string]float64{q.Name(labels.EmptyLabels()): 1 + 2 + 3}), "%s, panel %q, %s", q.Dashboard, q.Panel, q.RefID)
+		}
 	})
 	It("should write their numbers where the pictures of the documentation are asked for", func(ctx SpecContext) {
 		file := os.Getenv("PANELS")
