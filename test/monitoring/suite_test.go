@@ -134,6 +134,19 @@ var _ = Describe("The dashboards", func() {
 			Expect(numbers).To(Equal(map[string]float64{q.Name(labels.EmptyLabels()): 1 + 2 + 3}), "%s, panel %q, %s", q.Dashboard, q.Panel, q.RefID)
 		}
 	})
+	It("should count an offering once that several NodeClasses can use", func(ctx SpecContext) {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
+		Expect(err).ToNot(HaveOccurred())
+		offerings := `karpenter_cloudprovider_instance_type_offering_available{cluster="a",job="karpenter-provider-bizflycloud",instance_type=`
+		numbers := map[string]map[string]float64{}
+		for _, q := range queries {
+			numbers[q.Panel] = shown(ctx, q, offerings+`"small",zone="HN1",nodeclass="default"} 1x20`, offerings+`"small",zone="HN1",nodeclass="gpu"} 1x20`,
+				offerings+`"small",zone="HN2",nodeclass="default"} 1x20`, offerings+`"large",zone="HN2",nodeclass="default"} 0x20`,
+				offerings+`"large",zone="HN2",nodeclass="gpu"} 1x20`)
+		}
+		Expect(numbers["Available offerings"]).To(Equal(map[string]float64{"": 3}))
+		Expect(numbers["Available offerings by zone"]).To(Equal(map[string]float64{"HN1": 1, "HN2": 2}))
+	})
 	It("should write their numbers where the pictures of the documentation are asked for", func(ctx SpecContext) {
 		file := os.Getenv("PANELS")
 		if file == "" {
