@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,12 +29,16 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
+	valuesFile = root + "/charts/karpenter-provider-bizflycloud/values.yaml"
 	runbooks   = root + "/docs/operate/troubleshooting.md"
 	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/troubleshooting.md#"
 )
 
 // seldomScraped is served for a pod that core looks at, every 30 s, between its plan and its node. In a demo, that is chance.
 const seldomScraped = "karpenter_pods_provisioning_unbound_time_seconds"
+
+// clusterState are the metrics of the controllers of core that settings.disableClusterStateObservability leaves out.
+var clusterState = regexp.MustCompile(`^(operator_(nodeclaim|nodepool|node)_|karpenter_(pods|nodepools)_|karpenter_nodes_(allocatable$|total_))`)
 
 var scrapes *monitoring.Scrapes
 
@@ -202,6 +207,45 @@ var _ = Describe("The alerts", func() {
 			Expect(err).ToNot(HaveOccurred(), alert.Name())
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
+	})
+	It("should each fire without core's metrics about the cluster's state, or be named where they are left out", func() {
+		values, err := os.ReadFile(valuesFile)
+		Expect(err).ToNot(HaveOccurred())
+		comment := regexp.MustCompile(`((?: +#.*\n)+) +disableClusterStateObservability:`).FindStringSubmatch(string(values))
+		Expect(comment).To(HaveLen(2))
+		alerts, err := monitoring.Alerts(alertsFile)
+		Expect(err).ToNot(HaveOccurred())
+		for _, alert := range alerts {
+			names, err := monitoring.MetricsOf(alert.Query().String())
+			Expect(err).ToNot(HaveOccurred())
+			Expect(strings.Contains(comment[1], alert.Name())).To(Equal(slices.ContainsFunc(names, clusterState.MatchString)), alert.Name())
+		}
+	})
+	It("should read nothing, like the dashboards, that the documentation drops", func() {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "1m"))
+		Expect(err).ToNot(HaveOccurred())
+		alerts, err := monitoring.Alerts(alertsFile)
+		Expect(err).ToNot(HaveOccurred())
+		exprs := map[string]string{}
+		for _, q := range queries {
+			exprs[q.Dashboard+", "+q.Panel+", "+q.RefID] = q.Expr
+		}
+		for _, alert := range alerts {
+			exprs[alert.Name()] = alert.Query().String()
+		}
+		page, err := os.ReadFile(root + "/docs/operate/monitoring.md")
+		Expect(err).ToNot(HaveOccurred())
+		dropped := regexp.MustCompile(`regex: (.*)`).FindAllStringSubmatch(string(page), -1)
+		Expect(dropped).ToNot(BeEmpty())
+		for _, regex := range dropped {
+			drop := regexp.MustCompile("^(?:" + regex[1] + ")$")
+			Expect(slices.ContainsFunc(slices.Collect(maps.Keys(scrapes.Names)), drop.MatchString)).To(BeTrue(), "the controller has no metric %s", regex[1])
+			for where, expr := range exprs {
+				names, err := monitoring.MetricsOf(expr)
+				Expect(err).ToNot(HaveOccurred())
+				Expect(slices.DeleteFunc(names, func(name string) bool { return !drop.MatchString(name) })).To(BeEmpty(), where)
+			}
+		}
 	})
 	It("should each have a severity, words, and a section to turn to that begins with what the rule has", func() {
 		alerts, err := monitoring.Alerts(alertsFile)
