@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/monitoring"
 )
@@ -26,12 +29,16 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
+	valuesFile = root + "/charts/karpenter-provider-bizflycloud/values.yaml"
 	runbooks   = root + "/docs/operate/troubleshooting.md"
 	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/troubleshooting.md#"
 )
 
 // seldomScraped is served for a pod that core looks at, every 30 s, between its plan and its node. In a demo, that is chance.
 const seldomScraped = "karpenter_pods_provisioning_unbound_time_seconds"
+
+// clusterState are the metrics of the controllers of core that settings.disableClusterStateObservability leaves out.
+var clusterState = regexp.MustCompile(`^(operator_(nodeclaim|nodepool|node)_|karpenter_(pods|nodepools)_|karpenter_nodes_(allocatable$|total_))`)
 
 var scrapes *monitoring.Scrapes
 
@@ -61,6 +68,21 @@ func hasData(ctx SpecContext, what, expr string) {
 	points, err := scrapes.Points(ctx, expr)
 	Expect(err).ToNot(HaveOccurred(), what)
 	Expect(points).To(BeNumerically(">", 0), "%s has no data: %s", what, expr)
+}
+
+// shown is what a query shows, by the names of its legend, after a quarter of an hour of series with one value per minute.
+func shown(ctx SpecContext, q monitoring.Query, series ...string) map[string]float64 {
+	GinkgoHelper()
+	storage := promqltest.LoadedStorage(GinkgoTB(), "load 1m\n  "+strings.Join(series, "\n  "))
+	query, err := promqltest.NewTestEngine(GinkgoTB(), false, 5*time.Minute, 1000).NewInstantQuery(ctx, storage, nil, q.Expr, time.Unix(15*60, 0))
+	Expect(err).ToNot(HaveOccurred())
+	vector, err := query.Exec(ctx).Vector()
+	Expect(err).ToNot(HaveOccurred())
+	numbers := map[string]float64{}
+	for _, sample := range vector {
+		numbers[q.Name(sample.Metric)] = sample.F
+	}
+	return numbers
 }
 
 var _ = Describe("The dashboards", func() {
@@ -102,6 +124,33 @@ var _ = Describe("The dashboards", func() {
 		}
 		Expect(errors.Join(failures...)).ToNot(HaveOccurred())
 		Expect(scrapes.End.Sub(scrapes.Start)).To(BeNumerically("<", monitoring.Window), "what is counted would not be the complete demo")
+	})
+	It("should count what is new, the first of a series and what follows a restart or a failed scrape too", func(ctx SpecContext) {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
+		Expect(err).ToNot(HaveOccurred())
+		counting := slices.DeleteFunc(queries, func(q monitoring.Query) bool { return !strings.Contains(q.Expr, " offset ") })
+		Expect(counting).To(HaveLen(4))
+		for _, q := range counting {
+			names, err := monitoring.MetricsOf(q.Expr)
+			Expect(err).ToNot(HaveOccurred())
+			counters := names[0] + `{cluster="a",job="karpenter-provider-bizflycloud",pod=`
+			numbers := shown(ctx, q, counters+`"scrape-failed"} 7x9 stale 8x9`, counters+`"new"} _x12 2x8`,
+				counters+`"restarted"} 9x12 3x8`, counters+`"ended"} 4x12 stale`)
+			Expect(numbers).To(Equal(map[string]float64{q.Name(labels.EmptyLabels()): 1 + 2 + 3}), "%s, panel %q, %s", q.Dashboard, q.Panel, q.RefID)
+		}
+	})
+	It("should count an offering once that several NodeClasses can use", func(ctx SpecContext) {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
+		Expect(err).ToNot(HaveOccurred())
+		offerings := `karpenter_cloudprovider_instance_type_offering_available{cluster="a",job="karpenter-provider-bizflycloud",instance_type=`
+		numbers := map[string]map[string]float64{}
+		for _, q := range queries {
+			numbers[q.Panel] = shown(ctx, q, offerings+`"small",zone="HN1",nodeclass="default"} 1x20`, offerings+`"small",zone="HN1",nodeclass="gpu"} 1x20`,
+				offerings+`"small",zone="HN2",nodeclass="default"} 1x20`, offerings+`"large",zone="HN2",nodeclass="default"} 0x20`,
+				offerings+`"large",zone="HN2",nodeclass="gpu"} 1x20`)
+		}
+		Expect(numbers["Available offerings"]).To(Equal(map[string]float64{"": 3}))
+		Expect(numbers["Available offerings by zone"]).To(Equal(map[string]float64{"HN1": 1, "HN2": 2}))
 	})
 	It("should write their numbers where the pictures of the documentation are asked for", func(ctx SpecContext) {
 		file := os.Getenv("PANELS")
@@ -158,6 +207,45 @@ var _ = Describe("The alerts", func() {
 			Expect(err).ToNot(HaveOccurred(), alert.Name())
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
+	})
+	It("should each fire without core's metrics about the cluster's state, or be named where they are left out", func() {
+		values, err := os.ReadFile(valuesFile)
+		Expect(err).ToNot(HaveOccurred())
+		comment := regexp.MustCompile(`((?: +#.*\n)+) +disableClusterStateObservability:`).FindStringSubmatch(string(values))
+		Expect(comment).To(HaveLen(2))
+		alerts, err := monitoring.Alerts(alertsFile)
+		Expect(err).ToNot(HaveOccurred())
+		for _, alert := range alerts {
+			names, err := monitoring.MetricsOf(alert.Query().String())
+			Expect(err).ToNot(HaveOccurred())
+			Expect(strings.Contains(comment[1], alert.Name())).To(Equal(slices.ContainsFunc(names, clusterState.MatchString)), alert.Name())
+		}
+	})
+	It("should read nothing, like the dashboards, that the documentation drops", func() {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "1m"))
+		Expect(err).ToNot(HaveOccurred())
+		alerts, err := monitoring.Alerts(alertsFile)
+		Expect(err).ToNot(HaveOccurred())
+		exprs := map[string]string{}
+		for _, q := range queries {
+			exprs[q.Dashboard+", "+q.Panel+", "+q.RefID] = q.Expr
+		}
+		for _, alert := range alerts {
+			exprs[alert.Name()] = alert.Query().String()
+		}
+		page, err := os.ReadFile(root + "/docs/operate/monitoring.md")
+		Expect(err).ToNot(HaveOccurred())
+		dropped := regexp.MustCompile(`regex: (.*)`).FindAllStringSubmatch(string(page), -1)
+		Expect(dropped).ToNot(BeEmpty())
+		for _, regex := range dropped {
+			drop := regexp.MustCompile("^(?:" + regex[1] + ")$")
+			Expect(slices.ContainsFunc(slices.Collect(maps.Keys(scrapes.Names)), drop.MatchString)).To(BeTrue(), "the controller has no metric %s", regex[1])
+			for where, expr := range exprs {
+				names, err := monitoring.MetricsOf(expr)
+				Expect(err).ToNot(HaveOccurred())
+				Expect(slices.DeleteFunc(names, func(name string) bool { return !drop.MatchString(name) })).To(BeEmpty(), where)
+			}
+		}
 	})
 	It("should each have a severity, words, and a section to turn to that begins with what the rule has", func() {
 		alerts, err := monitoring.Alerts(alertsFile)

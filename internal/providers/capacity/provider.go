@@ -239,28 +239,42 @@ func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 		return
 	}
 	now, seconds := p.clock.Now(), took.Seconds()
+	p.clock.AfterFunc(ttl.LaunchTimes, func() { p.forgetLaunch(launch, now) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, exists := p.launches[launch]
-	if exists && now.Sub(known.at) < ttl.LaunchTimes {
+	if exists {
 		seconds = weight*seconds + (1-weight)*known.seconds
 	}
 	if !exists && len(p.launches) >= maxScopes {
 		// So many come from images that are not used any more; those in use are soon seen again.
 		clear(p.launches)
+		launchSecondsAverage.Reset()
 	}
 	p.launches[launch] = average{seconds: seconds, at: now}
 	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
 }
 
+// forgetLaunch ends the average if none was seen after that time, and the reported one with the last image of its flavor and zone.
+func (p *DefaultProvider) forgetLaunch(launch Launch, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, exists := p.launches[launch]; !exists || known.at.After(at) {
+		return
+	}
+	delete(p.launches, launch)
+	for other := range p.launches {
+		if other.Flavor == launch.Flavor && other.Zone == launch.Zone {
+			return
+		}
+	}
+	launchSecondsAverage.Delete(map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
+}
+
 // LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
 func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
-	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, ok := p.launches[launch]
-	if !ok || now.Sub(known.at) >= ttl.LaunchTimes {
-		return 0, false
-	}
-	return known.seconds, true
+	return known.seconds, ok
 }

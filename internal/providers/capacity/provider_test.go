@@ -112,15 +112,26 @@ var _ = Describe("Capacity", func() {
 		former, next := capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "former"}, capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "next"}
 		provider.RecordLaunch(former, 100*time.Second)
 		provider.RecordLaunch(next, 50*time.Second)
-		families, err := crmetrics.Registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
-		family, _ := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_seconds_average" })
-		reported := lo.FilterMap(family.GetMetric(), func(m *dto.Metric, _ int) (float64, bool) {
-			return m.GetGauge().GetValue(), lo.ContainsBy(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "reported" })
-		})
-		Expect(reported).To(Equal([]float64{50}))
+		reported := func() []float64 {
+			GinkgoHelper()
+			families, err := crmetrics.Registry.Gather()
+			Expect(err).NotTo(HaveOccurred())
+			family, _ := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_seconds_average" })
+			return lo.FilterMap(family.GetMetric(), func(m *dto.Metric, _ int) (float64, bool) {
+				return m.GetGauge().GetValue(), lo.ContainsBy(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "reported" })
+			})
+		}
+		Expect(reported()).To(Equal([]float64{50}))
 		seconds, _ := provider.LaunchSeconds(former)
 		Expect(seconds).To(Equal(100.0), "placement goes on to tell images apart")
+		clk.Step(12 * time.Hour)
+		provider.RecordLaunch(next, 50*time.Second)
+		clk.Step(12 * time.Hour)
+		_, seen := provider.LaunchSeconds(former)
+		Expect(seen).To(BeFalse())
+		Expect(reported()).To(Equal([]float64{50}))
+		clk.Step(12 * time.Hour)
+		Expect(reported()).To(BeEmpty(), "placement has forgotten it, too")
 	})
 	It("should end a mark in time and change the number, also without a reader", func(ctx context.Context) {
 		before := provider.SeqNum()
