@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // variable is the value of an environment variable of the controller.
@@ -138,6 +140,31 @@ var _ = Describe("names", func() {
 		for _, labels := range []map[string]string{deployment.Labels, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels} {
 			Expect(labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 		}
+	})
+	It("should leave it as a dependency of another chart, with a condition and an alias", func(ctx context.Context) {
+		dir := GinkgoT().TempDir()
+		dependencies := []map[string]string{}
+		values := map[string]any{}
+		for name, alias := range map[string]string{chartName: "autoscaler", chartName + "-crd": "definitions"} {
+			Expect(os.CopyFS(filepath.Join(dir, "charts", name), os.DirFS(filepath.Join(w.root, "charts", name)))).To(Succeed())
+			dependencies = append(dependencies, map[string]string{"name": name, "version": version(), "alias": alias, "condition": alias + ".enabled"})
+			values[alias] = map[string]any{"enabled": true}
+		}
+		write := func(file string, content any) {
+			text, err := yaml.Marshal(content)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(os.WriteFile(filepath.Join(dir, file), text, 0o600)).To(Succeed())
+		}
+		write("Chart.yaml", map[string]any{"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})
+		write("values.yaml", values)
+		text, err := w.helm(ctx, "template", "platform", dir, "--namespace", namespace, "--set",
+			"autoscaler.settings.clusterName=shop,autoscaler.cloud.region=HN,autoscaler.credentials.existingSecret=cloud")
+		Expect(err).ToNot(HaveOccurred())
+		objects := byID(text)
+		Expect(objects).To(HaveKey("CustomResourceDefinition/nodepools.karpenter.sh"))
+		deployment := as[appsv1.Deployment](objects["Deployment/platform-bizflycloud"])
+		Expect(deployment.Labels).To(HaveKeyWithValue("helm.sh/chart", chartName+"-"+version()))
+		Expect(deployment.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 	})
 	It("should allow another name for the disruption budget", func(ctx context.Context) {
 		Expect(as[policyv1.PodDisruptionBudget](rendered(ctx, fullValues)["PodDisruptionBudget/one-at-a-time"]).Spec.MaxUnavailable.IntValue()).To(Equal(1))

@@ -42,6 +42,9 @@ func readSchema() schema {
 	Expect(err).ToNot(HaveOccurred())
 	root := schema{}
 	Expect(json.Unmarshal(text, &root)).To(Succeed())
+	// What a chart gets that is a dependency of another.
+	delete(root.Properties, "enabled")
+	delete(root.Properties, "global")
 	return root
 }
 
@@ -55,7 +58,6 @@ func (s schema) keys(root schema, values map[string]any) map[string]any {
 			known[key] = property.keys(root, inner)
 		}
 	}
-	delete(known, "global")
 	return known
 }
 

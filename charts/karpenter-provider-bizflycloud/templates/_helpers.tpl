@@ -1,6 +1,7 @@
-{{/* The app.kubernetes.io/name of everything. No value changes it: kubectl bizfly, the runbooks and the pages find the controller by it. */}}
+{{/* The app.kubernetes.io/name of everything. No value changes it, nor the alias of a dependency, which .Chart.Name would be: kubectl bizfly, the
+runbooks and the pages find the controller by it. */}}
 {{- define "karpenter.name" -}}
-{{- .Chart.Name }}
+karpenter-provider-bizflycloud
 {{- end }}
 
 {{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. */}}
@@ -21,7 +22,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "karpenter.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ printf "%s-%s" (include "karpenter.name" .) .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "karpenter.commonLabels" . }}
 {{- end }}
 
