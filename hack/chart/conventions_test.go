@@ -76,6 +76,25 @@ var _ = Describe("the pods", func() {
 		Expect(pod.Containers).To(HaveLen(2))
 		Expect(lo.Map(pod.Containers[1].VolumeMounts, func(m corev1.VolumeMount, _ int) string { return m.MountPath })).To(Equal([]string{"/extra", "/more"}))
 	})
+	It("should have each label and annotation once, since Flux rejects what stands twice, and be selected whatever the values say", func(ctx context.Context) {
+		args := []string{}
+		for _, setting := range []string{`additionalLabels.app\.kubernetes\.io/name=other`, `additionalLabels.app\.kubernetes\.io/part-of=platform`,
+			"additionalLabels.team=shop", "podLabels.team=cluster", "serviceMonitor.additionalLabels.team=monitoring",
+			`podAnnotations.kubectl\.kubernetes\.io/default-container=sidecar`} {
+			args = append(args, "--set", setting)
+		}
+		objects := rendered(ctx, fullValues, args...) // an error where a key stands twice
+		monitor := objects["ServiceMonitor/"+chartName]
+		Expect(monitor.GetLabels()).To(HaveKeyWithValue("team", "monitoring"))
+		deployment := as[appsv1.Deployment](objects["Deployment/"+chartName])
+		Expect(deployment.Labels).To(And(HaveKeyWithValue("app.kubernetes.io/name", chartName), HaveKeyWithValue("app.kubernetes.io/part-of", "platform"),
+			HaveKeyWithValue("team", "shop")))
+		template := deployment.Spec.Template
+		Expect(template.Labels).To(And(HaveKeyWithValue("app.kubernetes.io/name", chartName), HaveKeyWithValue("team", "cluster"),
+			Not(HaveKey("helm.sh/chart"))))
+		Expect(template.Annotations).To(HaveKeyWithValue("kubectl.kubernetes.io/default-container", "sidecar"))
+		Expect(as[corev1.Pod](objects["Pod/"+chartName+"-preflight"]).Labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName+"-preflight"))
+	})
 	It("should reach the API server without the proxy", func(ctx context.Context) {
 		proxied := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName])
 		Expect(proxied).To(And(variable("HTTPS_PROXY", "http://proxy.example.com:3128"), variable("HTTP_PROXY", "http://proxy.example.com:3128"),

@@ -21,20 +21,14 @@ app.kubernetes.io/name: {{ include "karpenter.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of the pods, and of an object: (list context more-labels). Flux rejects a label that stands twice: those of the values replace
+ours, but not those that select the pods. Pods lack helm.sh/chart: Flux adds the commit to the chart's version, and none should restart the
+controller. */}}
 {{- define "karpenter.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" (include "karpenter.name" .) .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "karpenter.commonLabels" . }}
-{{- end }}
-
-{{/* The labels that pods have, too: Flux adds the commit to the chart's version, and none should restart the controller. */}}
-{{- define "karpenter.commonLabels" -}}
-{{ include "karpenter.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: karpenter
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.additionalLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $ := index . 0 }}
+{{- $ours := dict "app.kubernetes.io/version" $.Chart.AppVersion "app.kubernetes.io/part-of" "karpenter" "app.kubernetes.io/managed-by" $.Release.Service }}
+{{- $selector := include "karpenter.selectorLabels" $ | fromYaml }}
+{{- mergeOverwrite $ours ($.Values.additionalLabels | default dict) ((index . 1) | default dict) $selector | toYaml }}
 {{- end }}
 
 {{/* The metadata of an object: (list context name namespaced more-labels more-annotations). */}}
@@ -45,10 +39,8 @@ name: {{ index . 1 }}
 namespace: {{ $.Release.Namespace }}
 {{- end }}
 labels:
-  {{- include "karpenter.labels" $ | nindent 2 }}
-  {{- with index . 3 }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $chart := printf "%s-%s" (include "karpenter.name" $) $.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+  {{- include "karpenter.labels" (list $ (merge (dict "helm.sh/chart" $chart) ((index . 3) | default dict))) | nindent 2 }}
 {{- with mergeOverwrite (deepCopy ($.Values.additionalAnnotations | default dict)) ((index . 4) | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
