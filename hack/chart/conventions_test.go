@@ -126,6 +126,15 @@ var _ = Describe("the preflight of helm test", func() {
 		Expect(pod.Spec.ServiceAccountName).To(Equal(theirs.ServiceAccountName))
 		Expect(pod.Labels).ToNot(HaveKeyWithValue("app.kubernetes.io/name", deployment.Spec.Selector.MatchLabels["app.kubernetes.io/name"]))
 	})
+	It("should evict no pod to get its place", func(ctx context.Context) {
+		objects := rendered(ctx, fullValues)
+		Expect(as[appsv1.Deployment](objects["Deployment/"+chartName]).Spec.Template.Spec.PriorityClassName).To(Equal("system-cluster-critical"))
+		spec := as[corev1.Pod](objects["Pod/"+chartName+"-preflight"]).Spec
+		Expect(spec.PriorityClassName).To(BeEmpty())
+		Expect(spec.Containers[0].Resources.Requests.Cpu().MilliValue()).To(BeNumerically("<=", 10))
+		Expect(spec.Containers[0].Resources.Requests.Memory().Value()).To(BeNumerically("<=", 64<<20))
+		Expect(spec.Containers[0].Resources.Limits.Memory().String()).To(Equal("1Gi"))
+	})
 })
 
 var _ = Describe("names", func() {
