@@ -156,6 +156,9 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- if and $v.bke.clusterID (not $v.bke.discoverFromPool) (not $c.existingSecret) (not $v.bke.clusterToken) }}
 {{- fail "bke.clusterToken is empty although bke.clusterID is set: set bke.discoverFromPool=true, or set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token" }}
 {{- end }}
+{{- if and (not $v.providerConfig.create) (or $v.cloud.caBundle $v.cloud.rateLimits) }}
+{{- fail "providerConfig.create is false, and cloud.caBundle or cloud.rateLimits is set, which only the ProviderConfig of the chart has: write spec.caBundle and spec.rateLimits in yours and remove the values, or set providerConfig.create=true" }}
+{{- end }}
 {{- if and $v.tuning.existingConfigMap $v.tuning.data }}
 {{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}
 {{- end }}
