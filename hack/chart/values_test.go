@@ -167,6 +167,9 @@ var _ = Describe("values", func() {
 			"rbac.create=false", "joinTokens.enabled=true"),
 		Entry("the test without an affinity", "tests/preflight.yaml", Not(ContainSubstring("affinity:")), "affinity=null"),
 		Entry("no requests and limits", "deployment.yaml", Not(ContainSubstring("CPU_REQUESTS")), "controller.resources=null"),
+		Entry("another strategy without the default's settings", "deployment.yaml", And(ContainSubstring("type: Recreate"), Not(ContainSubstring("rollingUpdate"))),
+			"strategy.type=Recreate"),
+		Entry("the default's settings without a type", "deployment.yaml", ContainSubstring("maxUnavailable: 1"), "strategy.type=null"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
