@@ -201,6 +201,8 @@ var _ = Describe("values", func() {
 			"networkPolicy.enabled=true"),
 		Entry("a NetworkPolicy without an effect", "hostNetwork and networkPolicy.enabled are both true", "hostNetwork=true", "networkPolicy.enabled=true"),
 		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
+		Entry("no group, where the controller would use its own and the admission policy reject them", "at '/joinTokens': missing property 'groups'",
+			"joinTokens.enabled=true", "joinTokens.groups=null"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),
 		Entry("a log level that core would panic over", "/logLevel': value must be one of", "logLevel=warn"),
