@@ -159,6 +159,8 @@ var _ = Describe("names", func() {
 		Entry("another release's are others", "provider", "provider-bizflycloud"),
 		Entry("or what is asked for", "karpenter", "karpenter-other", "--set", "nameOverride=other"),
 		Entry("in full", "karpenter", "mine", "--set", "fullnameOverride=mine"),
+		Entry("without the dots, which a Service's may not have", "karpenter", "mine-hn", "--set", "fullnameOverride=mine.hn"),
+		Entry("without those of the release", "my.karpenter", "my-karpenter-bizflycloud"),
 	)
 	It("should leave the label by which kubectl bizfly and the runbooks find the controller", func(ctx context.Context) {
 		text, err := w.helm(ctx, "template", "karpenter", w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set", "fullnameOverride=",

@@ -4,16 +4,12 @@ runbooks and the pages find the controller by it. */}}
 karpenter-provider-bizflycloud
 {{- end }}
 
-{{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. */}}
+{{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. A Service's may have no
+dot. */}}
 {{- define "karpenter.fullname" -}}
 {{- $name := default "bizflycloud" .Values.nameOverride }}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
-{{- end }}
+{{- $own := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $own .Values.fullnameOverride | replace "." "-" | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "karpenter.selectorLabels" -}}
