@@ -68,6 +68,15 @@ var _ = Describe("values of the AWS provider's chart", func() {
 })
 
 var _ = Describe("the pods", func() {
+	It("should run an image with a tag of digits alone, as the pages set it", func(ctx context.Context) {
+		tagged := as[appsv1.Deployment](rendered(ctx, defaultValues, "--set-string", "controller.image.tag=20261128")["Deployment/"+chartName])
+		Expect(tagged.Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":20261128"))
+		for _, page := range []string{"docs/how-to/upgrade-and-remove.md", "charts/" + chartName + "/README.md"} {
+			text, err := os.ReadFile(filepath.Join(w.root, page))
+			Expect(err).ToNot(HaveOccurred())
+			Expect(string(text)).To(ContainSubstring(`--set-string controller.image.tag="$TAG"`), page)
+		}
+	})
 	It("should have everything that can be added to them", func(ctx context.Context) {
 		pod := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec
 		Expect(pod.HostAliases).To(HaveLen(1))
