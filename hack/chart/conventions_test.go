@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // variable is the value of an environment variable of the controller.
@@ -66,6 +68,15 @@ var _ = Describe("values of the AWS provider's chart", func() {
 })
 
 var _ = Describe("the pods", func() {
+	It("should run an image with a tag of digits alone, as the pages set it", func(ctx context.Context) {
+		tagged := as[appsv1.Deployment](rendered(ctx, defaultValues, "--set-string", "controller.image.tag=20261128")["Deployment/"+chartName])
+		Expect(tagged.Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":20261128"))
+		for _, page := range []string{"docs/how-to/upgrade-and-remove.md", "charts/" + chartName + "/README.md"} {
+			text, err := os.ReadFile(filepath.Join(w.root, page))
+			Expect(err).ToNot(HaveOccurred())
+			Expect(string(text)).To(ContainSubstring(`--set-string controller.image.tag="$TAG"`), page)
+		}
+	})
 	It("should have everything that can be added to them", func(ctx context.Context) {
 		pod := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec
 		Expect(pod.HostAliases).To(HaveLen(1))
@@ -73,6 +84,25 @@ var _ = Describe("the pods", func() {
 		Expect(pod.InitContainers).To(HaveLen(1))
 		Expect(pod.Containers).To(HaveLen(2))
 		Expect(lo.Map(pod.Containers[1].VolumeMounts, func(m corev1.VolumeMount, _ int) string { return m.MountPath })).To(Equal([]string{"/extra", "/more"}))
+	})
+	It("should have each label and annotation once, since Flux rejects what stands twice, and be selected whatever the values say", func(ctx context.Context) {
+		args := []string{}
+		for _, setting := range []string{`additionalLabels.app\.kubernetes\.io/name=other`, `additionalLabels.app\.kubernetes\.io/part-of=platform`,
+			"additionalLabels.team=shop", "podLabels.team=cluster", "serviceMonitor.additionalLabels.team=monitoring",
+			`podAnnotations.kubectl\.kubernetes\.io/default-container=sidecar`} {
+			args = append(args, "--set", setting)
+		}
+		objects := rendered(ctx, fullValues, args...) // an error where a key stands twice
+		monitor := objects["ServiceMonitor/"+chartName]
+		Expect(monitor.GetLabels()).To(HaveKeyWithValue("team", "monitoring"))
+		deployment := as[appsv1.Deployment](objects["Deployment/"+chartName])
+		Expect(deployment.Labels).To(And(HaveKeyWithValue("app.kubernetes.io/name", chartName), HaveKeyWithValue("app.kubernetes.io/part-of", "platform"),
+			HaveKeyWithValue("team", "shop")))
+		template := deployment.Spec.Template
+		Expect(template.Labels).To(And(HaveKeyWithValue("app.kubernetes.io/name", chartName), HaveKeyWithValue("team", "cluster"),
+			Not(HaveKey("helm.sh/chart"))))
+		Expect(template.Annotations).To(HaveKeyWithValue("kubectl.kubernetes.io/default-container", "sidecar"))
+		Expect(as[corev1.Pod](objects["Pod/"+chartName+"-preflight"]).Labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName+"-preflight"))
 	})
 	It("should reach the API server without the proxy", func(ctx context.Context) {
 		proxied := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName])
@@ -105,6 +135,15 @@ var _ = Describe("the preflight of helm test", func() {
 		Expect(pod.Spec.ServiceAccountName).To(Equal(theirs.ServiceAccountName))
 		Expect(pod.Labels).ToNot(HaveKeyWithValue("app.kubernetes.io/name", deployment.Spec.Selector.MatchLabels["app.kubernetes.io/name"]))
 	})
+	It("should evict no pod to get its place", func(ctx context.Context) {
+		objects := rendered(ctx, fullValues)
+		Expect(as[appsv1.Deployment](objects["Deployment/"+chartName]).Spec.Template.Spec.PriorityClassName).To(Equal("system-cluster-critical"))
+		spec := as[corev1.Pod](objects["Pod/"+chartName+"-preflight"]).Spec
+		Expect(spec.PriorityClassName).To(BeEmpty())
+		Expect(spec.Containers[0].Resources.Requests.Cpu().MilliValue()).To(BeNumerically("<=", 10))
+		Expect(spec.Containers[0].Resources.Requests.Memory().Value()).To(BeNumerically("<=", 64<<20))
+		Expect(spec.Containers[0].Resources.Limits.Memory().String()).To(Equal("1Gi"))
+	})
 })
 
 var _ = Describe("names", func() {
@@ -129,6 +168,8 @@ var _ = Describe("names", func() {
 		Entry("another release's are others", "provider", "provider-bizflycloud"),
 		Entry("or what is asked for", "karpenter", "karpenter-other", "--set", "nameOverride=other"),
 		Entry("in full", "karpenter", "mine", "--set", "fullnameOverride=mine"),
+		Entry("without the dots, which a Service's may not have", "karpenter", "mine-hn", "--set", "fullnameOverride=mine.hn"),
+		Entry("without those of the release", "my.karpenter", "my-karpenter-bizflycloud"),
 	)
 	It("should leave the label by which kubectl bizfly and the runbooks find the controller", func(ctx context.Context) {
 		text, err := w.helm(ctx, "template", "karpenter", w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set", "fullnameOverride=",
@@ -138,6 +179,31 @@ var _ = Describe("names", func() {
 		for _, labels := range []map[string]string{deployment.Labels, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels} {
 			Expect(labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 		}
+	})
+	It("should leave it as a dependency of another chart, with a condition and an alias", func(ctx context.Context) {
+		dir := GinkgoT().TempDir()
+		dependencies := []map[string]string{}
+		values := map[string]any{}
+		for name, alias := range map[string]string{chartName: "autoscaler", chartName + "-crd": "definitions"} {
+			Expect(os.CopyFS(filepath.Join(dir, "charts", name), os.DirFS(filepath.Join(w.root, "charts", name)))).To(Succeed())
+			dependencies = append(dependencies, map[string]string{"name": name, "version": version(), "alias": alias, "condition": alias + ".enabled"})
+			values[alias] = map[string]any{"enabled": true}
+		}
+		write := func(file string, content any) {
+			text, err := yaml.Marshal(content)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(os.WriteFile(filepath.Join(dir, file), text, 0o600)).To(Succeed())
+		}
+		write("Chart.yaml", map[string]any{"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})
+		write("values.yaml", values)
+		text, err := w.helm(ctx, "template", "platform", dir, "--namespace", namespace, "--set",
+			"autoscaler.settings.clusterName=shop,autoscaler.cloud.region=HN,autoscaler.credentials.existingSecret=cloud")
+		Expect(err).ToNot(HaveOccurred())
+		objects := byID(text)
+		Expect(objects).To(HaveKey("CustomResourceDefinition/nodepools.karpenter.sh"))
+		deployment := as[appsv1.Deployment](objects["Deployment/platform-bizflycloud"])
+		Expect(deployment.Labels).To(HaveKeyWithValue("helm.sh/chart", chartName+"-"+version()))
+		Expect(deployment.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 	})
 	It("should allow another name for the disruption budget", func(ctx context.Context) {
 		Expect(as[policyv1.PodDisruptionBudget](rendered(ctx, fullValues)["PodDisruptionBudget/one-at-a-time"]).Spec.MaxUnavailable.IntValue()).To(Equal(1))

@@ -177,7 +177,7 @@ var _ = Describe("the environment", func() {
 		Expect(template()).To(Equal(template()))
 		Expect(template("--set", "bke.clusterToken=other")).ToNot(Equal(template()))
 		Expect(template("--set", "credentials.password=other")).To(Equal(template()), "the ProviderConfig has it read again")
-		without := []string{"--set", "providerConfig.create=false"}
+		without := []string{"--set", "providerConfig.create=false,cloud.caBundle=,cloud.rateLimits=null"}
 		Expect(template(append(without, "--set", "credentials.password=other")...)).ToNot(Equal(template(without...)))
 	})
 })

@@ -30,7 +30,7 @@ func expectGolden(name, text string) {
 	// A release changes nothing but its version.
 	text = strings.NewReplacer(
 		chartName+"-"+version()+"\n", chartName+"-VERSION\n",
-		`app.kubernetes.io/version: "`+version()+`"`, `app.kubernetes.io/version: "VERSION"`,
+		"app.kubernetes.io/version: "+version()+"\n", "app.kubernetes.io/version: VERSION\n",
 		chartName+":"+version()+`"`, chartName+`:VERSION"`,
 	).Replace(text)
 	path := filepath.Join("testdata", name)

@@ -7,12 +7,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 var _ = Describe("config", func() {
@@ -58,6 +60,29 @@ var _ = Describe("config", func() {
 			Expect(string(text)).To(ContainSubstring("# internal/"))
 			Expect(string(text)).ToNot(ContainSubstring("elm"))
 		}
+	})
+	It("should be taken over by Helm with what the page adds, so that one controller is left", func(ctx context.Context) {
+		c, kubeconfig := startAPIServer(ctx)
+		kustomized, err := w.kustomize(ctx, filepath.Join(w.config, "default"))
+		Expect(err).ToNot(HaveOccurred())
+		for name, object := range byID(kustomized) {
+			Expect(client.IgnoreAlreadyExists(c.Create(ctx, &object))).To(Succeed(), name)
+		}
+		page, err := os.ReadFile(filepath.Join(w.root, "docs", "how-to", "upgrade-and-remove.md"))
+		Expect(err).ToNot(HaveOccurred())
+		_, section, _ := strings.Cut(string(page), "\n## Install and upgrade with kubectl\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		args := []string{"install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues),
+			"--set", "fullnameOverride="}
+		for _, added := range regexp.MustCompile("`(--[^`]+)`").FindAllStringSubmatch(section, -1) {
+			args = append(args, strings.Fields(added[1])...)
+		}
+		_, err = w.helm(ctx, args...)
+		Expect(err).ToNot(HaveOccurred())
+		deployments := &appsv1.DeploymentList{}
+		Expect(c.List(ctx, deployments)).To(Succeed())
+		Expect(deployments.Items).To(HaveLen(1))
+		Expect(deployments.Items[0].Annotations).To(HaveKeyWithValue("meta.helm.sh/release-name", releaseName))
 	})
 	It("should be an example of an overlay that sets what every cluster must", func(ctx context.Context) {
 		text, err := w.kustomize(ctx, filepath.Join(w.config, "samples", "overlay"))

@@ -42,6 +42,10 @@ var _ = Describe("the Deployment", func() {
 		Expect(apart.LabelSelector).To(Equal(spread.LabelSelector))
 		Expect(spread.LabelSelector.MatchLabels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 	})
+	It("should start a new version where the old one runs, so that an upgrade ends with fewer nodes than replicas", func() {
+		apart := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+		Expect(apart.MatchLabelKeys).To(ConsistOf(appsv1.DefaultDeploymentUniqueLabelKey))
+	})
 	It("should give a slow cloud the time that the first login may take", func() {
 		probe := pod.Containers[0].StartupProbe
 		patience := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second

@@ -42,6 +42,9 @@ func readSchema() schema {
 	Expect(err).ToNot(HaveOccurred())
 	root := schema{}
 	Expect(json.Unmarshal(text, &root)).To(Succeed())
+	// What a chart gets that is a dependency of another.
+	delete(root.Properties, "enabled")
+	delete(root.Properties, "global")
 	return root
 }
 
@@ -55,7 +58,6 @@ func (s schema) keys(root schema, values map[string]any) map[string]any {
 			known[key] = property.keys(root, inner)
 		}
 	}
-	delete(known, "global")
 	return known
 }
 
@@ -165,6 +167,9 @@ var _ = Describe("values", func() {
 			"rbac.create=false", "joinTokens.enabled=true"),
 		Entry("the test without an affinity", "tests/preflight.yaml", Not(ContainSubstring("affinity:")), "affinity=null"),
 		Entry("no requests and limits", "deployment.yaml", Not(ContainSubstring("CPU_REQUESTS")), "controller.resources=null"),
+		Entry("another strategy without the default's settings", "deployment.yaml", And(ContainSubstring("type: Recreate"), Not(ContainSubstring("rollingUpdate"))),
+			"strategy.type=Recreate"),
+		Entry("the default's settings without a type", "deployment.yaml", ContainSubstring("maxUnavailable: 1"), "strategy.type=null"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
@@ -185,6 +190,10 @@ var _ = Describe("values", func() {
 		Entry("BKE without its token", "bke.clusterToken is empty although bke.clusterID is set: set bke.discoverFromPool=true", "credentials.existingSecret=",
 			"credentials.applicationCredentialID=a", "credentials.applicationCredentialSecret=b", "bke.clusterID=c"),
 		Entry("the cloud's credentials as user data", "keep user data in a Secret of its own", "userDataSecrets={karpenter-provider-bizflycloud}"),
+		Entry("rate limits without the ProviderConfig that has them", "write spec.caBundle and spec.rateLimits in yours", "providerConfig.create=false",
+			"cloud.rateLimits.read.qps=1"),
+		Entry("a certificate without it", "write spec.caBundle and spec.rateLimits in yours", "providerConfig.create=false",
+			"cloud.caBundle=-----BEGIN CERTIFICATE-----"),
 		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.accountPause=1m"),
 		Entry("a key of tuning that does not exist", "invalid propertyName 'acountPause'", "tuning.data.acountPause=1m"),
 		Entry("profiles for everyone", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true"),
@@ -192,6 +201,8 @@ var _ = Describe("values", func() {
 			"networkPolicy.enabled=true"),
 		Entry("a NetworkPolicy without an effect", "hostNetwork and networkPolicy.enabled are both true", "hostNetwork=true", "networkPolicy.enabled=true"),
 		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
+		Entry("no group, where the controller would use its own and the admission policy reject them", "at '/joinTokens': missing property 'groups'",
+			"joinTokens.enabled=true", "joinTokens.groups=null"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),
 		Entry("a log level that core would panic over", "/logLevel': value must be one of", "logLevel=warn"),

@@ -1,18 +1,15 @@
-{{/* The app.kubernetes.io/name of everything. No value changes it: kubectl bizfly, the runbooks and the pages find the controller by it. */}}
+{{/* The app.kubernetes.io/name of everything. No value changes it, nor the alias of a dependency, which .Chart.Name would be: kubectl bizfly, the
+runbooks and the pages find the controller by it. */}}
 {{- define "karpenter.name" -}}
-{{- .Chart.Name }}
+karpenter-provider-bizflycloud
 {{- end }}
 
-{{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. */}}
+{{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. A Service's may have no
+dot. */}}
 {{- define "karpenter.fullname" -}}
 {{- $name := default "bizflycloud" .Values.nameOverride }}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 50 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
-{{- end }}
+{{- $own := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $own .Values.fullnameOverride | replace "." "-" | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "karpenter.selectorLabels" -}}
@@ -20,20 +17,14 @@ app.kubernetes.io/name: {{ include "karpenter.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of the pods, and of an object: (list context more-labels). Flux rejects a label that stands twice: those of the values replace
+ours, but not those that select the pods. Pods lack helm.sh/chart: Flux adds the commit to the chart's version, and none should restart the
+controller. */}}
 {{- define "karpenter.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "karpenter.commonLabels" . }}
-{{- end }}
-
-{{/* The labels that pods have, too: Flux adds the commit to the chart's version, and none should restart the controller. */}}
-{{- define "karpenter.commonLabels" -}}
-{{ include "karpenter.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: karpenter
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.additionalLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $ := index . 0 }}
+{{- $ours := dict "app.kubernetes.io/version" $.Chart.AppVersion "app.kubernetes.io/part-of" "karpenter" "app.kubernetes.io/managed-by" $.Release.Service }}
+{{- $selector := include "karpenter.selectorLabels" $ | fromYaml }}
+{{- mergeOverwrite $ours ($.Values.additionalLabels | default dict) ((index . 1) | default dict) $selector | toYaml }}
 {{- end }}
 
 {{/* The metadata of an object: (list context name namespaced more-labels more-annotations). */}}
@@ -44,10 +35,8 @@ name: {{ index . 1 }}
 namespace: {{ $.Release.Namespace }}
 {{- end }}
 labels:
-  {{- include "karpenter.labels" $ | nindent 2 }}
-  {{- with index . 3 }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $chart := printf "%s-%s" (include "karpenter.name" $) $.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+  {{- include "karpenter.labels" (list $ (merge (dict "helm.sh/chart" $chart) ((index . 3) | default dict))) | nindent 2 }}
 {{- with mergeOverwrite (deepCopy ($.Values.additionalAnnotations | default dict)) ((index . 4) | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -162,6 +151,9 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- end }}
 {{- if and $v.bke.clusterID (not $v.bke.discoverFromPool) (not $c.existingSecret) (not $v.bke.clusterToken) }}
 {{- fail "bke.clusterToken is empty although bke.clusterID is set: set bke.discoverFromPool=true, or set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token" }}
+{{- end }}
+{{- if and (not $v.providerConfig.create) (or $v.cloud.caBundle $v.cloud.rateLimits) }}
+{{- fail "providerConfig.create is false, and cloud.caBundle or cloud.rateLimits is set, which only the ProviderConfig of the chart has: write spec.caBundle and spec.rateLimits in yours and remove the values, or set providerConfig.create=true" }}
 {{- end }}
 {{- if and $v.tuning.existingConfigMap $v.tuning.data }}
 {{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}

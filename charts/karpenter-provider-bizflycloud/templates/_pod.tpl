@@ -11,9 +11,6 @@ enableServiceLinks: false
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . | quote }}
-{{- end }}
 {{- with .Values.schedulerName }}
 schedulerName: {{ . | quote }}
 {{- end }}
@@ -65,10 +62,6 @@ env:
   {{- toYaml $env | nindent 2 }}
 {{- with .Values.controller.envFrom }}
 envFrom:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.controller.resources }}
-resources:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.controller.extraVolumeMounts }}
