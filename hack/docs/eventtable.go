@@ -95,8 +95,8 @@ var eventDocs = []eventDoc{
 		"If it is this NodeClaim's, delete it with its disks by hand."},
 	{events.ReasonNodeSmallerThanPlanned, true, kindNodeClaim,
 		"The node offers pods noticeably less than planned. From the second such node on Karpenter plans with it, though with no less than " +
-			"a third of the estimate.",
-		"Set [`spec.kubelet`](bootstrap.md#the-kubelets-settings) to plan with it at once."},
+			"a third of the estimate. Below that it launches another server for the same pods each time.",
+		"Set [`spec.kubelet`](bootstrap.md#the-kubelets-settings) to plan with it at once, for a small file system `systemReserved: {ephemeral-storage: ...}`."},
 	{events.ReasonServerHeld, true, kindNodeClaim,
 		"The server was launched for another NodeClaim, as after a restore from a backup. It is deleted with this NodeClaim.",
 		"Unless NodeClaims were restored, delete the NodeClaim."},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -120,11 +121,29 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 	return c.describe(server), nil
 }
 
-// List returns a NodeClaim for each server of this cluster. It is complete or an error.
+// List returns a NodeClaim for each server of this cluster. It is complete or an error: core deletes registered NodeClaims that it lacks, without
+// a budget, once their nodes are not ready. So the absence of their servers is proved by their ids, too.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	snapshot, err := c.Instances.Snapshot(ctx, 0)
 	if err != nil {
 		return nil, err
+	}
+	servers := snapshot.All()
+	claims := &karpv1.NodeClaimList{}
+	if err := c.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	for i := range claims.Items {
+		id, launched := providerid.Parse(claims.Items[i].Status.ProviderID)
+		if !launched || snapshot.Get(id) != nil {
+			continue
+		}
+		switch server, err := c.Instances.Get(ctx, id); {
+		case err == nil:
+			servers = append(slices.Clip(servers), server)
+		case !errors.Is(err, instance.ErrNotFound):
+			return nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", claims.Items[i].Name, err)
+		}
 	}
 	// Drift compares the networks as well, which the list of servers does not include.
 	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
@@ -132,7 +151,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if _, err := c.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 	}
-	return lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
+	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.

@@ -85,6 +85,23 @@ var _ = Describe("List", func() {
 			Expect(claim.DeletionTimestamp).ToNot(BeNil())
 		}
 	})
+	It("should not lack a server that the cloud's list lacks and that exists, since core would delete its node", func() {
+		nodeClass()
+		claim, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		env.Clock.Step(time.Minute)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
+
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		_, err = env.CloudProvider.List(ctx)
+		Expect(err).To(MatchError(ContainSubstring("lacks that of NodeClaim " + claim.Name)))
+
+		env.Sandbox.ClearFaults()
+		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
+		env.Clock.Step(time.Minute)
+		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "it is not this cluster's any more")
+	})
 	It("should be an error rather than short", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
 		_, err := env.CloudProvider.List(ctx)

@@ -169,33 +169,26 @@ type older struct {
 	undrained sync.Map
 }
 
-// olderObjects are what the older provider's users have.
+// olderObjects are what the older provider's users have. Its README does not install its definition of ProviderConfigs.
 const olderObjects = `kubectl create namespace karpenter
 kubectl apply -f config/crd/karpenter.sh_nodepools.yaml -f config/crd/karpenter.sh_nodeclaims.yaml >/dev/null
-for kind in BizflyCloudNodeClass:bizflycloudnodeclasses ProviderConfig:providerconfigs; do
 kubectl apply -f - <<CRD
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: ${kind#*:}.karpenter.bizflycloud.com}
+metadata: {name: bizflycloudnodeclasses.karpenter.bizflycloud.com}
 spec:
   group: karpenter.bizflycloud.com
-  names: {kind: ${kind%:*}, plural: ${kind#*:}, singular: $(tr A-Z a-z <<<"${kind%:*}")}
+  names: {kind: BizflyCloudNodeClass, plural: bizflycloudnodeclasses, singular: bizflycloudnodeclass}
   scope: Cluster
   versions:
     - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 CRD
-done
 kubectl wait --for=condition=Established crd --all --timeout=1m >/dev/null
 kubectl apply -f - <<OBJECTS
 apiVersion: karpenter.bizflycloud.com/v1
 kind: BizflyCloudNodeClass
 metadata: {name: default}
 spec: {region: HN, zones: [HN1, HN2], template: default, rootDiskSize: 40, diskTypes: [HDD]}
----
-apiVersion: karpenter.bizflycloud.com/v1
-kind: ProviderConfig
-metadata: {name: default}
-spec: {region: HN1, secretRef: {name: bizflycloud-credentials, namespace: karpenter}}
 ---
 apiVersion: karpenter.sh/v1
 kind: NodePool

@@ -8,7 +8,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -50,6 +52,36 @@ var _ = Describe("Scaling", func() {
 		Expect(zones).To(Equal(map[string]int{"HN1": 2, "HN2": 2}))
 		Expect(lo.Uniq(lo.Map(servers(Default, pool), func(s cloud.Server, _ int) string { return s.ZoneName }))).To(ConsistOf("HN1", "HN2"))
 
+		Expect(env.Client().Delete(ctx, web)).To(Succeed())
+		expectNothingLeft(pool)
+	})
+
+	It("should replace two servers by a cheaper one where the NodePool leaves the capacity type open", func() {
+		pool := readyPool(karpv1.NodeSelectorRequirementWithMinValues{
+			Key: v1alpha1.LabelInstanceCategory, Operator: corev1.NodeSelectorOpIn, Values: []string{"premium"},
+		})
+		pool.Spec.Template.Spec.Requirements = lo.Reject(pool.Spec.Template.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
+			return r.Key == karpv1.CapacityTypeLabelKey
+		})
+		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
+		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+		Expect(env.Client().Update(ctx, pool)).To(Succeed())
+		// One of them fits on a server of 8 GiB, and both on one of 16.
+		web := deployment(pool, 1, func(pod *corev1.PodSpec) {
+			pod.Containers[0].Resources.Requests = corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("600m"), corev1.ResourceMemory: resource.MustParse("5Gi"),
+			}
+		})
+		create(web)
+		Eventually(func(g Gomega) { g.Expect(running(g, web)).To(HaveLen(1)) }).Should(Succeed())
+		first := servers(Default, pool)
+		Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(web), web)).To(Succeed())
+		web.Spec.Replicas = lo.ToPtr[int32](2)
+		Expect(env.Client().Update(ctx, web)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(running(g, web)).To(HaveLen(2))
+			g.Expect(servers(g, pool)).To(ConsistOf(And(HaveField("Flavor.RAM", 16<<10), Not(HaveField("ID", first[0].ID)))))
+		}).Should(Succeed())
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		expectNothingLeft(pool)
 	})

@@ -118,7 +118,7 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 		return next, errors.Join(errs...)
 	}
 	if !s.registered {
-		c.launches.followed.SetDefault(string(claim.UID), nil)
+		c.launches.follow(claim)
 	}
 	if err := c.find(ctx, s, id); err != nil {
 		// The shared list fails for every node alike. The garbage collector reads it too, and reports why it cannot.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,7 +35,7 @@ type launches struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known that they have just
+	// followed is since when a NodeClaim was seen between launch and registration, by UID: only of those is it known that they have just
 	// registered. An entry whose NodeClaim ends unseen expires.
 	followed *cache.Cache
 }
@@ -53,14 +54,20 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 	return ttl.LaunchPoll, nil
 }
 
+// follow remembers a NodeClaim whose node has not registered.
+func (l *launches) follow(claim *karpv1.NodeClaim) {
+	since, seen := l.followed.Get(string(claim.UID))
+	l.followed.SetDefault(string(claim.UID), lo.Ternary[any](seen, since, l.clock.Now()))
+}
+
 // end revokes the join token, which is a way into the cluster, once the node has registered or the NodeClaim is deleted, and reports a
 // launch that was followed until then. Where a restart of this controller came between, Kubernetes' garbage collector deletes the token
 // with the NodeClaim, and its expiration ends it.
 func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
-	if _, followed := l.followed.Get(string(claim.UID)); followed {
+	if since, followed := l.followed.Get(string(claim.UID)); followed {
 		l.followed.Delete(string(claim.UID))
 		l.followed.DeleteExpired()
-		l.conclude(ctx, claim)
+		l.conclude(ctx, claim, since.(time.Time))
 	}
 	l.outcomes.LaunchEnded(claim) // also of one that was deleted before it was followed
 	if l.tokens == nil {
@@ -69,9 +76,10 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 	return l.tokens.Revoke(ctx, claim.UID)
 }
 
-// conclude reports how a launch ended: the node has registered, core has waited for it in vain, or the NodeClaim was deleted for another
-// reason.
-func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
+// conclude reports how a launch ended that was followed since this time: the node has registered, core has waited for it in vain, or the
+// NodeClaim was deleted for another reason. A NodeClaim that was seen at its end alone accuses nothing: while the API server was away, no node
+// could register.
+func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since time.Time) {
 	intent, err := cloudprovider.ReadIntent(claim)
 	if err != nil || intent == nil {
 		return
@@ -80,7 +88,7 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 	switch {
 	case registered.IsTrue():
 		l.outcomes.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
-	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration:
+	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration && l.clock.Since(since) >= ttl.Registration/3:
 		l.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
 	}
 }

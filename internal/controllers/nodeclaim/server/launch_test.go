@@ -123,6 +123,16 @@ var _ = Describe("Launch outcome", func() {
 		Entry("where the API server has the same time", time.Duration(0)),
 		Entry("where the clock of the API server is minutes behind", 3*time.Minute),
 	)
+	It("should count nothing when the controller has begun to follow it at its end, since the API server may have been away", func() {
+		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+		env.Clock.Step(20 * time.Minute)
+		look()
+		env.Clock.Step(time.Second)
+		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(20 * time.Minute)}
+		look()
+		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(BeZero())
+		Expect(marked()).To(BeFalse())
+	})
 	It("should pause the NodeClass when nodes of three offerings do not register, although each takes longer than other failures count", func() {
 		for range 3 {
 			var err error
