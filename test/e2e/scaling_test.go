@@ -60,12 +60,13 @@ var _ = Describe("Scaling", func() {
 		pool := readyPool(karpv1.NodeSelectorRequirementWithMinValues{
 			Key: v1alpha1.LabelInstanceCategory, Operator: corev1.NodeSelectorOpIn, Values: []string{"premium"},
 		})
+		stored := pool.DeepCopy()
 		pool.Spec.Template.Spec.Requirements = lo.Reject(pool.Spec.Template.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
 			return r.Key == karpv1.CapacityTypeLabelKey
 		})
 		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
 		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
-		Expect(env.Client().Update(ctx, pool)).To(Succeed())
+		Expect(env.Client().Patch(ctx, pool, client.MergeFrom(stored))).To(Succeed())
 		// One of them fits on a server of 8 GiB, and both on one of 16.
 		web := deployment(pool, 1, func(pod *corev1.PodSpec) {
 			pod.Containers[0].Resources.Requests = corev1.ResourceList{
@@ -75,9 +76,9 @@ var _ = Describe("Scaling", func() {
 		create(web)
 		Eventually(func(g Gomega) { g.Expect(running(g, web)).To(HaveLen(1)) }).Should(Succeed())
 		first := servers(Default, pool)
-		Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(web), web)).To(Succeed())
+		smaller := web.DeepCopy()
 		web.Spec.Replicas = lo.ToPtr[int32](2)
-		Expect(env.Client().Update(ctx, web)).To(Succeed())
+		Expect(env.Client().Patch(ctx, web, client.MergeFrom(smaller))).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(running(g, web)).To(HaveLen(2))
 			g.Expect(servers(g, pool)).To(ConsistOf(And(HaveField("Flavor.RAM", 16<<10), Not(HaveField("ID", first[0].ID)))))
