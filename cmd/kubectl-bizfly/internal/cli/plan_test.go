@@ -325,6 +325,15 @@ var _ = Describe("plan", func() {
 		after := answer[plan.Plan](f, "plan", "-f", file)
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
 	})
+
+	It("should plan without the limits of the whole cluster, which count servers", func() {
+		f := newFixture()
+		f.apply(pools)
+		file := written("web.yaml", web)
+		before := answer[plan.Plan](f, "plan", "-f", file)
+		f.put(f.controller(corev1.EnvVar{Name: "MAX_SERVERS", Value: "1"}, corev1.EnvVar{Name: "MAX_VND_PER_HOUR", Value: "1"}))
+		Expect(answer[plan.Plan](f, "plan", "-f", file).VNDPerHour).To(Equal(before.VNDPerHour))
+	})
 })
 
 var _ = Describe("the time of a plan", Label("benchmark"), func() {
