@@ -19,8 +19,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -50,6 +52,9 @@ func readManifest(name string, into client.Object) {
 	Expect(err).ToNot(HaveOccurred())
 	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
 }
+
+// forbidden is the answer of an API server to a user without a right.
+var forbidden = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 
 func metav1Key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
@@ -153,6 +158,29 @@ var _ = Describe("bad input", func() {
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 
+	DescribeTable("should take no list that failed for an empty one", func(of client.ObjectList, failed error, message string, args ...string) {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.failLists(of, failed)
+		Expect(f.run(args...)).To(Equal(cli.ExitFailure), f.out)
+		Expect(f.err).To(ContainSubstring(message))
+	},
+		Entry("NodePools of a plan", &karpv1.NodePoolList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded", "plan"),
+		Entry("NodeClaims of a plan", &karpv1.NodeClaimList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded", "plan", "--pending"),
+		Entry("volumes of a pod", &corev1.PersistentVolumeList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded",
+			"why", "web-0", "-n", "shop"),
+		Entry("NodeClaims of a repack", &karpv1.NodeClaimList{}, forbidden, "which nodes may be replaced is not known: you may not list nodeclaims.karpenter.sh", "repack"),
+		Entry("NodePools of a repack", &karpv1.NodePoolList{}, forbidden, "which nodes may be replaced is not known: you may not list nodepools.karpenter.sh", "repack"),
+	)
+
+	It("should plan without what may not be read, and say so", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.failLists(&karpv1.NodeClaimList{}, forbidden)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("you may not list nodeclaims.karpenter.sh"))
+	})
+
 	It("should reject an unknown output", func() {
 		f := newFixture()
 		Expect(f.run("top", "-o", "xml")).To(Equal(cli.ExitFailure))
@@ -191,14 +219,7 @@ var _ = Describe("why", func() {
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
-		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				if _, ok := list.(*karpv1.NodePoolList); ok {
-					return &meta.NoKindMatchError{}
-				}
-				return c.List(ctx, list, options...)
-			},
-		})
+		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.State).To(HavePrefix("kube-scheduler found no node"))
 		Expect([]any{p.Pools, p.Help, p.Outcome}).To(HaveEach(BeEmpty()))
