@@ -379,6 +379,47 @@ var _ = Describe("why", func() {
 		Entry("a pod that has ended", "true", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, false),
 	)
 
+	DescribeTable("should say what top says of an initialized node", func(now string, change func(*corev1.Node)) {
+		f := newFixture()
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
+		for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+			claim.StatusConditions().SetTrue(condition)
+		}
+		f.put(claim)
+		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("Now: it is initialized, and its node could not be read"))
+		Expect(f.err).To(ContainSubstring("the node was not looked at: nodes \"node-1\" not found"))
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		}}}
+		change(node)
+		f.put(node)
+		for _, name := range []string{"node/node-1", "nodeclaim/default-x"} {
+			Expect(answer[why.Life](f, "why", name).Now).To(Equal(now))
+		}
+	},
+		Entry("one that is ready", "it runs", func(*corev1.Node) {}),
+		Entry("one that is not", "its node is not ready", func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown }),
+		Entry("one whose server is stopped", "its server is stopped", func(node *corev1.Node) {
+			node.Status.Conditions = append(node.Status.Conditions,
+				corev1.NodeCondition{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped})
+		}),
+		Entry("one that is cordoned", "it is cordoned", func(node *corev1.Node) { node.Spec.Unschedulable = true }),
+		Entry("one that drains", "its pods are being evicted", func(node *corev1.Node) {
+			node.Spec.Taints = []corev1.Taint{{Key: karpv1.DisruptedTaintKey, Effect: corev1.TaintEffectNoSchedule}}
+		}),
+	)
+
+	It("should not say whether Karpenter launched a node while NodeClaims cannot be read", func() {
+		f := newFixture()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
+		f.failLists(&karpv1.NodeClaimList{}, forbidden)
+		Expect(f.run("why", "node/pool-1")).To(Equal(cli.ExitFailure), f.out)
+		Expect(f.err).To(ContainSubstring("whether Karpenter launched the node is not known: you may not list nodeclaims.karpenter.sh"))
+		f.failLists(&karpv1.NodeClaimList{}, &meta.NoKindMatchError{})
+		Expect(answer[why.Life](f, "why", "node/pool-1").Now).To(ContainSubstring("Karpenter did not launch this node"))
+	})
+
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
 		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})

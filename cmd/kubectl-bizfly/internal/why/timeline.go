@@ -22,6 +22,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -59,8 +60,12 @@ func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, 
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading the NodeClaim: %w", err)
 	}
+	if claim.Status.NodeName == "" {
+		return life(ctx, s, claim, nil), nil
+	}
 	node := &corev1.Node{}
-	if claim.Status.NodeName == "" || s.Get(ctx, types.NamespacedName{Name: claim.Status.NodeName}, node) != nil {
+	if err := s.Get(ctx, types.NamespacedName{Name: claim.Status.NodeName}, node); err != nil {
+		s.Note("the node was not looked at: %s", err)
 		node = nil
 	}
 	return life(ctx, s, claim, node), nil
@@ -73,8 +78,8 @@ func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error
 		return nil, fmt.Errorf("reading the node: %w", err)
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := s.List(ctx, claims); err != nil {
-		s.Note("NodeClaims were not looked at: %s", err)
+	if err := s.List(ctx, claims); err != nil && !session.IsMissing(err) {
+		return nil, fmt.Errorf("whether Karpenter launched the node is not known: %w", err)
 	}
 	claim, ok := lo.Find(claims.Items, func(c karpv1.NodeClaim) bool {
 		return c.Status.NodeName == node.Name || node.Spec.ProviderID != "" && c.Status.ProviderID == node.Spec.ProviderID
@@ -197,10 +202,16 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 			return strings.TrimSuffix(step.waiting+": "+lo.FromPtr(condition).Message, ": ")
 		}
 	}
-	if node != nil && node.Spec.Unschedulable {
-		return "it is cordoned"
+	if node == nil {
+		return "it is initialized, and its node could not be read"
 	}
-	return "it runs"
+	return nowOf[top.StatusOf(node)]
+}
+
+// nowOf says in a sentence what top says in a word.
+var nowOf = map[string]string{
+	"Ready": "it runs", "NotReady": "its node is not ready", "Stopped": "its server is stopped", "Cordoned": "it is cordoned",
+	"Draining": "its pods are being evicted", "Deleting": "its node is being deleted",
 }
 
 // disruption explains why the node is replaced, or what prevents it.
