@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -169,8 +171,10 @@ var _ = Describe("bad input", func() {
 		Entry("NodeClaims of a plan", &karpv1.NodeClaimList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded", "plan", "--pending"),
 		Entry("volumes of a pod", &corev1.PersistentVolumeList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded",
 			"why", "web-0", "-n", "shop"),
-		Entry("NodeClaims of a repack", &karpv1.NodeClaimList{}, forbidden, "which nodes may be replaced is not known: you may not list nodeclaims.karpenter.sh", "repack"),
-		Entry("NodePools of a repack", &karpv1.NodePoolList{}, forbidden, "which nodes may be replaced is not known: you may not list nodepools.karpenter.sh", "repack"),
+		Entry("NodeClaims of a repack", &karpv1.NodeClaimList{}, forbidden,
+			"which nodes may be replaced is not known: you may not list nodeclaims.karpenter.sh", "repack"),
+		Entry("NodePools of a repack", &karpv1.NodePoolList{}, forbidden,
+			"which nodes may be replaced is not known: you may not list nodepools.karpenter.sh", "repack"),
 	)
 
 	It("should plan without what may not be read, and say so", func() {
@@ -300,6 +304,51 @@ var _ = Describe("why", func() {
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		offerings, _ := lo.Find(p.Pools[0].Checks, func(c why.Check) bool { return c.Name == "offerings" })
 		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a rejected launch: SoldOut, until about \d\d:\d\d:\d\d`))
+	})
+
+	It("should make an offering unavailable to the NodeClass alone whose launch was rejected", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + web)
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: "other"}}})
+		event("e", events.LaunchRejected(&karpv1.NodeClaim{}, "p2.2c_4g", "HN1", "Invalid", errors.New("no")), 0)(f)
+		unavailable := func() map[string]bool {
+			return lo.SliceToMap(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools, func(pool why.Pool) (string, bool) {
+				return pool.Name, strings.Contains(fmt.Sprint(pool.Checks), "p2.2c_4g in HN1: marked unavailable after a rejected launch: Invalid")
+			})
+		}
+		Expect(unavailable()).To(Equal(map[string]bool{"default": false, "other": true}))
+		Expect(f.objects.Delete(context.Background(), &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}})).To(Succeed())
+		Expect(unavailable()).To(HaveEach(BeFalse()), "it is not known which of them")
+		Expect(f.objects.Delete(context.Background(), &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}})).To(Succeed())
+		Expect(unavailable()).To(HaveKeyWithValue("default", true), "there is no other")
+	})
+
+	It("should say that launches with a NodeClass pause, and take another one", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		paused := &v1alpha1.BizflyNodeClass{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
+		paused.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
+		f.put(paused)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Pools).To(HaveExactElements(HaveField("Fits", false)))
+		Expect(p.Pools[0].Checks).To(ContainElement(why.Check{Name: "launches", Detail: "launches with this NodeClass fail"}))
+		Expect(p.Outcome).To(HavePrefix("Karpenter cannot place it"))
+		Expect(p.Help).To(ContainElement(HavePrefix("remove what holds launches of NodePool default back")))
+		f.apply(strings.ReplaceAll(pools, "default", "other"))
+		Expect(answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(HaveSuffix("(NodePool other)"))
+	})
+
+	It("should say that a limit of the cluster holds launches back", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		config.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers, and MAX_SERVERS is 3")
+		f.put(config)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Pools[0].Checks).To(ContainElement(why.Check{Name: "launches", Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
+		Expect(p.Outcome).To(And(HavePrefix("Karpenter can launch"),
+			HaveSuffix("unless a limit of the cluster holds the launch back: the cluster has 3 servers, and MAX_SERVERS is 3")))
 	})
 
 	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {
