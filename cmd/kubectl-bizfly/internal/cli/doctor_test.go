@@ -287,6 +287,17 @@ var _ = Describe("doctor", func() {
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
 			f.put(object)
 		}),
+		finding("a limit of the cluster that holds launches back", "ConditionFalse", doctor.Warning, func(f *fixture) {
+			setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") // what the controller has stored needs no cloud
+			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers")
+			f.put(object)
+		}),
+		finding("launches that pause", "ConditionFalse", doctor.Warning, func(f *fixture) {
+			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
+			f.put(object)
+		}),
 		finding("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
 		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", doctor.Error, func(*fixture) {
 			setEnv("BKE_CLUSTER_ID", "")

@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Severity is how much a finding matters.
@@ -182,6 +183,24 @@ func notReady(object status.Object) string {
 			!c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
 	})
 	return lo.CoalesceOrEmpty(strings.Join(causes, "; "), "the controller has not checked it yet")
+}
+
+// effects are what it means that a condition is False on which Ready does not depend, and which only the controller can find out.
+var effects = map[string]string{
+	v1alpha1.ConditionTypeWithinSpendingLimits:   "launches that would exceed the limit do not happen, and their pods stay pending",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "garbage collection only reports, so servers without a NodeClaim stay and are paid for",
+	v1alpha1.ConditionTypeLaunchesSucceeding:     "no server is launched with it while launches pause",
+	v1alpha1.ConditionTypeBillingPlanSuitable:    "each launch is prepaid, so nodes that come and go cost more",
+}
+
+// reported are these conditions of an object, as the controller has stored them.
+func reported(kind string, object status.Object) []Finding {
+	return lo.FilterMap(object.GetConditions(), func(c status.Condition, _ int) (Finding, bool) {
+		return Finding{
+			Code: "ConditionFalse", Severity: Warning, What: fmt.Sprintf("%s %s: %s is False: %s: %s", kind, object.GetName(), c.Type, c.Reason, c.Message),
+			Why: effects[c.Type], Fix: fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), object.GetName()),
+		}, c.IsFalse() && effects[c.Type] != ""
+	})
 }
 
 // installed reports whether a controller runs in the cluster.
