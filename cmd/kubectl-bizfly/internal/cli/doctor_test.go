@@ -585,6 +585,22 @@ var _ = Describe("doctor", func() {
 		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
 	})
 
+	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {
+		f := newFixture()
+		f.install()
+		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+			unsetEnv(name)
+		}
+		nodeClass("{bootstrapMode: Custom, userData: join}")(f)
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Passed).ToNot(ContainElement(BeElementOf("BKE cluster", "worker pools")))
+		Expect(codesOf(report)).ToNot(ContainElement(Or(HavePrefix("BKE"), HavePrefix("WorkerPool"))))
+		setEnv("BKE_DISCOVER_FROM_POOL", "true")
+		report = answer[doctor.Report](f, "doctor")
+		Expect(report.Passed).ToNot(ContainElement("worker pools"))
+		Expect(codesOf(report)).To(ContainElement("BKEUnknown"))
+	})
+
 	It("should resolve NodeClasses where a server of a pool names the BKE cluster", func() {
 		f := newFixture()
 		f.install()

@@ -108,6 +108,9 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 	return found, unknown
 }
 
+// errNoCluster says that there is no BKE cluster to look at, as in a cluster that is not BKE's.
+var errNoCluster = errors.New("no BKE cluster is known")
+
 func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)
 	if err != nil {
@@ -120,7 +123,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 			d.set("bke.clusterID=... (docs/reference/bootstrap.md)")), nil
 	}
 	if values.ClusterID == "" {
-		return nil, nil
+		return nil, errNoCluster
 	}
 	var found []Finding
 	if _, err := cloud.API.GetCluster(ctx, values.ClusterID); bizfly.IsNotFound(err) {
@@ -157,7 +160,7 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	id := cloud.BKE.Known().ClusterID
 	if id == "" {
-		return nil, nil
+		return nil, errNoCluster
 	}
 	cluster, err := cloud.API.GetCluster(ctx, id)
 	if err != nil {
