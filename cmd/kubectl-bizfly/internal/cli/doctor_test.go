@@ -538,6 +538,19 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 	})
 
+	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {
+		f := newFixture()
+		f.install()
+		definition, _ := lo.Find(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+			return crd.Spec.Names.Kind == "CapacityBuffer"
+		})
+		Expect(f.objects.Delete(context.Background(), definition.DeepCopy())).To(Succeed())
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("Definitions")))
+		buffers(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "DefinitionsMissing"),
+			HaveField("What", HaveSuffix(definition.Name)))))
+	})
+
 	It("should find a second installation of the controller where the user has named the first", func() {
 		f := newFixture()
 		f.install()
