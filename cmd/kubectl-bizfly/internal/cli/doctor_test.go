@@ -28,6 +28,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -428,7 +429,7 @@ var _ = Describe("doctor", func() {
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
 		}
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Skipped).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").NotApplicable).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
 
 		addAutoscalingPool(f)
 		known := f.BKE()
@@ -551,6 +552,22 @@ var _ = Describe("doctor", func() {
 			HaveField("What", HaveSuffix(definition.Name)))))
 	})
 
+	It("should fail for checks that could not look where the user is strict, and not for what does not apply", func() {
+		f := newFixture()
+		f.install()
+		f.failLists(&karpv1.NodePoolList{}, forbidden)
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Skipped).To(HaveKeyWithValue("NodePools", ContainSubstring("you may not list nodepools.karpenter.sh")))
+		report.Findings = nil
+		Expect(report.Failed(false)).To(BeFalse())
+		Expect(report.Failed(true)).To(BeTrue())
+		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
+		Expect(answer[doctor.Report](f, "doctor").NotApplicable).To(HaveKey("NodePools"))
+		Expect(f.run("doctor")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("- NodePools: nothing to check: the cluster has no nodepools.karpenter.sh"))
+		Expect((&doctor.Report{NotApplicable: report.Skipped}).Failed(true)).To(BeFalse())
+	})
+
 	It("should find a second installation of the controller where the user has named the first", func() {
 		f := newFixture()
 		f.install()
@@ -607,6 +624,7 @@ var _ = Describe("doctor", func() {
 		nodeClass("{bootstrapMode: Custom, userData: join}")(f)
 		report := answer[doctor.Report](f, "doctor")
 		Expect(report.Passed).ToNot(ContainElement(BeElementOf("BKE cluster", "worker pools")))
+		Expect(report.NotApplicable).To(And(HaveKey("BKE cluster"), HaveKey("worker pools")))
 		Expect(codesOf(report)).ToNot(ContainElement(Or(HavePrefix("BKE"), HavePrefix("WorkerPool"))))
 		setEnv("BKE_DISCOVER_FROM_POOL", "true")
 		report = answer[doctor.Report](f, "doctor")

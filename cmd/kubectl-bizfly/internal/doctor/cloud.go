@@ -109,7 +109,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 }
 
 // errNoCluster says that there is no BKE cluster to look at, as in a cluster that is not BKE's.
-var errNoCluster = errors.New("no BKE cluster is known")
+const errNoCluster = nothingToCheckError("no BKE cluster is known")
 
 func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)

@@ -55,10 +55,12 @@ type Finding struct {
 // Report is what was checked.
 type Report struct {
 	Findings []Finding `json:"findings"`
-	// Passed are the checks that found nothing, Skipped those that could not look, with the reason.
-	Passed  []string          `json:"passed"`
-	Skipped map[string]string `json:"skipped,omitempty"`
-	Notes   []string          `json:"notes,omitempty"`
+	// Passed are the checks that found nothing, Skipped those that could not look, and NotApplicable those that have nothing to look at, with the
+	// reason.
+	Passed        []string          `json:"passed"`
+	Skipped       map[string]string `json:"skipped,omitempty"`
+	NotApplicable map[string]string `json:"notApplicable,omitempty"`
+	Notes         []string          `json:"notes,omitempty"`
 	// Facts are what a preflight has found out, in the order of a launch.
 	Facts []Fact `json:"facts,omitempty"`
 }
@@ -71,12 +73,18 @@ type Fact struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Failed reports whether the exit status is one of failure: for errors, and for warnings too where the user is strict.
+// Failed reports whether the exit status is one of failure: for errors and, where the user is strict, for warnings and checks that could not look.
 func (r *Report) Failed(strict bool) bool {
-	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
+	return strict && len(r.Skipped) > 0 || lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
 }
 
-// check looks at one thing. An error says that it could not look.
+// nothingToCheckError is the error of a check that has nothing to look at.
+type nothingToCheckError string
+
+// Error says why.
+func (n nothingToCheckError) Error() string { return string(n) }
+
+// check looks at one thing. An error says that it could not look, or that there is nothing to look at.
 type check struct {
 	name string
 	look func(ctx context.Context, d *examination) ([]Finding, error)
@@ -151,11 +159,13 @@ func Preflight(ctx context.Context, s *session.Session) *Report {
 }
 
 func examine(ctx context.Context, s *session.Session, checks []check) *Report {
-	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
+	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}, NotApplicable: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
 		found, err := c.look(ctx, d)
-		switch {
+		switch _, nothing := errors.AsType[nothingToCheckError](err); {
+		case nothing, session.IsMissing(err):
+			report.NotApplicable[c.name] = err.Error()
 		case err != nil:
 			report.Skipped[c.name] = lo.CoalesceOrEmpty(context.Cause(ctx), err).Error()
 		case len(found) == 0:
@@ -245,6 +255,9 @@ func Print(printer *output.Printer, r *Report) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		printer.Printf("- %s: not checked: %s\n", name, r.Skipped[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.NotApplicable)) {
+		printer.Printf("- %s: nothing to check: %s\n", name, r.NotApplicable[name])
 	}
 	count := func(severity Severity) int {
 		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })
