@@ -362,6 +362,16 @@ var _ = Describe("plan", func() {
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
 	})
 
+	It("should say that CapacityBuffers are not planned where the controller looks at them", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).ToNot(ContainSubstring("CapacityBuffers"))
+		buffers(f)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("CapacityBuffers are not planned"))
+	})
+
 	It("should plan without the limits of the whole cluster, which count servers", func() {
 		f := newFixture()
 		f.apply(pools)
