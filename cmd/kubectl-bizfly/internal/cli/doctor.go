@@ -16,7 +16,8 @@ func (a *App) doctor() *cobra.Command {
 		Use: "doctor", Args: cobra.NoArgs,
 		Short: "Check cluster and project before the installation, and the installation afterwards",
 		Long: `doctor checks what a node needs, from credentials to firewalls, and what costs money without need.
-It exits with 0 if there is no error, with 1 if there is one (or a warning, with --strict), and with 2 if it could not look.`,
+It exits with 0 if there is no error, with 1 if there is one (with --strict also if there is a warning, or a check could not look), and with 2
+if it gave no answer.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
@@ -33,6 +34,6 @@ It exits with 0 if there is no error, with 1 if there is one (or a warning, with
 		},
 	}
 	cmd.Flags().BoolVar(&preflight, "preflight", false, "find out, with requests that only read, what a launch depends on")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 for warnings too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 for warnings, and for checks that could not look")
 	return cmd
 }

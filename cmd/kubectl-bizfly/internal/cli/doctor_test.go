@@ -28,6 +28,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -287,6 +288,17 @@ var _ = Describe("doctor", func() {
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
 			f.put(object)
 		}),
+		finding("a limit of the cluster that holds launches back", "ConditionFalse", doctor.Warning, func(f *fixture) {
+			setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") // what the controller has stored needs no cloud
+			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers")
+			f.put(object)
+		}),
+		finding("launches that pause", "ConditionFalse", doctor.Warning, func(f *fixture) {
+			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
+			f.put(object)
+		}),
 		finding("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
 		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", doctor.Error, func(*fixture) {
 			setEnv("BKE_CLUSTER_ID", "")
@@ -417,7 +429,7 @@ var _ = Describe("doctor", func() {
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
 		}
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Skipped).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
+		Expect(answer[doctor.Report](f, "doctor", "--preflight").NotApplicable).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
 
 		addAutoscalingPool(f)
 		known := f.BKE()
@@ -527,6 +539,35 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 	})
 
+	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {
+		f := newFixture()
+		f.install()
+		definition, _ := lo.Find(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+			return crd.Spec.Names.Kind == "CapacityBuffer"
+		})
+		Expect(f.objects.Delete(context.Background(), definition.DeepCopy())).To(Succeed())
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("Definitions")))
+		buffers(f)
+		Expect(answer[doctor.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "DefinitionsMissing"),
+			HaveField("What", HaveSuffix(definition.Name)))))
+	})
+
+	It("should fail for checks that could not look where the user is strict, and not for what does not apply", func() {
+		f := newFixture()
+		f.install()
+		f.failLists(&karpv1.NodePoolList{}, forbidden)
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Skipped).To(HaveKeyWithValue("NodePools", ContainSubstring("you may not list nodepools.karpenter.sh")))
+		report.Findings = nil
+		Expect(report.Failed(false)).To(BeFalse())
+		Expect(report.Failed(true)).To(BeTrue())
+		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
+		Expect(answer[doctor.Report](f, "doctor").NotApplicable).To(HaveKey("NodePools"))
+		Expect(f.run("doctor")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("- NodePools: nothing to check: the cluster has no nodepools.karpenter.sh"))
+		Expect((&doctor.Report{NotApplicable: report.Skipped}).Failed(true)).To(BeFalse())
+	})
+
 	It("should find a second installation of the controller where the user has named the first", func() {
 		f := newFixture()
 		f.install()
@@ -572,6 +613,23 @@ var _ = Describe("doctor", func() {
 		}
 		Expect(len(codes)).To(BeNumerically(">", 40))
 		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
+	})
+
+	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {
+		f := newFixture()
+		f.install()
+		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+			unsetEnv(name)
+		}
+		nodeClass("{bootstrapMode: Custom, userData: join}")(f)
+		report := answer[doctor.Report](f, "doctor")
+		Expect(report.Passed).ToNot(ContainElement(BeElementOf("BKE cluster", "worker pools")))
+		Expect(report.NotApplicable).To(And(HaveKey("BKE cluster"), HaveKey("worker pools")))
+		Expect(codesOf(report)).ToNot(ContainElement(Or(HavePrefix("BKE"), HavePrefix("WorkerPool"))))
+		setEnv("BKE_DISCOVER_FROM_POOL", "true")
+		report = answer[doctor.Report](f, "doctor")
+		Expect(report.Passed).ToNot(ContainElement("worker pools"))
+		Expect(codesOf(report)).To(ContainElement("BKEUnknown"))
 	})
 
 	It("should resolve NodeClasses where a server of a pool names the BKE cluster", func() {

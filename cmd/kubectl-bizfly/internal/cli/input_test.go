@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,8 +20,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -38,6 +41,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -50,6 +54,9 @@ func readManifest(name string, into client.Object) {
 	Expect(err).ToNot(HaveOccurred())
 	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
 }
+
+// forbidden is the answer of an API server to a user without a right.
+var forbidden = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 
 func metav1Key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
@@ -153,6 +160,31 @@ var _ = Describe("bad input", func() {
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 
+	DescribeTable("should take no list that failed for an empty one", func(of client.ObjectList, failed error, message string, args ...string) {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.failLists(of, failed)
+		Expect(f.run(args...)).To(Equal(cli.ExitFailure), f.out)
+		Expect(f.err).To(ContainSubstring(message))
+	},
+		Entry("NodePools of a plan", &karpv1.NodePoolList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded", "plan"),
+		Entry("NodeClaims of a plan", &karpv1.NodeClaimList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded", "plan", "--pending"),
+		Entry("volumes of a pod", &corev1.PersistentVolumeList{}, context.DeadlineExceeded, "copying the cluster: context deadline exceeded",
+			"why", "web-0", "-n", "shop"),
+		Entry("NodeClaims of a repack", &karpv1.NodeClaimList{}, forbidden,
+			"which nodes may be replaced is not known: you may not list nodeclaims.karpenter.sh", "repack"),
+		Entry("NodePools of a repack", &karpv1.NodePoolList{}, forbidden,
+			"which nodes may be replaced is not known: you may not list nodepools.karpenter.sh", "repack"),
+	)
+
+	It("should plan without what may not be read, and say so", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.failLists(&karpv1.NodeClaimList{}, forbidden)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("you may not list nodeclaims.karpenter.sh"))
+	})
+
 	It("should reject an unknown output", func() {
 		f := newFixture()
 		Expect(f.run("top", "-o", "xml")).To(Equal(cli.ExitFailure))
@@ -191,14 +223,7 @@ var _ = Describe("why", func() {
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
-		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				if _, ok := list.(*karpv1.NodePoolList); ok {
-					return &meta.NoKindMatchError{}
-				}
-				return c.List(ctx, list, options...)
-			},
-		})
+		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.State).To(HavePrefix("kube-scheduler found no node"))
 		Expect([]any{p.Pools, p.Help, p.Outcome}).To(HaveEach(BeEmpty()))
@@ -281,6 +306,51 @@ var _ = Describe("why", func() {
 		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a rejected launch: SoldOut, until about \d\d:\d\d:\d\d`))
 	})
 
+	It("should make an offering unavailable to the NodeClass alone whose launch was rejected", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + web)
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: "other"}}})
+		event("e", events.LaunchRejected(&karpv1.NodeClaim{}, "p2.2c_4g", "HN1", "Invalid", errors.New("no")), 0)(f)
+		unavailable := func() map[string]bool {
+			return lo.SliceToMap(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools, func(pool why.Pool) (string, bool) {
+				return pool.Name, strings.Contains(fmt.Sprint(pool.Checks), "p2.2c_4g in HN1: marked unavailable after a rejected launch: Invalid")
+			})
+		}
+		Expect(unavailable()).To(Equal(map[string]bool{"default": false, "other": true}))
+		Expect(f.objects.Delete(context.Background(), &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}})).To(Succeed())
+		Expect(unavailable()).To(HaveEach(BeFalse()), "it is not known which of them")
+		Expect(f.objects.Delete(context.Background(), &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}})).To(Succeed())
+		Expect(unavailable()).To(HaveKeyWithValue("default", true), "there is no other")
+	})
+
+	It("should say that launches with a NodeClass pause, and take another one", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		paused := &v1alpha1.BizflyNodeClass{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
+		paused.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
+		f.put(paused)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Pools).To(HaveExactElements(HaveField("Fits", false)))
+		Expect(p.Pools[0].Checks).To(ContainElement(why.Check{Name: "launches", Detail: "launches with this NodeClass fail"}))
+		Expect(p.Outcome).To(HavePrefix("Karpenter cannot place it"))
+		Expect(p.Help).To(ContainElement(HavePrefix("remove what holds launches of NodePool default back")))
+		f.apply(strings.ReplaceAll(pools, "default", "other"))
+		Expect(answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(HaveSuffix("(NodePool other)"))
+	})
+
+	It("should say that a limit of the cluster holds launches back", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		config.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers, and MAX_SERVERS is 3")
+		f.put(config)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Pools[0].Checks).To(ContainElement(why.Check{Name: "launches", Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
+		Expect(p.Outcome).To(And(HavePrefix("Karpenter can launch"),
+			HaveSuffix("unless a limit of the cluster holds the launch back: the cluster has 3 servers, and MAX_SERVERS is 3")))
+	})
+
 	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {
 		f := newFixture()
 		server := f.AddServer(cloud.ServerSpec{Name: "node-1"})
@@ -357,6 +427,47 @@ var _ = Describe("why", func() {
 		Entry("a duration that is over", "30m", func(*corev1.Pod) {}, false),
 		Entry("a pod that has ended", "true", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, false),
 	)
+
+	DescribeTable("should say what top says of an initialized node", func(now string, change func(*corev1.Node)) {
+		f := newFixture()
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
+		for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+			claim.StatusConditions().SetTrue(condition)
+		}
+		f.put(claim)
+		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("Now: it is initialized, and its node could not be read"))
+		Expect(f.err).To(ContainSubstring("the node was not looked at: nodes \"node-1\" not found"))
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		}}}
+		change(node)
+		f.put(node)
+		for _, name := range []string{"node/node-1", "nodeclaim/default-x"} {
+			Expect(answer[why.Life](f, "why", name).Now).To(Equal(now))
+		}
+	},
+		Entry("one that is ready", "it runs", func(*corev1.Node) {}),
+		Entry("one that is not", "its node is not ready", func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown }),
+		Entry("one whose server is stopped", "its server is stopped", func(node *corev1.Node) {
+			node.Status.Conditions = append(node.Status.Conditions,
+				corev1.NodeCondition{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped})
+		}),
+		Entry("one that is cordoned", "it is cordoned", func(node *corev1.Node) { node.Spec.Unschedulable = true }),
+		Entry("one that drains", "its pods are being evicted", func(node *corev1.Node) {
+			node.Spec.Taints = []corev1.Taint{{Key: karpv1.DisruptedTaintKey, Effect: corev1.TaintEffectNoSchedule}}
+		}),
+	)
+
+	It("should not say whether Karpenter launched a node while NodeClaims cannot be read", func() {
+		f := newFixture()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
+		f.failLists(&karpv1.NodeClaimList{}, forbidden)
+		Expect(f.run("why", "node/pool-1")).To(Equal(cli.ExitFailure), f.out)
+		Expect(f.err).To(ContainSubstring("whether Karpenter launched the node is not known: you may not list nodeclaims.karpenter.sh"))
+		f.failLists(&karpv1.NodeClaimList{}, &meta.NoKindMatchError{})
+		Expect(answer[why.Life](f, "why", "node/pool-1").Now).To(ContainSubstring("Karpenter did not launch this node"))
+	})
 
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
 		f := newFixture()

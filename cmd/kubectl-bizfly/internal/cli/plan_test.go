@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -316,6 +317,41 @@ var _ = Describe("plan", func() {
 		Expect(nodeClass.Status.Conditions).To(BeEmpty())
 	})
 
+	It("should plan pending pods without those of nodes that are being deleted", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "leaving", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
+			Finalizers: []string{karpv1.TerminationFinalizer}}, Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1", NodeName: "leaving"}}
+		for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+			claim.StatusConditions().SetTrue(condition)
+		}
+		room := corev1.ResourceList{
+			corev1.ResourceCPU: lo.Must(parse("16")), corev1.ResourceMemory: lo.Must(parse("32Gi")), corev1.ResourcePods: lo.Must(parse("110")),
+		}
+		f.put(claim,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "leaving", Labels: map[string]string{karpv1.NodePoolLabelKey: "default",
+				karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true"}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "staying", Labels: map[string]string{"role": "other"}},
+				Spec:   corev1.NodeSpec{ProviderID: "bizflycloud://2", Taints: []corev1.Taint{{Key: "role", Effect: corev1.TaintEffectNoSchedule}}},
+				Status: corev1.NodeStatus{Allocatable: room, Capacity: room}})
+		before, outcome := answer[plan.Plan](f, "plan", "--pending"), answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome
+		for name, spec := range map[string]corev1.PodSpec{
+			"onto-staying": {NodeSelector: map[string]string{"role": "other"}, Tolerations: []corev1.Toleration{{Key: "role", Operator: corev1.TolerationOpExists}}},
+			"onto-new": {Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, TopologyKey: corev1.LabelHostname},
+			}}}},
+		} {
+			spec.NodeName, spec.Containers = "leaving", []corev1.Container{{Name: "c", Image: "c",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("12"))}}}}
+			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"}, Spec: spec})
+		}
+		Expect(f.objects.Delete(context.Background(), claim)).To(Succeed())
+		after := answer[plan.Plan](f, "plan", "--pending")
+		Expect([]any{after.Pods, after.OnExisting, len(after.Nodes), after.Unplaced}).To(Equal([]any{6, 0, len(before.Nodes), before.Unplaced}))
+		Expect(after.VNDPerHour).To(Equal(before.VNDPerHour))
+		Expect(answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(Equal(outcome))
+	})
+
 	It("should compute with the settings of the controller in the cluster", func() {
 		f := newFixture()
 		f.apply(pools)
@@ -324,6 +360,25 @@ var _ = Describe("plan", func() {
 		f.put(f.controller(corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"}))
 		after := answer[plan.Plan](f, "plan", "-f", file)
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
+	})
+
+	It("should say that CapacityBuffers are not planned where the controller looks at them", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).ToNot(ContainSubstring("CapacityBuffers"))
+		buffers(f)
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("CapacityBuffers are not planned"))
+	})
+
+	It("should plan without the limits of the whole cluster, which count servers", func() {
+		f := newFixture()
+		f.apply(pools)
+		file := written("web.yaml", web)
+		before := answer[plan.Plan](f, "plan", "-f", file)
+		f.put(f.controller(corev1.EnvVar{Name: "MAX_SERVERS", Value: "1"}, corev1.EnvVar{Name: "MAX_VND_PER_HOUR", Value: "1"}))
+		Expect(answer[plan.Plan](f, "plan", "-f", file).VNDPerHour).To(Equal(before.VNDPerHour))
 	})
 })
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,18 @@ func (f *fixture) put(objects ...client.Object) {
 		object.SetResourceVersion("")
 		Expect(f.objects.Create(context.Background(), object)).To(Succeed())
 	}
+}
+
+// failLists lets no list of a kind be read.
+func (f *fixture) failLists(of client.ObjectList, failed error) {
+	f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if reflect.TypeOf(list) == reflect.TypeOf(of) {
+				return failed
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
 }
 
 // apply stores manifests in the cluster.

@@ -85,19 +85,16 @@ func isTLS(err error) bool {
 }
 
 func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
-	cloud, err := d.Login(ctx)
-	if err != nil {
-		return nil, err
-	}
+	cloud, unknown := d.Login(ctx)
 	object := &v1alpha1.ProviderConfig{}
 	switch err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); {
 	case apierrors.IsNotFound(err), session.IsMissing(err):
-		return nil, nil
+		return nil, unknown
 	case err != nil:
 		return nil, err
 	}
-	var found []Finding
-	if pinned := object.Status.Scope; pinned != nil &&
+	found := reported("ProviderConfig", object)
+	if pinned := object.Status.Scope; unknown == nil && pinned != nil &&
 		(pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region || pinned.Host != cloud.Scope.Host) {
 		found = append(found, one("ProjectDiffers", Error,
 			fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region,
@@ -108,8 +105,11 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 		found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig %s is not ready: %s", object.Name, cause),
 			"the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
 	}
-	return found, nil
+	return found, unknown
 }
+
+// errNoCluster says that there is no BKE cluster to look at, as in a cluster that is not BKE's.
+const errNoCluster = nothingToCheckError("no BKE cluster is known")
 
 func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)
@@ -123,7 +123,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 			d.set("bke.clusterID=... (docs/reference/bootstrap.md)")), nil
 	}
 	if values.ClusterID == "" {
-		return nil, nil
+		return nil, errNoCluster
 	}
 	var found []Finding
 	if _, err := cloud.API.GetCluster(ctx, values.ClusterID); bizfly.IsNotFound(err) {
@@ -160,7 +160,7 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	id := cloud.BKE.Known().ClusterID
 	if id == "" {
-		return nil, nil
+		return nil, errNoCluster
 	}
 	cluster, err := cloud.API.GetCluster(ctx, id)
 	if err != nil {
@@ -200,16 +200,18 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		nodeClasses.Items = append(nodeClasses.Items, *standard)
 	}
 	var objects memory.Objects
+	var found []Finding
 	for i := range nodeClasses.Items {
+		found = append(found, reported("BizflyNodeClass", &nodeClasses.Items[i])...)
 		// Resolved anew: what the controller found last may be older than the fault.
 		nodeClasses.Items[i].Status.Conditions = nil
 		objects = append(objects, &nodeClasses.Items[i])
 	}
 	simulation, err := plan.NewSimulation(ctx, cloud, objects)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	return lo.Map(simulation.Unresolved, func(u plan.Unresolved, _ int) Finding {
+	return append(found, lo.Map(simulation.Unresolved, func(u plan.Unresolved, _ int) Finding {
 		f := Finding{
 			Code: "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(u.Condition.Type, "Ready"), "Available"), Severity: Error,
 			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),
@@ -222,7 +224,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 			f.Severity, f.Why = Warning, "servers cannot pull images, and perhaps cannot reach the API server"
 		}
 		return f
-	}), nil
+	})...), nil
 }
 
 // neededPorts are what every node needs.

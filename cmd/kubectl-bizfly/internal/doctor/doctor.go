@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Severity is how much a finding matters.
@@ -54,10 +55,12 @@ type Finding struct {
 // Report is what was checked.
 type Report struct {
 	Findings []Finding `json:"findings"`
-	// Passed are the checks that found nothing, Skipped those that could not look, with the reason.
-	Passed  []string          `json:"passed"`
-	Skipped map[string]string `json:"skipped,omitempty"`
-	Notes   []string          `json:"notes,omitempty"`
+	// Passed are the checks that found nothing, Skipped those that could not look, and NotApplicable those that have nothing to look at, with the
+	// reason.
+	Passed        []string          `json:"passed"`
+	Skipped       map[string]string `json:"skipped,omitempty"`
+	NotApplicable map[string]string `json:"notApplicable,omitempty"`
+	Notes         []string          `json:"notes,omitempty"`
 	// Facts are what a preflight has found out, in the order of a launch.
 	Facts []Fact `json:"facts,omitempty"`
 }
@@ -70,12 +73,18 @@ type Fact struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Failed reports whether the exit status is one of failure: for errors, and for warnings too where the user is strict.
+// Failed reports whether the exit status is one of failure: for errors and, where the user is strict, for warnings and checks that could not look.
 func (r *Report) Failed(strict bool) bool {
-	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
+	return strict && len(r.Skipped) > 0 || lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
 }
 
-// check looks at one thing. An error says that it could not look.
+// nothingToCheckError is the error of a check that has nothing to look at.
+type nothingToCheckError string
+
+// Error says why.
+func (n nothingToCheckError) Error() string { return string(n) }
+
+// check looks at one thing. An error says that it could not look, or that there is nothing to look at.
 type check struct {
 	name string
 	look func(ctx context.Context, d *examination) ([]Finding, error)
@@ -150,11 +159,13 @@ func Preflight(ctx context.Context, s *session.Session) *Report {
 }
 
 func examine(ctx context.Context, s *session.Session, checks []check) *Report {
-	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
+	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}, NotApplicable: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
 		found, err := c.look(ctx, d)
-		switch {
+		switch _, nothing := errors.AsType[nothingToCheckError](err); {
+		case nothing, session.IsMissing(err):
+			report.NotApplicable[c.name] = err.Error()
 		case err != nil:
 			report.Skipped[c.name] = lo.CoalesceOrEmpty(context.Cause(ctx), err).Error()
 		case len(found) == 0:
@@ -182,6 +193,24 @@ func notReady(object status.Object) string {
 			!c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
 	})
 	return lo.CoalesceOrEmpty(strings.Join(causes, "; "), "the controller has not checked it yet")
+}
+
+// effects are what it means that a condition is False on which Ready does not depend, and which only the controller can find out.
+var effects = map[string]string{
+	v1alpha1.ConditionTypeWithinSpendingLimits:   "launches that would exceed the limit do not happen, and their pods stay pending",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "garbage collection only reports, so servers without a NodeClaim stay and are paid for",
+	v1alpha1.ConditionTypeLaunchesSucceeding:     "no server is launched with it while launches pause",
+	v1alpha1.ConditionTypeBillingPlanSuitable:    "each launch is prepaid, so nodes that come and go cost more",
+}
+
+// reported are these conditions of an object, as the controller has stored them.
+func reported(kind string, object status.Object) []Finding {
+	return lo.FilterMap(object.GetConditions(), func(c status.Condition, _ int) (Finding, bool) {
+		return Finding{
+			Code: "ConditionFalse", Severity: Warning, What: fmt.Sprintf("%s %s: %s is False: %s: %s", kind, object.GetName(), c.Type, c.Reason, c.Message),
+			Why: effects[c.Type], Fix: fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), object.GetName()),
+		}, c.IsFalse() && effects[c.Type] != ""
+	})
 }
 
 // installed reports whether a controller runs in the cluster.
@@ -226,6 +255,9 @@ func Print(printer *output.Printer, r *Report) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		printer.Printf("- %s: not checked: %s\n", name, r.Skipped[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.NotApplicable)) {
+		printer.Printf("- %s: nothing to check: %s\n", name, r.NotApplicable[name])
 	}
 	count := func(severity Severity) int {
 		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })

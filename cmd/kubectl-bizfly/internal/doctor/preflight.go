@@ -6,7 +6,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -120,7 +119,7 @@ func checkJoinEndpoint(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	join, err := url.Parse(cloud.BKE.Known().JoinEndpoint)
 	if err != nil || join.Host == "" {
-		return nil, errors.New("it is not known (bke.joinEndpoint)")
+		return nil, nothingToCheckError("it is not known (bke.joinEndpoint)")
 	}
 	address := net.JoinHostPort(join.Hostname(), cmp.Or(join.Port(), lo.Ternary(join.Scheme == "http", "80", "443")))
 	connection, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", address)
@@ -148,7 +147,7 @@ func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	if pool == nil {
-		return nil, errors.New("no server of a node of BKE's pools was found to compare with")
+		return nil, nothingToCheckError("no server of a node of BKE's pools was found to compare with")
 	}
 	node, _ := lo.Find(nodes, func(n corev1.Node) bool { return n.Name == pool.Node })
 	id, _ := providerid.Parse(node.Spec.ProviderID)

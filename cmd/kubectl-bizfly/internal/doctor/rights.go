@@ -6,7 +6,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,7 +48,7 @@ func NeededRules() []rbacv1.PolicyRule { return slices.Clone(neededRules) }
 // checkRights reads the roles that are bound to the controller's service account.
 func checkRights(ctx context.Context, d *examination) ([]Finding, error) {
 	if d.Deployment == nil {
-		return nil, cmp.Or(d.DeploymentErr, errors.New("no controller is installed"))
+		return nil, cmp.Or(d.DeploymentErr, error(nothingToCheckError("no controller is installed")))
 	}
 	account := lo.CoalesceOrEmpty(d.Deployment.Spec.Template.Spec.ServiceAccountName, "default")
 	bindings, roles := &rbacv1.ClusterRoleBindingList{}, &rbacv1.ClusterRoleList{}

@@ -48,6 +48,9 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 		return nil, err
 	}
 	if set == nil {
+		if s.Core.FeatureGates.CapacityBuffer {
+			s.Note("CapacityBuffers are not planned: the nodes that Karpenter keeps running for them are in no plan")
+		}
 		return objects, nil
 	}
 	if !o.Pending {

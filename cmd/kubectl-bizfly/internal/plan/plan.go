@@ -118,25 +118,33 @@ func (s *Simulation) Run(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scheduling: %w", err)
 	}
-	placed := map[types.UID]bool{}
-	for _, existing := range results.ExistingNodes {
-		plan.OnExisting += len(existing.Pods)
-		for _, pod := range existing.Pods {
-			placed[pod.UID] = true
-		}
-	}
-	for _, proposed := range results.NewNodeClaims {
-		node, err := s.node(ctx, proposed)
-		for _, pod := range proposed.Pods {
-			placed[pod.UID] = true
-			if err != nil {
-				plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, err.Error()})
+	// Core also schedules the pods of nodes that are being deleted.
+	pending, placed := lo.KeyBy(pods, func(pod *corev1.Pod) types.UID { return pod.UID }), map[types.UID]bool{}
+	place := func(scheduled []*corev1.Pod) (ours []*corev1.Pod) {
+		for _, pod := range scheduled {
+			if pending[pod.UID] != nil {
+				ours, placed[pod.UID] = append(ours, pod), true
 			}
 		}
-		if err == nil {
-			plan.Nodes = append(plan.Nodes, *node)
-			plan.VNDPerHour += node.VNDPerHour
+		return ours
+	}
+	for _, existing := range results.ExistingNodes {
+		plan.OnExisting += len(place(existing.Pods))
+	}
+	for _, proposed := range results.NewNodeClaims {
+		ours := place(proposed.Pods)
+		if len(ours) == 0 {
+			continue
 		}
+		node, err := s.node(ctx, proposed)
+		if err != nil {
+			for _, pod := range ours {
+				plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, err.Error()})
+			}
+			continue
+		}
+		plan.Nodes = append(plan.Nodes, *node)
+		plan.VNDPerHour += node.VNDPerHour
 	}
 	plan.VNDPerMonth = plan.VNDPerHour * HoursPerMonth
 	failed := lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })

@@ -38,6 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -95,7 +96,7 @@ func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Obj
 		return nil, err
 	}
 	config := providers.CloudProviderConfig
-	config.APIReader, config.Instances = kube, &dryLauncher{}
+	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
 	s.CloudProvider = cloudprovider.New(config)
 	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
 	planning := cloudprovider.PlanningClient(kube)
@@ -187,7 +188,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		}
 	}
 	if len(nodePools.Items) == 0 {
-		s.note("there is no NodePool, so no pod fits anywhere; plan with those of a file (plan --compare FILE: a NodePool and its BizflyNodeClass, as " +
+		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan --compare FILE: a NodePool and its BizflyNodeClass, as " +
 			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
 	return nil
@@ -265,6 +266,13 @@ func (s *Simulation) learnDaemonSets(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// withoutLimits are the settings without the limits of the cluster: what they count are servers, and a simulation has none to list.
+func withoutLimits(settings *options.Store) *options.Store {
+	without := *settings.Load()
+	without.MaxServers, without.MaxVNDPerHour = 0, 0
+	return options.NewStore(&without)
 }
 
 // dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.

@@ -140,6 +140,12 @@ func Compute(ctx context.Context, s *session.Session, o Options) (*Proposal, err
 	if err != nil {
 		return nil, err
 	}
+	// The copy leaves out what may not be read.
+	for _, needed := range []client.ObjectList{&karpv1.NodePoolList{}, &karpv1.NodeClaimList{}} {
+		if err := s.List(ctx, needed, client.Limit(1)); err != nil {
+			return nil, fmt.Errorf("which nodes may be replaced is not known: %w", err)
+		}
+	}
 	objects, err := s.Copy(ctx)
 	if err != nil {
 		return nil, err

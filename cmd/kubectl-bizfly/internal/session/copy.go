@@ -26,7 +26,7 @@ type kind struct {
 }
 
 // Copy reads everything of the cluster that scheduling depends on. Definitions that are not installed and kinds that may
-// not be read are noted, unless they are needed.
+// not be read are noted, unless they are needed. Any other error is returned: a list that failed is not an empty one.
 func (s *Session) Copy(ctx context.Context) (memory.Objects, error) {
 	kinds := []kind{
 		{&corev1.PodList{}, true}, {&corev1.NodeList{}, true}, {&appsv1.DaemonSetList{}, true},
@@ -44,7 +44,7 @@ func (s *Session) Copy(ctx context.Context) (memory.Objects, error) {
 	var copied memory.Objects
 	for _, k := range kinds {
 		if err := s.List(ctx, k.list); err != nil {
-			if k.needed {
+			if k.needed || !IsMissing(err) && !IsForbidden(err) {
 				return nil, fmt.Errorf("copying the cluster: %w", err)
 			}
 			s.Note("%s", err)

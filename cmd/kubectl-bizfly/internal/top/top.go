@@ -77,7 +77,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 		row := Node{
 			Name: node.Name, NodePool: node.Labels[karpv1.NodePoolLabelKey], Flavor: node.Labels[corev1.LabelInstanceTypeStable],
 			Zone:    node.Labels[corev1.LabelTopologyZone],
-			Created: node.CreationTimestamp.Time, Status: statusOf(node), Pods: len(running),
+			Created: node.CreationTimestamp.Time, Status: StatusOf(node), Pods: len(running),
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 		}
 		claim := byClaimNode[node.Name]
@@ -110,8 +110,8 @@ func part(requested, allocatable corev1.ResourceList, name corev1.ResourceName) 
 	return wanted.AsApproximateFloat64() / has.AsApproximateFloat64()
 }
 
-// statusOf says what is happening to a node.
-func statusOf(node *corev1.Node) string {
+// StatusOf says what is happening to a node.
+func StatusOf(node *corev1.Node) string {
 	ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
 	case node.DeletionTimestamp != nil:

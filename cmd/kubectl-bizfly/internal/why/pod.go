@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -24,6 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -86,19 +89,53 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	if err != nil {
 		return nil, err
 	}
-	known := marksFromEvents(ctx, s, simulation.Capacity)
+	known := marksFromEvents(ctx, s, simulation)
 	answer.Notes = simulation.Notes
 	if err := simulation.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
+	limit := limitReached(ctx, s)
 	for i := range pools.Items {
-		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, known))
+		held := launchesHeld(ctx, simulation, &pools.Items[i], limit)
+		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, held, known))
 	}
-	if err := answer.decide(ctx, simulation, pod); err != nil {
+	if err := answer.decide(ctx, simulation, pod, limit); err != nil {
 		return nil, err
 	}
 	answer.help()
 	return answer, nil
+}
+
+// limitReached returns what the controller reports of a limit of the whole cluster that holds launches back; empty where none does.
+func limitReached(ctx context.Context, s *session.Session) string {
+	config := &v1alpha1.ProviderConfig{}
+	if err := s.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config); err != nil {
+		if !apierrors.IsNotFound(err) && !session.IsMissing(err) {
+			s.Note("whether a limit of the cluster holds launches back was not looked at: %s", err)
+		}
+		return ""
+	}
+	return falseMessage(config.Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits)
+}
+
+// launchesHeld returns what holds launches of the NodePool back, by what the controller has stored, and marks a NodeClass unavailable with which they
+// pause, as the controller does in its memory.
+func launchesHeld(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, limit string) string {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if simulation.Objects.Get(ctx, types.NamespacedName{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
+		return limit // the NodePool is not ready then
+	}
+	paused := falseMessage(nodeClass.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding)
+	if paused != "" {
+		simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(nodeClass)}, "launches pause", time.Hour)
+	}
+	return lo.CoalesceOrEmpty(paused, limit)
+}
+
+// falseMessage returns the message of a condition that is False, and nothing of any other.
+func falseMessage(conditions []status.Condition, conditionType string) string {
+	found, _ := lo.Find(conditions, func(c status.Condition) bool { return c.Type == conditionType && c.IsFalse() })
+	return found.Message
 }
 
 // stateOf says where the pod stands.
@@ -175,9 +212,10 @@ func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
 }
 
 // look checks one NodePool, down to its offerings.
-func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, known []mark) Pool {
+func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, held string, known []mark) Pool {
 	flavors, _ := simulation.FlavorsOf(ctx, pool)
-	checks := clusterChecks(pool, pod, flavors)
+	checks := append(clusterChecks(pool, pod, flavors), Check{Name: "launches", OK: held == "",
+		Detail: lo.CoalesceOrEmpty(held, "nothing holds them back")})
 	instanceTypes, err := simulation.Provider.GetInstanceTypes(ctx, pool)
 	if err != nil {
 		return newPool(pool, append(checks, Check{Name: "flavors", Detail: err.Error()}))
@@ -299,11 +337,11 @@ func until(known []mark, e flavor.Explanation) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf(", until about %s", found.until.Local().Format("15:04:05"))
+	return fmt.Sprintf(", until about %s or longer", found.until.Local().Format("15:04:05"))
 }
 
 // decide asks core what it would do for the pod alone.
-func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod) error {
+func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod, limit string) error {
 	pods := &corev1.PodList{}
 	if err := simulation.Objects.List(ctx, pods); err != nil {
 		return err
@@ -323,6 +361,9 @@ func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *core
 	case len(planned.Nodes) > 0:
 		n := planned.Nodes[0]
 		p.Outcome = fmt.Sprintf("Karpenter can launch a %s in %s for %s VND per hour (NodePool %s)", n.Flavor, n.Zone, output.VND(n.VNDPerHour), n.NodePool)
+		if limit != "" {
+			p.Outcome += ", unless a limit of the cluster holds the launch back: " + limit
+		}
 	case planned.OnExisting > 0:
 		p.Outcome = "it fits on a node that exists or is being launched; kube-scheduler binds it when that node is ready"
 	default:
@@ -334,10 +375,11 @@ func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *core
 // help says what would let the pod run.
 func (p *Pod) help() {
 	advice := map[string]string{
-		"ready":   "make NodePool %s ready (kubectl describe nodepool %s)",
-		"limits":  "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
-		"taints":  "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",
-		"flavors": "relax the requirements of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %s names what excludes each flavor",
+		"ready":    "make NodePool %s ready (kubectl describe nodepool %s)",
+		"limits":   "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
+		"launches": "remove what holds launches of NodePool %[1]s back (kubectl describe providerconfig,bizflynodeclass)",
+		"taints":   "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",
+		"flavors":  "relax the requirements of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %s names what excludes each flavor",
 		"zone": "move the pod's volume, or relax its zone; the BizflyNodeClass and the requirements of NodePool %s decide which zones there are " +
 			"(kubectl bizfly flavors --nodepool %s)",
 		"volumes":   "see why the pod's volume cannot be used, for NodePool %[1]s and every other (kubectl describe persistentvolumeclaim)",

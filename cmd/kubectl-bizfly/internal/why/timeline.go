@@ -21,7 +21,10 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -59,8 +62,12 @@ func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, 
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading the NodeClaim: %w", err)
 	}
+	if claim.Status.NodeName == "" {
+		return life(ctx, s, claim, nil), nil
+	}
 	node := &corev1.Node{}
-	if claim.Status.NodeName == "" || s.Get(ctx, types.NamespacedName{Name: claim.Status.NodeName}, node) != nil {
+	if err := s.Get(ctx, types.NamespacedName{Name: claim.Status.NodeName}, node); err != nil {
+		s.Note("the node was not looked at: %s", err)
 		node = nil
 	}
 	return life(ctx, s, claim, node), nil
@@ -73,8 +80,8 @@ func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error
 		return nil, fmt.Errorf("reading the node: %w", err)
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := s.List(ctx, claims); err != nil {
-		s.Note("NodeClaims were not looked at: %s", err)
+	if err := s.List(ctx, claims); err != nil && !session.IsMissing(err) {
+		return nil, fmt.Errorf("whether Karpenter launched the node is not known: %w", err)
 	}
 	claim, ok := lo.Find(claims.Items, func(c karpv1.NodeClaim) bool {
 		return c.Status.NodeName == node.Name || node.Spec.ProviderID != "" && c.Status.ProviderID == node.Spec.ProviderID
@@ -197,10 +204,16 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 			return strings.TrimSuffix(step.waiting+": "+lo.FromPtr(condition).Message, ": ")
 		}
 	}
-	if node != nil && node.Spec.Unschedulable {
-		return "it is cordoned"
+	if node == nil {
+		return "it is initialized, and its node could not be read"
 	}
-	return "it runs"
+	return nowOf[top.StatusOf(node)]
+}
+
+// nowOf says in a sentence what top says in a word.
+var nowOf = map[string]string{
+	"Ready": "it runs", "NotReady": "its node is not ready", "Stopped": "its server is stopped", "Cordoned": "it is cordoned",
+	"Draining": "its pods are being evicted", "Deleting": "its node is being deleted",
 }
 
 // disruption explains why the node is replaced, or what prevents it.
@@ -269,8 +282,8 @@ type mark struct {
 // rejectedOffering is how the controller's events name an offering (internal/events).
 var rejectedOffering = regexp.MustCompile(`(?:Insufficient capacity|create request) for (\S+) in (\S+) \(([^)]*)\)`)
 
-// marksFromEvents marks the offerings unavailable that lately were rejected.
-func marksFromEvents(ctx context.Context, s *session.Session, marks *capacity.DefaultProvider) []mark {
+// marksFromEvents marks the offerings unavailable that lately were rejected, for as long as a first rejection does: repeated ones last longer.
+func marksFromEvents(ctx context.Context, s *session.Session, simulation *plan.Simulation) []mark {
 	list := &corev1.EventList{}
 	if err := s.List(ctx, list); err != nil {
 		s.Note("rejected launches were not looked at: %s", err)
@@ -283,11 +296,33 @@ func marksFromEvents(ctx context.Context, s *session.Session, marks *capacity.De
 		if parts == nil || event.Reason != ourevents.ReasonOfferingUnavailable && event.Reason != ourevents.ReasonLaunchRejected {
 			continue
 		}
+		scope := capacity.Offering{Flavor: parts[1], Zone: parts[2]}
+		if event.Reason == ourevents.ReasonLaunchRejected {
+			nodeClass := nodeClassOf(ctx, simulation, event.InvolvedObject.Name)
+			if nodeClass == nil {
+				continue
+			}
+			scope.BillingPlan, scope.NodeClass = bizfly.PlanWord(nodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(nodeClass)
+		}
 		end := lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)
 		if left := time.Until(end); left > 0 {
-			marks.MarkUnavailable(ctx, capacity.Offering{Flavor: parts[1], Zone: parts[2]}, parts[3], left)
+			simulation.Capacity.MarkUnavailable(ctx, scope, parts[3], left)
 			found = append(found, mark{flavor: parts[1], zone: parts[2], until: end})
 		}
 	}
+	return found
+}
+
+// nodeClassOf returns the NodeClass of a NodeClaim, or the only one, because the NodeClaim of a rejected launch may have ended. It is nil where
+// neither shows which it is.
+func nodeClassOf(ctx context.Context, simulation *plan.Simulation, name string) *v1alpha1.BizflyNodeClass {
+	claim, nodeClasses := &karpv1.NodeClaim{}, &v1alpha1.BizflyNodeClassList{}
+	if simulation.Objects.List(ctx, nodeClasses) != nil {
+		return nil
+	}
+	known := simulation.Objects.Get(ctx, types.NamespacedName{Name: name}, claim) == nil
+	found, _ := lo.Find(lo.ToSlicePtr(nodeClasses.Items), func(n *v1alpha1.BizflyNodeClass) bool {
+		return known && n.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name || !known && len(nodeClasses.Items) == 1
+	})
 	return found
 }
