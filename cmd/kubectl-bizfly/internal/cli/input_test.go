@@ -220,6 +220,26 @@ var _ = Describe("why", func() {
 		Expect(limits()).To(HaveLen(1))
 	})
 
+	DescribeTable("should say what kube-scheduler does with the pod:", func(nominated, reason, state string) {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		pod := &corev1.Pod{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
+		pod.Status.NominatedNodeName = nominated
+		pod.Status.Conditions = nil
+		if reason != "" {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: "timed out"}}
+		}
+		f.put(pod)
+		Expect(answer[why.Pod](f, "why", "web-0", "-n", "shop").State).To(ContainSubstring(state))
+	},
+		Entry("nothing yet", "", "", "has not tried it yet"),
+		Entry("it found no node", "", corev1.PodReasonUnschedulable, "kube-scheduler found no node: timed out"),
+		Entry("it waits for a volume", "node-1", corev1.PodReasonUnschedulable, "has chosen node node-1, where its volumes are being created"),
+		Entry("its volume was not created in time", "", corev1.PodReasonSchedulerError,
+			"failed with it (SchedulerError), so that Karpenter launches nothing for it: timed out"),
+	)
+
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)

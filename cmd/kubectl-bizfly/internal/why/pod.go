@@ -149,10 +149,17 @@ func stateOf(pod *corev1.Pod) string {
 		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it",
 			pod.Spec.SchedulingGates[0].Name)
 	}
-	scheduled, ok := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-	if !ok || scheduled.Reason != corev1.PodReasonUnschedulable {
-		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer",
-			lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler"))
+	scheduler := lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler")
+	scheduled, tried := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	switch {
+	case pod.Status.NominatedNodeName != "":
+		return fmt.Sprintf("kube-scheduler (%s) has chosen node %s, where its volumes are being created or pods make room for it; Karpenter plans nothing "+
+			"for it meanwhile", scheduler, pod.Status.NominatedNodeName)
+	case !tried || scheduled.Reason == "":
+		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer", scheduler)
+	case scheduled.Reason != corev1.PodReasonUnschedulable:
+		return fmt.Sprintf("kube-scheduler (%s) failed with it (%s), so that Karpenter launches nothing for it: %s", scheduler, scheduled.Reason,
+			scheduled.Message)
 	}
 	return "kube-scheduler found no node: " + scheduled.Message
 }
