@@ -134,15 +134,17 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	for i := range claims.Items {
-		id, launched := providerid.Parse(claims.Items[i].Status.ProviderID)
-		if !launched || snapshot.Get(id) != nil {
+		claim := &claims.Items[i]
+		id, launched := providerid.Parse(claim.Status.ProviderID)
+		registered := claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered)
+		if !launched || snapshot.Get(id) != nil || !IsManaged(claim) || !registered || !claim.DeletionTimestamp.IsZero() {
 			continue
 		}
 		switch server, err := c.Instances.Get(ctx, id); {
 		case err == nil:
 			servers = append(slices.Clip(servers), server)
 		case !errors.Is(err, instance.ErrNotFound):
-			return nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", claims.Items[i].Name, err)
+			return nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", claim.Name, err)
 		}
 	}
 	// Drift compares the networks as well, which the list of servers does not include.

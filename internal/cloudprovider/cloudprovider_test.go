@@ -91,6 +91,9 @@ var _ = Describe("List", func() {
 		Expect(err).ToNot(HaveOccurred())
 		env.Clock.Step(time.Minute)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "core waits for a NodeClaim that has not registered")
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
 
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})

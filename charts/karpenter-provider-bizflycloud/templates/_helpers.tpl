@@ -18,7 +18,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* The labels of the pods, and of an object: (list context more-labels). Flux rejects a label that stands twice: those of the values replace
-ours, but not those that select the pods. Pods lack helm.sh/chart: Flux adds the commit to the chart's version, and none should restart the
+ours, but neither helm.sh/chart nor those that select the pods. Pods lack helm.sh/chart: Flux adds the commit to the chart's version, and none should restart the
 controller. */}}
 {{- define "karpenter.labels" -}}
 {{- $ := index . 0 }}
