@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -26,8 +24,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -104,38 +100,6 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	}
 	answer.help()
 	return answer, nil
-}
-
-// limitReached returns what the controller reports of a limit of the whole cluster that holds launches back; empty where none does.
-func limitReached(ctx context.Context, s *session.Session) string {
-	config := &v1alpha1.ProviderConfig{}
-	if err := s.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config); err != nil {
-		if !apierrors.IsNotFound(err) && !session.IsMissing(err) {
-			s.Note("whether a limit of the cluster holds launches back was not looked at: %s", err)
-		}
-		return ""
-	}
-	return falseMessage(config.Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits)
-}
-
-// launchesHeld returns what holds launches of the NodePool back, by what the controller has stored, and marks a NodeClass unavailable with which they
-// pause, as the controller does in its memory.
-func launchesHeld(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, limit string) string {
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if simulation.Objects.Get(ctx, types.NamespacedName{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
-		return limit // the NodePool is not ready then
-	}
-	paused := falseMessage(nodeClass.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding)
-	if paused != "" {
-		simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(nodeClass)}, "launches pause", time.Hour)
-	}
-	return lo.CoalesceOrEmpty(paused, limit)
-}
-
-// falseMessage returns the message of a condition that is False, and nothing of any other.
-func falseMessage(conditions []status.Condition, conditionType string) string {
-	found, _ := lo.Find(conditions, func(c status.Condition) bool { return c.Type == conditionType && c.IsFalse() })
-	return found.Message
 }
 
 // stateOf says where the pod stands.
@@ -337,14 +301,6 @@ func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.No
 		}
 	}
 	return check
-}
-
-func until(known []mark, e flavor.Explanation) string {
-	found, ok := lo.Find(known, func(m mark) bool { return m.flavor == e.Flavor && m.zone == e.Zone })
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf(", until about %s or longer", found.until.Local().Format("15:04:05"))
 }
 
 // decide asks core what it would do for the pod alone.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,12 +20,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -270,59 +265,4 @@ func lastSeen(event *corev1.Event) time.Time {
 	}
 	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time),
 		event.LastTimestamp.Time)
-}
-
-// mark is an offering that a rejected launch has made unavailable, as far as the events tell: the controller keeps its own
-// marks in memory.
-type mark struct {
-	flavor, zone string
-	until        time.Time
-}
-
-// rejectedOffering is how the controller's events name an offering (internal/events).
-var rejectedOffering = regexp.MustCompile(`(?:Insufficient capacity|create request) for (\S+) in (\S+) \(([^)]*)\)`)
-
-// marksFromEvents marks the offerings unavailable that lately were rejected, for as long as a first rejection does: repeated ones last longer.
-func marksFromEvents(ctx context.Context, s *session.Session, simulation *plan.Simulation) []mark {
-	list := &corev1.EventList{}
-	if err := s.List(ctx, list); err != nil {
-		s.Note("rejected launches were not looked at: %s", err)
-		return nil
-	}
-	var found []mark
-	for i := range list.Items {
-		event := &list.Items[i]
-		parts := rejectedOffering.FindStringSubmatch(event.Message)
-		if parts == nil || event.Reason != ourevents.ReasonOfferingUnavailable && event.Reason != ourevents.ReasonLaunchRejected {
-			continue
-		}
-		scope := capacity.Offering{Flavor: parts[1], Zone: parts[2]}
-		if event.Reason == ourevents.ReasonLaunchRejected {
-			nodeClass := nodeClassOf(ctx, simulation, event.InvolvedObject.Name)
-			if nodeClass == nil {
-				continue
-			}
-			scope.BillingPlan, scope.NodeClass = bizfly.PlanWord(nodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(nodeClass)
-		}
-		end := lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)
-		if left := time.Until(end); left > 0 {
-			simulation.Capacity.MarkUnavailable(ctx, scope, parts[3], left)
-			found = append(found, mark{flavor: parts[1], zone: parts[2], until: end})
-		}
-	}
-	return found
-}
-
-// nodeClassOf returns the NodeClass of a NodeClaim, or the only one, because the NodeClaim of a rejected launch may have ended. It is nil where
-// neither shows which it is.
-func nodeClassOf(ctx context.Context, simulation *plan.Simulation, name string) *v1alpha1.BizflyNodeClass {
-	claim, nodeClasses := &karpv1.NodeClaim{}, &v1alpha1.BizflyNodeClassList{}
-	if simulation.Objects.List(ctx, nodeClasses) != nil {
-		return nil
-	}
-	known := simulation.Objects.Get(ctx, types.NamespacedName{Name: name}, claim) == nil
-	found, _ := lo.Find(lo.ToSlicePtr(nodeClasses.Items), func(n *v1alpha1.BizflyNodeClass) bool {
-		return known && n.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name || !known && len(nodeClasses.Items) == 1
-	})
-	return found
 }
