@@ -136,8 +136,8 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		id, launched := providerid.Parse(claim.Status.ProviderID)
-		registered := claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered)
-		if !launched || snapshot.Get(id) != nil || !IsManaged(claim) || !registered || !claim.DeletionTimestamp.IsZero() {
+		if !launched || snapshot.Get(id) != nil || !IsManaged(claim) || !claim.DeletionTimestamp.IsZero() ||
+			!claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered) {
 			continue
 		}
 		switch server, err := c.Instances.Get(ctx, id); {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/patrickmn/go-cache"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,8 +55,7 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 
 // follow remembers a NodeClaim whose node has not registered.
 func (l *launches) follow(claim *karpv1.NodeClaim) {
-	since, seen := l.followed.Get(string(claim.UID))
-	l.followed.SetDefault(string(claim.UID), lo.Ternary[any](seen, since, l.clock.Now()))
+	_ = l.followed.Add(string(claim.UID), l.clock.Now(), cache.DefaultExpiration) // one that is there stays
 }
 
 // end revokes the join token, which is a way into the cluster, once the node has registered or the NodeClaim is deleted, and reports a
