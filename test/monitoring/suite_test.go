@@ -40,6 +40,9 @@ const seldomScraped = "karpenter_pods_provisioning_unbound_time_seconds"
 // clusterState are the metrics of the controllers of core that settings.disableClusterStateObservability leaves out.
 var clusterState = regexp.MustCompile(`^(operator_(nodeclaim|nodepool|node)_|karpenter_(pods|nodepools)_|karpenter_nodes_(allocatable$|total_))`)
 
+// sickStatus is what an alert asks of a condition's status.
+var sickStatus = regexp.MustCompile(`status(="False"|!="True")`)
+
 var scrapes *monitoring.Scrapes
 
 func TestMonitoring(t *testing.T) {
@@ -199,8 +202,8 @@ var _ = Describe("The alerts", func() {
 				if strings.Contains(operand.String(), seldomScraped) {
 					continue
 				}
-				// While all is well, a condition exists and is not False.
-				healthy := strings.ReplaceAll(operand.String(), `status="False",`, "")
+				// While all is well, a condition exists and is True, or becomes so between two scrapes.
+				healthy := sickStatus.ReplaceAllString(operand.String(), `status!=""`)
 				failures = append(failures, InterceptGomegaFailures(func() { hasData(ctx, alert.Name(), healthy) })...)
 			}
 			_, err = scrapes.Points(ctx, expr.String())
