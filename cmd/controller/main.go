@@ -30,6 +30,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
@@ -73,7 +74,7 @@ func main() {
 	planningClient := cloudprovider.PlanningClient(op.GetClient())
 	clusterState := state.NewCluster(op.Clock, planningClient, cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
 
-	ours := providerControllers(op, options.FromContext(ctx))
+	ours := providerControllers(op, options.FromContext(ctx), clusterState)
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,
@@ -127,7 +128,7 @@ func exitOn(err error) {
 }
 
 // providerControllers are this provider's own controllers, beside core's.
-func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
+func providerControllers(op *operator.Operator, opts *options.Options, cluster *state.Cluster) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.LimitReached,
@@ -138,6 +139,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		server.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		closedzone.NewController(kubeClient),
+		nominated.NewController(kubeClient, cluster),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		cost.NewController(kubeClient, op.CloudProvider),
 		garbagecollection.NewController(garbagecollection.Config{

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/csi"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -67,24 +68,33 @@ func driversVolumes(g Gomega) []cloud.Volume {
 	return lo.Filter(truth(g).Volumes, func(v cloud.Volume, _ int) bool { return len(v.Name) > 4 && v.Name[:4] == "pvc-" })
 }
 
+func volumeClaim(class string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: unique("data")},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To(class), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")}},
+		},
+	}
+}
+
+// mounting lets pods mount the claim's volume.
+func mounting(claim *corev1.PersistentVolumeClaim) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+		}}}
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	}
+}
+
 var _ = Describe("Beside the block storage driver", func() {
 	It("should keep a volume in its zone and its pod with it, and never delete it with a server", func() {
 		standIn := driver("ssd")
 		pool := readyPool()
-		claim := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: unique("data")},
-			Spec: corev1.PersistentVolumeClaimSpec{
-				StorageClassName: ptr.To("ssd"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")}},
-			},
-		}
+		claim := volumeClaim("ssd")
 		create(claim)
-		database := deployment(pool, 1, func(spec *corev1.PodSpec) {
-			spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
-			}}}
-			spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		})
+		database := deployment(pool, 1, mounting(claim))
 		create(database)
 		attachedTo := func(g Gomega) (cloud.Volume, string) {
 			g.Expect(standIn.Err()).NotTo(HaveOccurred())
@@ -126,5 +136,31 @@ var _ = Describe("Beside the block storage driver", func() {
 		By("removing the claim")
 		Expect(env.Client().Delete(ctx, claim)).To(Succeed())
 		expectNothingLeft(pool)
+	})
+	It("should keep a node while a volume is created for its pod, however long that takes", func() {
+		class := &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: unique("never")}, Provisioner: "example.com/never",
+			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		}
+		create(class)
+		claim := volumeClaim(class.Name)
+		create(claim)
+		waiting, served := readyPool(), readyPool()
+		create(deployment(waiting, 1, mounting(claim)))
+		app := deployment(served, 1)
+		create(app)
+		var node string
+		Eventually(func(g Gomega) {
+			g.Expect(running(g, app)).To(HaveLen(1))
+			stored := &corev1.PersistentVolumeClaim{}
+			g.Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(claim), stored)).To(Succeed())
+			node = stored.Annotations["volume.kubernetes.io/selected-node"]
+			g.Expect(node).NotTo(BeEmpty())
+		}).Should(Succeed())
+
+		By("waiting until the other pool's node is deleted, which becomes empty later")
+		Expect(env.Client().Delete(ctx, app)).To(Succeed())
+		Eventually(func(g Gomega) { g.Expect(claims(g, served)).To(BeEmpty()) }).Should(Succeed())
+		Expect(claims(Default, waiting)).To(ConsistOf(And(HaveField("Status.NodeName", node), HaveField("DeletionTimestamp", BeNil()))))
 	})
 })
