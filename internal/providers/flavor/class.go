@@ -205,7 +205,7 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 			default:
 				e.Unavailable = c.closed(f, z.Name)
 				if reason, marked := p.marks.Unavailable(c.key(f, z.Name)); marked && e.Unavailable == "" {
-					e.Unavailable = "marked unavailable after a rejected launch: " + strings.TrimSpace(reason)
+					e.Unavailable = "marked unavailable after a failed launch: " + strings.TrimSpace(reason)
 				}
 			}
 			explained = append(explained, e)

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
@@ -43,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
@@ -318,29 +320,155 @@ var _ = Describe("why", func() {
 		f.apply(pools + "---\n" + web)
 		f.put(&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable",
-			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "default-x7k2p"},
 			Message:        "Insufficient capacity for p2.2c_4g in HN1 (SoldOut): the offering is unavailable", LastTimestamp: metav1.Now(),
 		})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		offerings, _ := lo.Find(p.Pools[0].Checks, func(c why.Check) bool { return c.Name == "offerings" })
-		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a rejected launch: SoldOut, until about \d\d:\d\d:\d\d`))
+		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a failed launch: SoldOut, until about \d\d:\d\d:\d\d`))
 	})
 
-	It("should make an offering unavailable to the NodeClass alone whose launch was rejected", func() {
+	DescribeTable("should make an offering unavailable to those alone that the controller's mark concerns:",
+		func(failed karpevents.Event, ago time.Duration, expected map[string]bool) {
+			f := newFixture()
+			f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + strings.ReplaceAll(pools, "default", "third") + "---\n" +
+				strings.Replace(strings.ReplaceAll(pools, "default", "saving"), "spec: {}", "spec: {billingPlan: SavingPlan}", 1) + "---\n" + web)
+			third := &karpv1.NodePool{}
+			Expect(f.objects.Get(context.Background(), metav1Key("third"), third)).To(Succeed())
+			third.Spec.Template.Spec.NodeClassRef.Name = "other"
+			f.put(third)
+			event("e", failed, ago)(f)
+			unavailable := func() map[string]bool {
+				return lo.SliceToMap(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools, func(pool why.Pool) (string, bool) {
+					return pool.Name, strings.Contains(fmt.Sprint(pool.Checks), "p2.2c_4g in HN1: marked unavailable after a failed launch")
+				})
+			}
+			Expect(unavailable()).To(Equal(expected), "by the NodePool in the name of the NodeClaim, which has ended")
+			f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: failed.InvolvedObject.(*karpv1.NodeClaim).Name},
+				Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: "other"}}})
+			Expect(unavailable()).To(Equal(expected), "by the NodeClaim itself")
+		},
+		Entry("the NodeClass of a rejected launch", events.LaunchRejected(claimNamed("other-x7k2p"), "p2.2c_4g", "HN1", "Invalid", errors.New("no")),
+			time.Minute, map[string]bool{"default": false, "other": true, "third": true, "saving": false}),
+		Entry("the NodeClass of a failed launch", events.LaunchFailed(claimNamed("other-x7k2p"), "node-1", "p2.2c_4g", "HN1", errors.New("no")),
+			time.Minute, map[string]bool{"default": false, "other": true, "third": true, "saving": false}),
+		Entry("the NodeClass of a node that did not register", events.NodeNotRegistered(claimNamed("other-x7k2p"), "node-1", "p2.2c_4g", "HN1"),
+			59*time.Minute, map[string]bool{"default": false, "other": true, "third": true, "saving": false}),
+		Entry("no NodeClass an hour later", events.NodeNotRegistered(claimNamed("other-x7k2p"), "node-1", "p2.2c_4g", "HN1"),
+			61*time.Minute, map[string]bool{"default": false, "other": false, "third": false, "saving": false}),
+		Entry("the billing plan for which there was no capacity",
+			events.OfferingUnavailable(claimNamed("other-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no")), time.Minute,
+			map[string]bool{"default": true, "other": true, "third": true, "saving": false}),
+	)
+
+	It("should give no end of a mark that is another's, or of what is closed", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + web)
-		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: "other"}}})
-		event("e", events.LaunchRejected(&karpv1.NodeClaim{}, "p2.2c_4g", "HN1", "Invalid", errors.New("no")), 0)(f)
-		unavailable := func() map[string]bool {
-			return lo.SliceToMap(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools, func(pool why.Pool) (string, bool) {
-				return pool.Name, strings.Contains(fmt.Sprint(pool.Checks), "p2.2c_4g in HN1: marked unavailable after a rejected launch: Invalid")
-			})
+		paused := &v1alpha1.BizflyNodeClass{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
+		paused.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
+		f.put(paused)
+		event("e", events.LaunchRejected(claimNamed("other-x7k2p"), "p2.2c_4g", "HN1", "Invalid", errors.New("no")), 0)(f)
+		checks := lo.SliceToMap(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools, func(pool why.Pool) (string, string) {
+			return pool.Name, fmt.Sprint(pool.Checks)
+		})
+		Expect(checks["default"]).ToNot(ContainSubstring("until about"))
+		Expect(checks["other"]).To(ContainSubstring("Invalid, until about"))
+	})
+
+	It("should forget what failed before the NodeClass was changed", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
+		changed := func(ago time.Duration, subresource string) {
+			nodeClass.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
+				APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")},
+				Time: lo.ToPtr(metav1.NewTime(time.Now().Add(-ago)))}}
+			f.put(nodeClass)
 		}
-		Expect(unavailable()).To(Equal(map[string]bool{"default": false, "other": true}))
-		Expect(f.objects.Delete(context.Background(), &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}})).To(Succeed())
-		Expect(unavailable()).To(HaveEach(BeFalse()), "it is not known which of them")
-		Expect(f.objects.Delete(context.Background(), &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}})).To(Succeed())
-		Expect(unavailable()).To(HaveKeyWithValue("default", true), "there is no other")
+		unavailable := func() bool {
+			return strings.Contains(fmt.Sprint(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools), "p2.2c_4g in HN1: marked unavailable")
+		}
+		event("e", events.NodeNotRegistered(claimNamed("default-x7k2p"), "node-1", "p2.2c_4g", "HN1"), 20*time.Minute)(f)
+		changed(36*time.Minute, "")
+		Expect(unavailable()).To(BeTrue())
+		changed(34*time.Minute, "")
+		Expect(unavailable()).To(BeFalse(), "the server had been launched before the change")
+		changed(time.Minute, "status")
+		Expect(unavailable()).To(BeTrue(), "nothing was changed")
+	})
+
+	It("should report which nodes of NodePools that the pod could use do not join or failed", func() {
+		f := newFixture()
+		tainted := strings.Replace(strings.ReplaceAll(pools, "default", "tainted"), "      requirements:",
+			"      taints: [{key: gpu, effect: NoSchedule}]\n      requirements:", 1)
+		f.apply(pools + "---\n" + tainted + "---\n" + web)
+		claim := func(name string, joined bool) *karpv1.NodeClaim {
+			c := claimNamed(name)
+			c.Labels = map[string]string{karpv1.NodePoolLabelKey: name[:strings.LastIndex(name, "-")]}
+			c.CreationTimestamp, c.Spec.NodeClassRef = metav1.NewTime(time.Now().Add(-5*time.Minute)), &karpv1.NodeClassReference{Name: "default"}
+			c.Status.ProviderID = providerid.New("server-of-" + name)
+			c.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+			c.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeRegistered, "NodeNotFound", "Node not registered with cluster")
+			if joined {
+				c.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			}
+			return c
+		}
+		f.put(claim("default-late1", false), claim("default-good1", true), claim("tainted-late1", false))
+		told := func(e karpevents.Event, ago time.Duration) {
+			event("e-"+e.InvolvedObject.(*karpv1.NodeClaim).Name, e, ago)(f)
+		}
+		told(events.LaunchSlow(claimNamed("default-late1"), "node-1", 5*time.Minute), time.Minute)
+		told(events.LaunchSlow(claimNamed("default-good1"), "node-1", 5*time.Minute), time.Minute)
+		told(events.LaunchSlow(claimNamed("default-gone1"), "node-1", 5*time.Minute), time.Minute)
+		told(events.NodeNotRegistered(claimNamed("default-gone2"), "node-2", "p2.2c_4g", "HN1"), 10*time.Minute)
+		told(events.LaunchFailed(claimNamed("default-gone3"), "node-3", "p2.4c_8g", "HN1", errors.New("no valid host")), 9*time.Minute)
+		told(events.NodeNotRegistered(claimNamed("default-gone4"), "node-4", "p2.2c_4g", "HN1"), 2*time.Hour)
+		told(events.NodeNotRegistered(claimNamed("tainted-gone1"), "node-5", "p2.2c_4g", "HN1"), time.Minute)
+		check := func() {
+			GinkgoHelper()
+			p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+			Expect(lo.Map(p.Events, func(e why.Entry, _ int) string { return fmt.Sprint(e.Problem, " ", e.From, " ", e.What) })).To(HaveExactElements(
+				HavePrefix("true NodeClaim default-gone2 NodeNotRegistered: Server node-2 (p2.2c_4g in HN1) was created, but its node did not register"),
+				HavePrefix("true NodeClaim default-gone3 LaunchFailed: BizFly Cloud failed to build server node-3"),
+				Equal("false NodeClaim default-late1 the server is launched, and its node has not joined the cluster yet: Node not registered with cluster"),
+				HavePrefix("true NodeClaim default-late1 LaunchSlow: Server node-1 is still BUILD"),
+			))
+			Expect(p.Help).To(ContainElement(HavePrefix("look at server server-of-default-late1 in BizFly Cloud's console")))
+		}
+		check()
+		withoutCredentials()
+		check()
+	})
+
+	It("should report the newest of many failed nodes, and that there are more", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		for i := range 12 {
+			name := fmt.Sprintf("default-gone%d", i)
+			event("e-"+name, events.NodeNotRegistered(claimNamed(name), name, "p2.2c_4g", "HN1"), time.Duration(i)*time.Minute)(f)
+		}
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Events).To(HaveLen(10))
+		Expect(p.Events[9].From).To(Equal("NodeClaim default-gone0"))
+		Expect(f.err).To(ContainSubstring("2 earlier lines about NodeClaims are left out"))
+	})
+
+	It("should say that no pod adds a node to a static NodePool", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		pool := &karpv1.NodePool{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+		pool.Spec.Replicas = lo.ToPtr(int64(3))
+		f.put(pool)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Pools[0].Fits).To(BeFalse())
+		Expect(p.Pools[0].Checks).To(ContainElement(why.Check{Name: "static",
+			Detail: "it is static: Karpenter launches the 3 nodes of its spec.replicas, and none for a pod"}))
+		Expect(p.Help).To(ContainElement(HavePrefix("raise spec.replicas of NodePool default")))
+		Expect(p.Outcome).To(HavePrefix("Karpenter cannot place it"))
 	})
 
 	It("should say that launches with a NodeClass pause, and take another one", func() {

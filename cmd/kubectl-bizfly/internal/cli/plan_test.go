@@ -229,13 +229,18 @@ var _ = Describe("plan", func() {
 				karpv1.NodePoolLabelKey: "base", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1",
 			}}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
 		}
+		static := "NodePool base is static (spec.replicas: 2): no plan launches, removes or counts its nodes, and the pods on them stay there"
 		for _, args := range [][]string{{"plan"}, {"plan", "--compare", written("other.yaml", pools)}} {
 			p := answer[plan.Plan](f, args...)
 			Expect(p.Pods).To(Equal(6))
 			Expect(p.Today.Nodes).To(BeZero())
 			Expect(p.Today.VNDPerHour).To(BeZero())
-			Expect(p.Notes).To(ContainElements("NodePool base is static: its 2 nodes are in neither sum",
-				"pods on nodes of the static NodePool base are not planned: they stay there"))
+			Expect(p.Notes).To(ContainElement(static))
+		}
+		Expect(f.objects.DeleteAllOf(context.Background(), &corev1.Node{})).To(Succeed())
+		for _, args := range [][]string{{"plan"}, {"plan", "--pending"}, {"plan", "-f", written("web.yaml", web)}, {"plan", "--suggest"}} {
+			Expect(f.run(args...)).To(Equal(cli.ExitOK), f.err)
+			Expect(f.err).To(ContainSubstring(static), "%s, while it has no node", args)
 		}
 	})
 

@@ -72,7 +72,7 @@ func unsetEnv(key string) {
 // newCluster returns a cluster in memory, with what an API server sets and selects by.
 func newCluster() client.Client {
 	uids := 0
-	return unit.FakeClientBuilder().
+	return unit.FakeClientBuilder().WithReturnManagedFields().
 		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
 		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
 		WithInterceptorFuncs(interceptor.Funcs{

@@ -34,7 +34,7 @@ import (
 // minimumVersion is the oldest Kubernetes that the provider supports.
 const minimumVersion = "1.30.0"
 
-// maxSkew is how far clocks may differ: tokens and certificates of joining nodes are valid from a moment on.
+// maxSkew is how far the clock of this machine and the API server's may differ: tokens and certificates of joining nodes are valid from a moment on.
 const maxSkew = 30 * time.Second
 
 // recently is how far back events are looked at.
@@ -88,7 +88,7 @@ func checkClock(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	_ = response.Body.Close()
-	return skewOf("the API server", response.Header.Get("Date"), sent, time.Now()), nil
+	return skewOf(response.Header.Get("Date"), sent, time.Now()), nil
 }
 
 func hostURL(config *rest.Config) string {
@@ -98,8 +98,8 @@ func hostURL(config *rest.Config) string {
 	return "https://" + config.Host
 }
 
-// skewOf compares a clock with this machine's. The answer was written between sent and received, and names whole seconds.
-func skewOf(whose, date string, sent, received time.Time) []Finding {
+// skewOf compares the clock of the API server with this machine's. The answer was written between sent and received, and names whole seconds.
+func skewOf(date string, sent, received time.Time) []Finding {
 	theirs, err := http.ParseTime(date)
 	if err != nil {
 		return nil
@@ -114,9 +114,10 @@ func skewOf(whose, date string, sent, received time.Time) []Finding {
 	if skew.Abs() <= maxSkew {
 		return nil
 	}
-	return one("ClockSkew", Warning, fmt.Sprintf("the clock of %s differs from this machine's by %s", whose, skew.Round(time.Second)),
-		"tokens and certificates are valid for a time: servers may fail to join, and the controller's timeouts end early or late",
-		"timedatectl set-ntp true (on the machine whose clock is wrong)")
+	return one("ClockSkew", Warning, fmt.Sprintf("the clock of this machine is %s %s the API server's", skew.Abs().Round(time.Second),
+		lo.Ternary(skew < 0, "ahead of", "behind")),
+		"one of the two is wrong, and this does not show which: if it is the API server's, servers may fail to join; if it is this machine's, "+
+			"only times and ages that kubectl prints are", "timedatectl status (on this machine; if its clock is right, on the control plane)")
 }
 
 func checkDefinitions(ctx context.Context, d *examination) ([]Finding, error) {

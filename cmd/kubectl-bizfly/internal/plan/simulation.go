@@ -164,6 +164,10 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 	}
 	for i := range nodePools.Items {
 		pool := &nodePools.Items[i]
+		if pool.Spec.Replicas != nil {
+			s.note("NodePool %s is static (spec.replicas: %d): no plan launches, removes or counts its nodes, and the pods on them stay there", pool.Name,
+				*pool.Spec.Replicas)
+		}
 		ref := pool.Spec.Template.Spec.NodeClassRef
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		if ref == nil || s.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
@@ -212,12 +216,9 @@ func (s *Simulation) Empty(ctx context.Context) error {
 	}
 	poolOf := lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
 	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
-		if pool := poolOf[pod.Spec.NodeName]; static.Has(pool) && Counts(&pod) {
-			s.note("pods on nodes of the static NodePool %s are not planned: they stay there", pool)
-			return &pod, false
-		}
+		stays := static.Has(poolOf[pod.Spec.NodeName])
 		manifests.Unbind(&pod)
-		return &pod, Counts(&pod)
+		return &pod, !stays && Counts(&pod)
 	}))
 	return nil
 }

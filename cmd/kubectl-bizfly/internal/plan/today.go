@@ -6,8 +6,6 @@ package plan
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -108,12 +106,7 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 	if err != nil {
 		return nil, err
 	}
-	fixed, items := lo.FilterReject(nodes.Items, func(node corev1.Node, _ int) bool { return static.Has(node.Labels[karpv1.NodePoolLabelKey]) })
-	nodes.Items = items
-	counts := lo.CountValuesBy(fixed, func(node corev1.Node) string { return node.Labels[karpv1.NodePoolLabelKey] })
-	for _, pool := range slices.Sorted(maps.Keys(counts)) {
-		s.note("NodePool %s is static: its %s in neither sum", pool, lo.Ternary(counts[pool] == 1, "node is", fmt.Sprintf("%d nodes are", counts[pool])))
-	}
+	nodes.Items = lo.Reject(nodes.Items, func(node corev1.Node, _ int) bool { return static.Has(node.Labels[karpv1.NodePoolLabelKey]) })
 	today := &Today{Nodes: len(nodes.Items)}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]

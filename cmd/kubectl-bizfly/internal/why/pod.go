@@ -71,10 +71,12 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 		s.Note("NodePools were not looked at: %s", err)
 		return answer, nil
 	}
+	launches := readLaunches(ctx, s)
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		s.Note("flavors and offerings were not looked at: %s", err)
 		answer.fromCluster(pools, pod)
+		answer.report(s, launches)
 		return answer, nil
 	}
 	objects, err := s.Copy(ctx)
@@ -85,20 +87,23 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	if err != nil {
 		return nil, err
 	}
-	known := marksFromEvents(ctx, s, simulation)
 	answer.Notes = simulation.Notes
 	if err := simulation.Objects.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	if err := launches.mark(ctx, s, simulation, objects, pools.Items); err != nil {
 		return nil, err
 	}
 	limit := limitReached(ctx, s)
 	for i := range pools.Items {
 		held := launchesHeld(ctx, simulation, &pools.Items[i], limit)
-		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, held, known))
+		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, held))
 	}
 	if err := answer.decide(ctx, simulation, pod, limit); err != nil {
 		return nil, err
 	}
 	answer.help()
+	answer.report(s, launches)
 	return answer, nil
 }
 
@@ -153,6 +158,9 @@ func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod, flavors []*corecloudp
 		notReady = fmt.Errorf("it is not ready: %s", lo.CoalesceOrEmpty(why.Message, root.Message, "its conditions are not known yet"))
 	}
 	add("ready", notReady, "it is ready")
+	if pool.Spec.Replicas != nil {
+		add("static", fmt.Errorf("it is static: Karpenter launches the %d nodes of its spec.replicas, and none for a pod", *pool.Spec.Replicas), "")
+	}
 	add("limits", plan.LimitReached(pool, flavors), "its limits leave room")
 	add("taints", scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(pod), "the pod tolerates its taints")
 	for _, requirement := range podRequirements(pod) {
@@ -183,7 +191,7 @@ func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
 }
 
 // look checks one NodePool, down to its offerings.
-func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, held string, known []mark) Pool {
+func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, held string) Pool {
 	flavors, _ := simulation.FlavorsOf(ctx, pool)
 	checks := append(clusterChecks(pool, pod, flavors), Check{Name: "launches", OK: held == "",
 		Detail: lo.CoalesceOrEmpty(held, "nothing holds them back")})
@@ -225,7 +233,7 @@ func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePoo
 	if err := plan.LimitReached(pool, fitting); err != nil && plan.LimitReached(pool, flavors) == nil {
 		checks = append(checks, Check{Name: "limits", Detail: "of the flavors that are large enough, " + err.Error()})
 	}
-	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted, known)))
+	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted)))
 }
 
 // zoneOf checks the zones that the pod's volumes and its own requirements leave, and returns them. The check has no name where they leave all.
@@ -268,7 +276,7 @@ func sizeOf(list corev1.ResourceList) string {
 
 // offerings says which of the fitting flavors can be launched, and what keeps the others.
 func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType,
-	wanted scheduling.Requirements, known []mark) Check {
+	wanted scheduling.Requirements) Check {
 	check := Check{Name: "offerings"}
 	available := 0
 	for _, it := range fitting {
@@ -288,7 +296,7 @@ func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.No
 	var unavailable []string
 	for _, e := range explained {
 		if names[e.Flavor] && e.Unavailable != "" && wanted.Get(corev1.LabelTopologyZone).Has(e.Zone) {
-			unavailable = append(unavailable, fmt.Sprintf("%s in %s: %s%s", e.Flavor, e.Zone, e.Unavailable, until(known, e)))
+			unavailable = append(unavailable, fmt.Sprintf("%s in %s: %s", e.Flavor, e.Zone, e.Unavailable))
 		}
 	}
 	check.OK = available > 0
@@ -339,6 +347,7 @@ func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *core
 func (p *Pod) help() {
 	advice := map[string]string{
 		"ready":    "make NodePool %s ready (kubectl describe nodepool %s)",
+		"static":   "raise spec.replicas of NodePool %[1]s (kubectl edit nodepool %[1]s), or let the pod run on another NodePool",
 		"limits":   "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
 		"launches": "remove what holds launches of NodePool %[1]s back (kubectl describe providerconfig,bizflynodeclass)",
 		"taints":   "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",

@@ -4,7 +4,6 @@
 package why
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -30,7 +30,7 @@ import (
 // Entry is one thing that happened.
 type Entry struct {
 	Time time.Time `json:"time"`
-	// From is its source: event, condition, annotation, BizFly Cloud.
+	// From is its source: event, condition, annotation, BizFly Cloud, or the NodeClaim.
 	From string `json:"from"`
 	What string `json:"what"`
 	// Problem is true for what went wrong.
@@ -110,13 +110,10 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 		}
 	}
 	l.fromCloud(ctx, s)
-	slices.SortStableFunc(l.Timeline, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), 0) })
+	slices.SortStableFunc(l.Timeline, byTime)
 	l.Now, l.Disruption, l.Help = now(claim, node), disruption(ctx, s, claim, node), help(claim, l.Server)
 	return l
 }
-
-// registrationTimeout is how long after the creation of its NodeClaim core lets a server join before it deletes it.
-const registrationTimeout = 15 * time.Minute
 
 // help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly Cloud's API is known that
 // returns what a server has printed there.
@@ -128,7 +125,7 @@ func help(claim *karpv1.NodeClaim, server string) []string {
 	if !launched.IsTrue() || registered.IsTrue() {
 		return nil
 	}
-	until := claim.CreationTimestamp.Add(registrationTimeout).Local()
+	until := claim.CreationTimestamp.Add(ttl.Registration).Local()
 	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its page shows what it printed while it "+
 		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
 }
@@ -255,9 +252,11 @@ func events(ctx context.Context, s *session.Session, kind string, object client.
 		same := event.InvolvedObject.UID == object.GetUID() || event.InvolvedObject.UID == "" || kind == "Node"
 		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message, Problem: event.Type == corev1.EventTypeWarning}, same
 	})
-	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(entries, byTime)
 	return entries
 }
+
+func byTime(a, b Entry) int { return a.Time.Compare(b.Time) }
 
 func lastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
