@@ -216,6 +216,18 @@ var _ = Describe("GetInstanceTypes", func() {
 			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
 			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
 	)
+	It("should not name a requirement that every flavor satisfies, such as the capacity type with which core plans", func() {
+		nodeClass()
+		pool := unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
+			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic"))
+		Expect(env.Client.Create(ctx, pool)).To(Succeed())
+		pools := &karpv1.NodePoolList{}
+		Expect(cloudprovider.PlanningClient(env.Client).List(ctx, pools)).To(Succeed())
+		instanceTypes(&pools.Items[0])
+		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
+		Expect(env.Recorder.Events()[0].Message).To(And(ContainSubstring(v1alpha1.LabelInstanceCategory), ContainSubstring(v1alpha1.LabelInstanceGPUCount),
+			Not(ContainSubstring(karpv1.CapacityTypeLabelKey))))
+	})
 	DescribeTable("should report a NodePool that nothing limits", func(wanted int, change func(*karpv1.NodePool, *options.Options)) {
 		nodeClass()
 		pool := unit.NodePool()

@@ -194,15 +194,19 @@ func explain(requirements scheduling.Requirements, instanceTypes []*cloudprovide
 		return "the NodeClass leaves no flavor at all"
 	}
 	var unmet []string
+	partly := scheduling.NewRequirements()
 	for _, requirement := range requirements {
 		alone := scheduling.NewRequirements(requirement)
-		if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, alone) }) {
-			continue
+		switch lo.CountBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, alone) }) {
+		case 0:
+			unmet = append(unmet, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
+		case len(instanceTypes): // It is not the cause, and may be the capacity type, which the user has not required: PlanningClient.
+		default:
+			partly.Add(requirement)
 		}
-		unmet = append(unmet, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
 	}
 	if len(unmet) == 0 {
-		return fmt.Sprintf("each requirement alone is satisfied by some flavor, but no flavor satisfies all of them: %s", requirements)
+		return fmt.Sprintf("each requirement alone is satisfied by some flavor, but no flavor satisfies all of them: %s", partly)
 	}
 	slices.Sort(unmet)
 	return strings.Join(unmet, "; ")

@@ -36,6 +36,7 @@ type DefaultProvider struct {
 
 	mu       sync.Mutex
 	failures map[Offering]failures
+	// launches without an image are what the metric reports: that of the image launched last.
 	launches map[Launch]average
 }
 
@@ -233,48 +234,46 @@ func (f failures) recent(now time.Time) int {
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// RecordLaunch remembers how long it took from the create request until the node had registered.
+// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets, with the series of the metric,
+// what had no launch for a day.
 func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	if took <= 0 {
 		return
 	}
 	now, seconds := p.clock.Now(), took.Seconds()
-	p.clock.AfterFunc(ttl.LaunchTimes, func() { p.forgetLaunch(launch, now) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, exists := p.launches[launch]
-	if exists {
-		seconds = weight*seconds + (1-weight)*known.seconds
+	for old, known := range p.launches {
+		if known.recent(now) {
+			continue
+		}
+		delete(p.launches, old)
+		if old.ImageID == "" {
+			launchSecondsAverage.Delete(map[string]string{"flavor": old.Flavor, "zone": old.Zone})
+		}
 	}
-	if !exists && len(p.launches) >= maxScopes {
+	if known, exists := p.launches[launch]; exists {
+		seconds = weight*seconds + (1-weight)*known.seconds
+	} else if len(p.launches) >= maxScopes {
 		// So many come from images that are not used any more; those in use are soon seen again.
 		clear(p.launches)
 		launchSecondsAverage.Reset()
 	}
 	p.launches[launch] = average{seconds: seconds, at: now}
+	p.launches[Launch{Flavor: launch.Flavor, Zone: launch.Zone}] = p.launches[launch]
 	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
-}
-
-// forgetLaunch ends the average if none was seen after that time, and the reported one with the last image of its flavor and zone.
-func (p *DefaultProvider) forgetLaunch(launch Launch, at time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known, exists := p.launches[launch]; !exists || known.at.After(at) {
-		return
-	}
-	delete(p.launches, launch)
-	for other := range p.launches {
-		if other.Flavor == launch.Flavor && other.Zone == launch.Zone {
-			return
-		}
-	}
-	launchSecondsAverage.Delete(map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
 }
 
 // LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
 func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, ok := p.launches[launch]
-	return known.seconds, ok
+	if known := p.launches[launch]; known.recent(now) {
+		return known.seconds, true
+	}
+	return 0, false
 }
+
+// recent reports whether the average is of a launch of the last day.
+func (a average) recent(now time.Time) bool { return now.Sub(a.at) < ttl.LaunchTimes }

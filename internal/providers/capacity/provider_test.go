@@ -102,8 +102,9 @@ var _ = Describe("Capacity", func() {
 			Expect(seen).To(BeFalse())
 		}
 		clk.Step(24 * time.Hour)
-		_, seen = provider.LaunchSeconds(launch)
+		seconds, seen = provider.LaunchSeconds(launch)
 		Expect(seen).To(BeFalse(), "an average of yesterday says nothing about today")
+		Expect(seconds).To(BeZero())
 		provider.RecordLaunch(launch, 10*time.Second)
 		seconds, _ = provider.LaunchSeconds(launch)
 		Expect(seconds).To(Equal(10.0))
@@ -131,7 +132,14 @@ var _ = Describe("Capacity", func() {
 		Expect(seen).To(BeFalse())
 		Expect(reported()).To(Equal([]float64{50}))
 		clk.Step(12 * time.Hour)
+		_, seen = provider.LaunchSeconds(next)
+		Expect(seen).To(BeFalse())
+		provider.RecordLaunch(capacity.Launch{Flavor: "another", Zone: "HN1", ImageID: "next"}, 50*time.Second)
 		Expect(reported()).To(BeEmpty(), "placement has forgotten it, too")
+	})
+	It("should wait for nothing after a launch", func() {
+		provider.RecordLaunch(capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}, time.Minute)
+		Expect(clk.HasWaiters()).To(BeFalse(), "a thousand launches are no thousand timers of a day")
 	})
 	It("should end a mark in time and change the number, also without a reader", func(ctx context.Context) {
 		before := provider.SeqNum()

@@ -38,7 +38,7 @@ const (
 )
 
 // report is what a node has and what pods may use of it, by the indices below; 0 is not known.
-type report [6]int64
+type report [7]int64
 
 const (
 	capacityMemory     = iota // KiB, which is how kernels count
@@ -47,13 +47,16 @@ const (
 	allocatableCPU            // thousandths of a CPU
 	allocatableMemory         // KiB
 	allocatableStorage        // KiB
+	gpus                      // a count
 )
 
 // reportOf reads the resources of a node, or those that a NodeClaim was promised.
 func reportOf(capacity, allocatable corev1.ResourceList) report {
+	gpus := capacity[v1alpha1.ResourceNVIDIAGPU]
 	return report{
 		capacity.Memory().Value() / kib, capacity.StorageEphemeral().Value() / kib, allocatable.Pods().Value(),
 		allocatable.Cpu().MilliValue(), allocatable.Memory().Value() / kib, allocatable.StorageEphemeral().Value() / kib,
+		gpus.Value(),
 	}
 }
 
@@ -92,6 +95,10 @@ func (k knowledge) with(node seenNode, promised report) knowledge {
 	for i := range next.believed {
 		values := lo.FilterMap(next.seen, func(s seenNode, _ int) (int64, bool) { return s.report[i], s.report[i] > 0 })
 		was, is := k.believed[i], believe(values, promised[i])
+		if i == gpus {
+			// A GPU fails by itself, so fewer are the flavor's only while no node reports more.
+			is = lo.Ternary(len(values) > 1, lo.Max(values), 0)
+		}
 		if is == 0 || is > was && within(is, was, agreement) {
 			// A few KiB more are noise, and would rebuild instance types with each node.
 			is = was
@@ -193,6 +200,9 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	}
 	if count := known[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
 		capacities[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	if count := known[gpus]; count > 0 && count < int64(b.facts.gpuCount) {
+		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
 	kept := overhead(capacities, b.reservations)
 	keep := func(name corev1.ResourceName, learned resource.Quantity) {

@@ -16,6 +16,7 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -84,13 +85,19 @@ func (c *Controller) nodes(ctx context.Context, _ client.Object) []reconcile.Req
 	})
 }
 
+// changed passes those updates of a ProviderConfig that Reconcile reads: a login changes its status too, and would cost a reconcile of each node.
+var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*v1alpha1.ProviderConfig).Status, e.ObjectNew.(*v1alpha1.ProviderConfig).Status
+	return len(before.Conditions) == 0 && len(after.Conditions) > 0 ||
+		!slices.Equal(options.ClosedZones(before.Tuning), options.ClosedZones(after.Tuning))
+}}
+
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&corev1.Node{}, builder.WithPredicates(predicate.And(predicate.NewPredicateFuncs(ours),
 			predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})))).
-		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(c.nodes),
-			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.ProviderConfig{}, handler.EnqueueRequestsFromMapFunc(c.nodes), builder.WithPredicates(changed)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
@@ -90,6 +91,19 @@ var _ = Describe("A zone that the tuning closes", func() {
 		Expect(annotated(n)).To(HaveKey(users))
 		tuned(nil)
 		Expect(annotated(n)).To(BeEmpty())
+	})
+	It("should be compared with the nodes again when the closed zones or the first status are written, and at no other write", func() {
+		changes := func(change func()) bool {
+			before := config.DeepCopy()
+			change()
+			return closedzone.Changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: config})
+		}
+		Expect(changes(func() { tuned(map[string]string{"closedZones": "HN1"}) })).To(BeTrue())
+		Expect(changes(func() { tuned(map[string]string{"closedZones": "HN1", "hiddenFlavors": "nix.2c_4g"}) })).To(BeFalse())
+		Expect(changes(func() { config.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "Invalid", "") })).To(BeFalse())
+		Expect(changes(func() { tuned(nil) })).To(BeTrue())
+		config = &v1alpha1.ProviderConfig{ObjectMeta: config.ObjectMeta}
+		Expect(changes(func() { config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady) })).To(BeTrue())
 	})
 	It("should leave nodes of other zones alone", func() {
 		tuned(map[string]string{"closedZones": "HN2"})
