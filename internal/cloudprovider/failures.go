@@ -40,8 +40,8 @@ import (
 //	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
 //	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
 //	  ... the name of an old flavor       nothing; it tries old flavors last    ttl.OfferingFailures (2h), or until the family is launched
-//	  ... with three different offerings  beside it, the NodeClass, unless all  unavailableOfferingTTL, or until one of its nodes
-//	                                      are of one flavor, or in one of its   registers
+//	  ... with three different offerings  beside it, the NodeClass, unless all  a third of the offering's, up to ttl.MaxLaunchPause (5m),
+//	                                      are of one flavor, or in one of its   or until one of its nodes registers
 //	                                      several zones
 //	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
 //	  ... with three different offerings  beside it, the NodeClass, unless all  ttl.FirstPause (1m), then one trial at a time
@@ -178,7 +178,7 @@ func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offer
 		c.Capacity.RecordFailure(key)
 		c.Capacity.MarkUnavailable(ctx, key, reason, ttl.NotRegistered)
 	} else {
-		c.Capacity.MarkFailed(ctx, key, reason, period)
+		period = c.Capacity.MarkFailed(ctx, key, reason, period)
 	}
 	if f.accuses() {
 		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, period)

@@ -93,6 +93,9 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 	case !accuse(all), oneOfSeveralZones(nodeClass, all):
 		n.known.SetDefault(scope.NodeClass, l)
 		return
+	default:
+		// Shorter than the marks of the offerings that failed, so that the next launches try others.
+		period = min(period/3, ttl.MaxLaunchPause)
 	}
 	n.pause(ctx, nodeClass, claim, f, l, period, true)
 }
@@ -132,6 +135,7 @@ func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeC
 	}
 	news := n.marks.MarkAll(ctx, []capacity.Offering{scope}, f.reason, period)
 	l.last, l.until, l.suspected = f, n.clock.Now().Add(period), suspected && (news || l.suspected)
+	l.failures = nil // or the first failure after the pause would be the last one, and no other offering ever be tried
 	n.known.SetDefault(scope.NodeClass, l)
 	if news {
 		n.recorder.Publish(events.LaunchesPaused(nodeClass, f.reason, period, f.err))

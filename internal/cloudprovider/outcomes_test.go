@@ -358,6 +358,19 @@ var _ = Describe("Launches that fail", func() {
 				launched(nodeClaim(pool))
 			}
 		})
+		It("should try other offerings after the pause, and pause again only once three more have failed", func() {
+			before := available(pool)
+			fail()
+			env.Clock.Step(time.Minute + time.Second)
+			Eventually(func() int { return available(pool) }).Should(Equal(before-3), "the pause ends before the marks of the offerings do")
+			for range 2 {
+				ended(nodeClaim(pool))
+				Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+			}
+			ended(nodeClaim(pool))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(2))
+			Expect(createRequests()).To(Equal(6))
+		})
 		It("should go on at once when a node of the NodeClass registers, which shows that the offerings are at fault", func() {
 			good := launched(nodeClaim(pool))
 			fail()
