@@ -89,7 +89,7 @@ var _ = Describe("The page", func() {
 			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped},
 			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "y"}, outcome: passed, message: "the second time, alone"}}
 		for range 2 {
-			Expect(r.writePage(page, results, "1 passed, 0 failed, 1 skipped", 43*time.Minute)).To(Succeed())
+			Expect(r.writePage(page, results, "1 passed, 0 failed, 1 skipped", 43*time.Minute, truth{})).To(Succeed())
 		}
 		content, err := os.ReadFile(page)
 		Expect(err).NotTo(HaveOccurred())

@@ -38,7 +38,7 @@ func main() {
 	flag.BoolVar(&f.keep, "keep", false, "leave everything running for kubectl until it is interrupted")
 	flag.StringVar(&f.dir, "dir", ".sandbox", "where --keep puts kubeconfig, env and logs")
 	flag.StringVar(&f.scrapes, "scrapes", "", "where to keep the controller's metrics of every few seconds; empty keeps nothing")
-	flag.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long the demo may take in all")
+	flag.DurationVar(&f.timeout, "timeout", 4*time.Minute, "how long the demo may take in all")
 	flag.DurationVar(&f.latency, "latency", 2*time.Second, "how long the sandbox takes to make or delete a server")
 	flag.DurationVar(&f.boot, "boot", 3*time.Second, "how long an active server takes to join the cluster")
 	flag.Int64Var(&f.seed, "seed", 1, "the seed of the sandbox's ids")

@@ -20,6 +20,9 @@ import (
 // for a test, and a user who interrupts a demo does not want to wait.
 const controllerGrace = 10 * time.Second
 
+// startPatience is how long a process may take to start: what a busy machine may need. One that dies ends the wait at once.
+const startPatience = 5 * time.Minute
+
 // Controller is a running controller.
 type Controller struct {
 	process *process
@@ -41,7 +44,7 @@ func (e *Environment) StartController(ctx context.Context, overrides map[string]
 	e.controller = c
 	e.mu.Unlock()
 	url := "http://" + local(c.health) + "/readyz"
-	return c, e.await(ctx, "controller", time.Minute, func(ctx context.Context) (bool, error) {
+	return c, e.await(ctx, "controller", startPatience, func(ctx context.Context) (bool, error) {
 		return answers(ctx, http.DefaultClient, url), nil
 	})
 }
@@ -101,6 +104,8 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 		"METRICS_PORT":            strconv.Itoa(c.metrics),
 		"HEALTH_PROBE_PORT":       strconv.Itoa(c.health),
 		"LOG_LEVEL":               "info",
+		// A machine that stands still for a second while a ReplicaSet creates its pods would split them over two batches, and so over more servers.
+		"BATCH_IDLE_DURATION": "3s",
 		// The sandbox speaks http, which the controller rejects unless it is allowed.
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true",
 	}

@@ -104,7 +104,7 @@ func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 	if err != nil {
 		return err
 	}
-	return e.await(ctx, "etcd", 30*time.Second, func(ctx context.Context) (bool, error) {
+	return e.await(ctx, "etcd", startPatience, func(ctx context.Context) (bool, error) {
 		return answers(ctx, http.DefaultClient, url+"/health"), nil
 	})
 }
@@ -151,7 +151,7 @@ func (e *Environment) awaitAPIServer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	return e.await(ctx, apiServer, time.Minute, func(ctx context.Context) (bool, error) {
+	return e.await(ctx, apiServer, startPatience, func(ctx context.Context) (bool, error) {
 		return answers(ctx, httpClient, e.server+"/readyz"), nil
 	})
 }
@@ -229,7 +229,7 @@ func (e *Environment) startKwok(more []string) error {
 
 // awaitServiceAccount waits until pods can be created: they need the namespace's default service account.
 func (e *Environment) awaitServiceAccount(ctx context.Context) error {
-	return e.await(ctx, "kube-controller-manager", time.Minute, func(ctx context.Context) (bool, error) {
+	return e.await(ctx, "kube-controller-manager", startPatience, func(ctx context.Context) (bool, error) {
 		err := e.client.Get(ctx, types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
 		return err == nil, client.IgnoreNotFound(ignoreServerTimeout(err))
 	})

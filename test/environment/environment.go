@@ -169,7 +169,7 @@ func (e *Environment) installCRDs() error {
 	for _, crd := range apis.CRDs {
 		crds = append(crds, crd.DeepCopy())
 	}
-	if _, err := envtest.InstallCRDs(e.config, envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme(), MaxTime: 30 * time.Second}); err != nil {
+	if _, err := envtest.InstallCRDs(e.config, envtest.CRDInstallOptions{CRDs: crds, Scheme: runtime.NewScheme(), MaxTime: startPatience}); err != nil {
 		return fmt.Errorf("installing the custom resource definitions: %w", err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func (e *Environment) startSandbox(ctx context.Context) error {
 	if _, err := e.launch(command{name: "sandbox", path: path, args: args, env: baseEnv(), log: log}, e.fail); err != nil {
 		return err
 	}
-	return e.await(ctx, "sandbox", 30*time.Second, func(ctx context.Context) (bool, error) {
+	return e.await(ctx, "sandbox", startPatience, func(ctx context.Context) (bool, error) {
 		// It reports that it listens once the file is complete.
 		if said, err := os.ReadFile(log); err != nil || !bytes.Contains(said, []byte("listening on ")) { //nolint:gosec // a log of ours
 			return false, nil //nolint:nilerr // it may not have logged anything yet

@@ -147,10 +147,10 @@ func (r *run) start(ctx context.Context) (err error) {
 // overrides are the environment of the controller.
 func (r *run) overrides() map[string]string {
 	if r.kwok {
-		return map[string]string{environment.BinaryOverride: os.Getenv("KWOK_CONTROLLER")}
+		return map[string]string{environment.BinaryOverride: os.Getenv("KWOK_CONTROLLER"), "BATCH_IDLE_DURATION": ""}
 	}
 	// A NodeClaim must not be ended because this machine is slow: that would be measured instead.
-	return map[string]string{"LAUNCH_TIMEOUT": "10m", "GARBAGE_COLLECTION_GRACE": "15m"}
+	return map[string]string{"LAUNCH_TIMEOUT": "10m", "GARBAGE_COLLECTION_GRACE": "15m", "BATCH_IDLE_DURATION": ""}
 }
 
 // prepare creates what the scenario needs in the cluster and the cloud.

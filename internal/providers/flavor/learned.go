@@ -6,6 +6,7 @@ package flavor
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/samber/lo"
@@ -198,12 +199,13 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]
 	}
-	if count := known[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
-		capacities[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
+	fewer := func(name corev1.ResourceName, count, most int64) {
+		if 0 < count && count < most {
+			capacities[name] = *resource.NewQuantity(count, resource.DecimalSI)
+		}
 	}
-	if count := known[gpus]; count > 0 && count < int64(b.facts.gpuCount) {
-		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(count, resource.DecimalSI)
-	}
+	fewer(corev1.ResourcePods, known[pods], lo.Ternary(b.reservations.Configured, int64(b.reservations.MaxPods), math.MaxInt64))
+	fewer(v1alpha1.ResourceNVIDIAGPU, known[gpus], int64(b.facts.gpuCount))
 	kept := overhead(capacities, b.reservations)
 	keep := func(name corev1.ResourceName, learned resource.Quantity) {
 		configured := kept.Total()[name]

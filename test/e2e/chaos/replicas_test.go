@@ -68,7 +68,8 @@ func (r *replica) startLocked() {
 func (r *replica) exited(generation int, how error) {
 	said := how.Error()
 	event("replica %s exits: %.120s", r.name, strings.SplitN(said, ";", 2)[0])
-	if time.Now().UnixNano() > excusedUntil.Load() {
+	// A busy machine may keep a leader from its lease for as long as that lasts.
+	if time.Now().UnixNano() > excusedUntil.Load() && !strings.Contains(said, "leader election lost") {
 		violated("replica %s exited without a reason: %s", r.name, said)
 	}
 	r.mu.Lock()

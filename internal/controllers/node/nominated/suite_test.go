@@ -27,8 +27,9 @@ func TestNominated(t *testing.T) { suite.Run(t, "Node/Nominated") }
 
 var _ = Describe("A node that kube-scheduler has chosen for a pod", func() {
 	const providerID = "bizflycloud:///HN1/1"
+	// The shortest batches make the shortest nominations.
+	ctx := options.ToContext(context.Background(), &options.Options{BatchMaxDuration: time.Second})
 	var (
-		ctx        context.Context
 		clk        *clock.FakeClock
 		kubeClient client.Client
 		cluster    *state.Cluster
@@ -36,8 +37,6 @@ var _ = Describe("A node that kube-scheduler has chosen for a pod", func() {
 		pod        *corev1.Pod
 	)
 	BeforeEach(func() {
-		// The shortest batches make the shortest nominations.
-		ctx = options.ToContext(context.Background(), &options.Options{BatchMaxDuration: time.Second})
 		clk = clock.NewFakeClock(time.Now())
 		kubeClient = unit.FakeClientBuilder().Build()
 		cluster = state.NewCluster(clk, kubeClient, fake.NewCloudProvider())
