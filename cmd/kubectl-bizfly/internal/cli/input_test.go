@@ -237,10 +237,25 @@ var _ = Describe("why", func() {
 	},
 		Entry("nothing yet", "", "", "has not tried it yet"),
 		Entry("it found no node", "", corev1.PodReasonUnschedulable, "kube-scheduler found no node: timed out"),
-		Entry("it waits for a volume", "node-1", corev1.PodReasonUnschedulable, "has chosen node node-1, where its volumes are being created"),
+		Entry("it waits for a volume", "node-1", corev1.PodReasonUnschedulable, "has chosen node node-1, where its volumes are being created "+
+			"or pods make room for it; Karpenter plans nothing for it meanwhile, and keeps the node"),
 		Entry("its volume was not created in time", "", corev1.PodReasonSchedulerError,
 			"failed with it (SchedulerError), so that Karpenter launches nothing for it: timed out"),
 	)
+
+	It("should say that Karpenter launches nothing for a resize that does not fit on the node", func() {
+		f := newFixture()
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}, Spec: corev1.PodSpec{NodeName: "node-1"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		f.put(pod)
+		state := func() string { return answer[why.Pod](f, "why", "web-0", "-n", "shop").State }
+		Expect(state()).To(Equal("it is bound to node node-1 and running; Karpenter has nothing to do for it"))
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
+			Message: "Node didn't have enough resource: cpu"}}
+		f.put(pod)
+		Expect(state()).To(HavePrefix("it is bound to node node-1 and running, and its resize is Deferred (Node didn't have enough resource: cpu); " +
+			"Karpenter launches no node for a resize"))
+	})
 
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
 		f := newFixture()

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
@@ -84,6 +85,20 @@ var _ = Describe("manifests", func() {
 		Entry("of a CronJob that is suspended",
 			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"+
 				"spec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
+	)
+
+	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, memory string) {
+		set, err := manifests.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+
+			"containers: [{name: main, resources: {%s}}]}\n", own, container)), "-")
+		Expect(err).ToNot(HaveOccurred())
+		requests := resources.RequestsForPods(set.Pods()...)
+		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, memory}))
+	},
+		Entry("limits alone", "limits: {cpu: 2, memory: 4Gi}", "", "2", "4Gi"),
+		Entry("limits, of which containers request less", "limits: {cpu: 2, memory: 4Gi}", "requests: {cpu: 1}", "1", "4Gi"),
+		Entry("limits of which a container has its own", "limits: {cpu: 2, memory: 4Gi}", "limits: {memory: 1Gi}", "2", "1Gi"),
+		Entry("requests beside limits", "requests: {cpu: 1500m}, limits: {cpu: 2, memory: 4Gi}", "requests: {cpu: 1}", "1500m", "4Gi"),
+		Entry("requests alone", "requests: {memory: 3Gi}", "requests: {cpu: 1, memory: 1Gi}", "1", "3Gi"),
 	)
 
 	It("should say which kinds were not planned, of those that may add pods", func() {

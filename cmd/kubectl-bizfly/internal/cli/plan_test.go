@@ -367,6 +367,14 @@ var _ = Describe("plan", func() {
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
 	})
 
+	It("should not wait for devices that no controller counts here", NodeTimeout(time.Minute), func(SpecContext) {
+		f := newFixture()
+		f.apply(pools)
+		f.put(f.controller(corev1.EnvVar{Name: "IGNORE_DRA_REQUESTS", Value: "false"}))
+		Expect(answer[plan.Plan](f, "plan", "-f", written("web.yaml", web)).Unplaced).To(BeEmpty())
+		Expect(f.err).To(ContainSubstring("IGNORE_DRA_REQUESTS=false is computed as true"))
+	})
+
 	It("should say that CapacityBuffers are not planned where the controller looks at them", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)

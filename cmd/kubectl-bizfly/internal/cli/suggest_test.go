@@ -210,11 +210,17 @@ var _ = Describe("plan --explain", func() {
 		Expect(e.Constraints[0]).To(And(HaveField("Kind", plan.KindSelector), HaveField("Placed", 3)))
 	})
 
-	It("should price the ratio of a request that is far from that of flavors", func() {
+	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory\ncache,6,250m,12Gi\n"), "--explain")
+		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
+		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
 		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindRatio), HaveField("Of", "default/cache"))))
-	})
+	},
+		Entry("of a container", "containers: [{name: main, resources: {requests: {cpu: 250m, memory: 12Gi}}}]"),
+		Entry("of the pod", "resources: {requests: {cpu: 250m, memory: 12Gi}}, containers: [{name: main}]"),
+		Entry("of a sidecar", "initContainers: [{name: cache, restartPolicy: Always, resources: {requests: {memory: 12Gi}}}], "+
+			"containers: [{name: main, resources: {requests: {cpu: 250m}}}]"),
+	)
 })

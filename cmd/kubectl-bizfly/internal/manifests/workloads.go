@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
@@ -196,7 +197,8 @@ func Unbind(pod *corev1.Pod) {
 	}}}
 }
 
-// applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit.
+// applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit. A pod with limits of
+// its own requests, where it does not say, what its containers do, or else its limits.
 func applyRequests(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
@@ -211,6 +213,10 @@ func applyRequests(spec *corev1.PodSpec) {
 				resources.Requests[name] = quantity
 			}
 		}
+	}
+	if own := spec.Resources; own != nil && len(own.Limits) > 0 {
+		containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+		own.Requests = lo.Assign(own.Limits, containers, own.Requests)
 	}
 }
 

@@ -210,12 +210,15 @@ func addRatio(pods []*corev1.Pod, wanted float64, rates pricing.ComputeRates, ad
 	}
 }
 
-// scale multiplies requests.
+// scale multiplies requests, of the pod and of every container: each may decide what the pod requests in total.
 func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
-	for i := range pod.Spec.Containers {
-		if amount, ok := pod.Spec.Containers[i].Resources.Requests[name]; ok {
-			scaled := resource.NewMilliQuantity(int64(amount.AsApproximateFloat64()*by*1000), amount.Format)
-			pod.Spec.Containers[i].Resources.Requests[name] = *scaled
+	requests := []corev1.ResourceList{lo.FromPtr(pod.Spec.Resources).Requests}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		requests = append(requests, container.Resources.Requests)
+	}
+	for _, list := range requests {
+		if amount, ok := list[name]; ok {
+			list[name] = *resource.NewMilliQuantity(int64(amount.AsApproximateFloat64()*by*1000), amount.Format)
 		}
 	}
 }

@@ -111,7 +111,13 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 func stateOf(pod *corev1.Pod) string {
 	switch {
 	case pod.Spec.NodeName != "":
-		return fmt.Sprintf("it is bound to node %s and %s; Karpenter has nothing to do for it", pod.Spec.NodeName, strings.ToLower(string(pod.Status.Phase)))
+		bound := fmt.Sprintf("it is bound to node %s and %s", pod.Spec.NodeName, strings.ToLower(string(pod.Status.Phase)))
+		resize, waits := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+		if waits {
+			return fmt.Sprintf("%s, and its resize is %s (%s); Karpenter launches no node for a resize: delete the pod, so that it launches one for its replacement "+
+				"where that needs one", bound, resize.Reason, resize.Message)
+		}
+		return bound + "; Karpenter has nothing to do for it"
 	case !plan.Counts(pod):
 		return "Karpenter launches no node for it: it has ended, is being deleted, or belongs to a DaemonSet or to a node"
 	case len(pod.Spec.SchedulingGates) > 0:
@@ -123,7 +129,7 @@ func stateOf(pod *corev1.Pod) string {
 	switch {
 	case pod.Status.NominatedNodeName != "":
 		return fmt.Sprintf("kube-scheduler (%s) has chosen node %s, where its volumes are being created or pods make room for it; Karpenter plans nothing "+
-			"for it meanwhile", scheduler, pod.Status.NominatedNodeName)
+			"for it meanwhile, and keeps the node", scheduler, pod.Status.NominatedNodeName)
 	case !tried || scheduled.Reason == "":
 		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer", scheduler)
 	case scheduled.Reason != corev1.PodReasonUnschedulable:
