@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
@@ -28,9 +27,6 @@ type bodyRule struct {
 	named, key string
 	// optional bodies may be empty, and secret ones keep the secrets in metadata.
 	optional, secret bool
-	// choices are lists of what can be selected: an element without a name is left out, and the others can be selected. What a list of servers,
-	// disks or interfaces lacked would look deleted or unused.
-	choices bool
 }
 
 var (
@@ -45,51 +41,19 @@ func listBody(named string) bodyRule { return bodyRule{named: named} }
 
 func wrappedBody(key, named string) bodyRule { return bodyRule{key: key, named: named} }
 
-// ofChoices is the rule for a list of what can be selected.
-func (r bodyRule) ofChoices() bodyRule {
-	r.choices = true
-	return r
-}
-
-// apply also returns how many elements it has left out.
-func (r bodyRule) apply(body []byte) (applied []byte, leftOut int, err error) {
+func (r bodyRule) apply(body []byte) ([]byte, error) {
 	if trimmed := bytes.TrimSpace(body); r.optional && (len(trimmed) == 0 || string(trimmed) == "null") {
-		return []byte("{}"), 0, nil
+		return []byte("{}"), nil
 	}
 	document, err := decode(body)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	normalise(document, r.secret)
-	if r.choices {
-		document, leftOut = r.leaveOut(document)
-	}
 	if err := r.check(document); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	applied, err = json.Marshal(document)
-	return applied, leftOut, err
-}
-
-// leaveOut returns the document without the elements that have no name, and how many these are. An answer in which none has one is another
-// answer than expected, and stays as it is.
-func (r bodyRule) leaveOut(document any) (rest any, leftOut int) {
-	object, wrapped := document.(map[string]any)
-	list := document
-	if wrapped {
-		list = object[r.key]
-	}
-	elements, _ := list.([]any)
-	named := lo.Filter(elements, func(element any, _ int) bool { return r.fault(element) == "" })
-	switch {
-	case len(named) == 0:
-		return document, 0
-	case wrapped:
-		object[r.key] = named
-	default:
-		document = named
-	}
-	return document, len(elements) - len(named)
+	return json.Marshal(document)
 }
 
 // check returns what is wrong with the document.
@@ -109,26 +73,18 @@ func (r bodyRule) check(document any) error {
 		return fmt.Errorf("%T where the array %s belongs", document, r.key)
 	}
 	for i, element := range elements {
-		if fault := r.fault(element); fault != "" {
-			return fmt.Errorf("element %d %s", i, fault)
+		if _, ok := element.(map[string]any); !ok {
+			return fmt.Errorf("element %d is %T, not an object", i, element)
+		}
+		for _, field := range strings.Split(r.named, ".") {
+			object, _ := element.(map[string]any)
+			element = object[field]
+		}
+		if name, _ := element.(string); name == "" {
+			return fmt.Errorf("element %d has no %s", i, r.named)
 		}
 	}
 	return nil
-}
-
-// fault returns why an element of a list has no name; "" when it has one.
-func (r bodyRule) fault(element any) string {
-	if _, ok := element.(map[string]any); !ok {
-		return fmt.Sprintf("is %T, not an object", element)
-	}
-	for _, field := range strings.Split(r.named, ".") {
-		object, _ := element.(map[string]any)
-		element = object[field]
-	}
-	if name, _ := element.(string); name == "" {
-		return "has no " + r.named
-	}
-	return ""
 }
 
 func decode(body []byte) (document any, err error) {

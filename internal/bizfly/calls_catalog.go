@@ -15,12 +15,12 @@ import (
 
 var (
 	opListRegions           = list("ListRegions", "/regions", objectBody).at(serviceAccount).inAnyScope()
-	opListFlavors           = list("ListFlavors", "/flavors", listBody("name").ofChoices()).inAnyScope()
-	opListServerTypes       = list("ListServerTypes", "/server-types", wrappedBody("server_types", "name").ofChoices()).inAnyScope()
-	opListVolumeTypes       = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name").ofChoices()).inAnyScope()
-	opListOSImages          = list("ListOSImages", "/images", wrappedBody("os_images", "os").ofChoices()).inAnyScope()
-	opListCustomImages      = list("ListCustomImages", "/user/images", wrappedBody("images", "id").ofChoices())
-	opListSnapshots         = list("ListSnapshots", "/snapshots", listBody("id").ofChoices())
+	opListFlavors           = list("ListFlavors", "/flavors", listBody("id")).inAnyScope()
+	opListServerTypes       = list("ListServerTypes", "/server-types", wrappedBody("server_types", "name")).inAnyScope()
+	opListVolumeTypes       = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name")).inAnyScope()
+	opListOSImages          = list("ListOSImages", "/images", wrappedBody("os_images", "os")).inAnyScope()
+	opListCustomImages      = list("ListCustomImages", "/user/images", wrappedBody("images", "id"))
+	opListSnapshots         = list("ListSnapshots", "/snapshots", listBody("id"))
 	opListVPCNetworks       = list("ListVPCNetworks", "/vpc-networks", listBody("id"))
 	opListNetworkInterfaces = list("ListNetworkInterfaces", "/network-interfaces", listBody("id"))
 	opAddFirewalls          = change(kindItem, "AddFirewalls", "/network-interfaces/{id}/action", acknowledgement)
@@ -28,7 +28,7 @@ var (
 	opListFirewalls         = list("ListFirewalls", "/firewalls", listBody("id"))
 	opListSSHKeys           = list("ListSSHKeys", "/keypairs", listBody("keypair.name"))
 
-	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version").ofChoices()).
+	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version")).
 					at(serviceKubernetes).inAnyScope()
 	opGetCluster = item("GetCluster", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
 	// opGetLaunchConfigurationMetadata keeps the secrets of its answer.
@@ -82,9 +82,7 @@ func (c *Client) ListOSImages(ctx context.Context) ([]OSImage, error) {
 		distributions, err := g.CloudServer.OSImages().List(ctx)
 		for _, distribution := range distributions {
 			for _, version := range distribution.Version {
-				if version.ID != "" { // without it, a server cannot be created from it
-					images = append(images, OSImage{ID: version.ID, Distribution: distribution.OSDistribution, Version: version.Name})
-				}
+				images = append(images, OSImage{ID: version.ID, Distribution: distribution.OSDistribution, Version: version.Name})
 			}
 		}
 		return images, err

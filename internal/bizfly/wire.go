@@ -25,7 +25,6 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -74,8 +73,6 @@ type wire struct {
 	metrics   *metrics
 	health    *health
 	userAgent string
-	// leftOut is how many elements the last answer of each operation had that cannot be used, so that each is logged once.
-	leftOut sync.Map
 }
 
 // answer is a 2xx, read whole.
@@ -262,12 +259,9 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, leftOut, err := x.operation.body.apply(answer.body)
+	body, err := x.operation.body.apply(answer.body)
 	if err != nil {
 		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.cause(err))
-	}
-	if before, _ := x.connection.wire.leftOut.Swap(x.operation, leftOut); leftOut > 0 && before != leftOut {
-		log.FromContext(x.ctx).Info("left out of a list what has no name and cannot be used", "operation", x.operation.name, "count", leftOut)
 	}
 	x.answer = answer
 	return &http.Response{

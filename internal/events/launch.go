@@ -161,14 +161,10 @@ func LaunchesPaused(nodeClass *v1alpha1.BizflyNodeClass, reason string, pause ti
 // NodeSmallerThanPlanned reports that a node offers pods noticeably less than was planned for its instance type, which no second
 // node has confirmed yet.
 func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) karpevents.Event {
-	sizes := func(of corev1.ResourceList) string {
-		names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, v1alpha1.ResourceNVIDIAGPU, corev1.ResourcePods}
-		return strings.Join(lo.FilterMap(names, func(name corev1.ResourceName, _ int) (string, bool) {
-			quantity, planned := of[name], lo.HasKey(claim.Status.Allocatable, name)
-			return fmt.Sprintf("%s %s", name, &quantity), planned
-		}), ", ")
-	}
-	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned, "Node %s offers pods %s; planned were %s. "+
-		"Once a second node of %s reports the same, new ones are planned like this, as far as it is credible; set spec.kubelet of the NodeClass to plan so now",
-		node.Name, sizes(node.Status.Allocatable), sizes(claim.Status.Allocatable), claim.Labels[corev1.LabelInstanceTypeStable])
+	planned, offers := claim.Status.Allocatable, node.Status.Allocatable
+	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned,
+		"Node %s offers pods cpu %s, memory %s, ephemeral-storage %s and %s pods; planned were %s, %s, %s and %s. "+
+			"Once a second node of %s reports the same, new ones are planned like this, as far as it is credible; set spec.kubelet of the NodeClass to plan so now",
+		node.Name, offers.Cpu(), offers.Memory(), offers.StorageEphemeral(), offers.Pods(),
+		planned.Cpu(), planned.Memory(), planned.StorageEphemeral(), planned.Pods(), claim.Labels[corev1.LabelInstanceTypeStable])
 }

@@ -6,7 +6,6 @@ package flavor
 import (
 	"context"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/samber/lo"
@@ -39,7 +38,7 @@ const (
 )
 
 // report is what a node has and what pods may use of it, by the indices below; 0 is not known.
-type report [7]int64
+type report [6]int64
 
 const (
 	capacityMemory     = iota // KiB, which is how kernels count
@@ -48,16 +47,13 @@ const (
 	allocatableCPU            // thousandths of a CPU
 	allocatableMemory         // KiB
 	allocatableStorage        // KiB
-	gpus                      // a count
 )
 
 // reportOf reads the resources of a node, or those that a NodeClaim was promised.
 func reportOf(capacity, allocatable corev1.ResourceList) report {
-	gpus := capacity[v1alpha1.ResourceNVIDIAGPU]
 	return report{
 		capacity.Memory().Value() / kib, capacity.StorageEphemeral().Value() / kib, allocatable.Pods().Value(),
 		allocatable.Cpu().MilliValue(), allocatable.Memory().Value() / kib, allocatable.StorageEphemeral().Value() / kib,
-		gpus.Value(),
 	}
 }
 
@@ -96,10 +92,6 @@ func (k knowledge) with(node seenNode, promised report) knowledge {
 	for i := range next.believed {
 		values := lo.FilterMap(next.seen, func(s seenNode, _ int) (int64, bool) { return s.report[i], s.report[i] > 0 })
 		was, is := k.believed[i], believe(values, promised[i])
-		if i == gpus {
-			// A GPU fails by itself, so fewer are the flavor's only while no node reports more.
-			is = lo.Ternary(len(values) > 1, lo.Max(values), 0)
-		}
 		if is == 0 || is > was && within(is, was, agreement) {
 			// A few KiB more are noise, and would rebuild instance types with each node.
 			is = was
@@ -199,13 +191,9 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]
 	}
-	fewer := func(name corev1.ResourceName, count, most int64) {
-		if 0 < count && count < most {
-			capacities[name] = *resource.NewQuantity(count, resource.DecimalSI)
-		}
+	if count := known[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
+		capacities[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	fewer(corev1.ResourcePods, known[pods], lo.Ternary(b.reservations.Configured, int64(b.reservations.MaxPods), math.MaxInt64))
-	fewer(v1alpha1.ResourceNVIDIAGPU, known[gpus], int64(b.facts.gpuCount))
 	kept := overhead(capacities, b.reservations)
 	keep := func(name corev1.ResourceName, learned resource.Quantity) {
 		configured := kept.Total()[name]

@@ -207,26 +207,6 @@ var _ = Describe("The size of nodes", func() {
 			// A NodeClaim that was promised less does not lower it further.
 		}
 	})
-	It("should have the GPUs that two nodes report and none exceeds, and no more than are advertised", func(ctx context.Context) {
-		source.change(func(s *catalog.Snapshot) {
-			s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor(name, func(f *gobizfly.ServerFlavorResponse) {
-				f.GPU = &gobizfly.FlavorGPU{Name: "A30", Count: 2}
-			})}
-		})
-		reports := func(node, gpus string) (short bool) {
-			GinkgoHelper()
-			return observe(ctx, node, list(string(v1alpha1.ResourceNVIDIAGPU), gpus), list(string(v1alpha1.ResourceNVIDIAGPU), gpus))
-		}
-		Expect(reports("without a device plugin", "0")).To(BeFalse())
-		Expect(reports("a", "1")).To(BeTrue(), "it is reported")
-		Expect(offers(ctx, v1alpha1.ResourceNVIDIAGPU)).To(Equal([]string{"2"}), "one GPU may be broken")
-		Expect(reports("b", "1")).To(BeFalse())
-		Expect(offers(ctx, v1alpha1.ResourceNVIDIAGPU)).To(Equal([]string{"1"}), "core would launch a server after the other for a pod that needs two")
-		Expect(reports("c", "2")).To(BeFalse())
-		Expect(offers(ctx, v1alpha1.ResourceNVIDIAGPU)).To(Equal([]string{"2"}))
-		Expect(reports("with time slicing", "8")).To(BeFalse())
-		Expect(offers(ctx, v1alpha1.ResourceNVIDIAGPU)).To(Equal([]string{"2"}))
-	})
 	It("should never leave a negative reserve, however little a node sees", func(ctx context.Context) {
 		source.change(func(s *catalog.Snapshot) { s.Flavors = append(s.Flavors, newFlavor("p2.1c_256m", withSize(1, 256))) })
 		for _, node := range []string{"a", "b"} {
