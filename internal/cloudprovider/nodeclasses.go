@@ -94,8 +94,10 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 		n.known.SetDefault(scope.NodeClass, l)
 		return
 	default:
-		// Shorter than the marks of the offerings that failed, so that the next launches try others.
+		// Shorter than the marks of the offerings that failed, so that the next launches try others. Counted anew, or the first of these that fails
+		// would pause it again.
 		period = min(period/3, ttl.MaxLaunchPause)
+		l.failures = lo.PickBy(l.failures, func(_ types.UID, failed failedLaunch) bool { return failed.notRegistered })
 	}
 	n.pause(ctx, nodeClass, claim, f, l, period, true)
 }
@@ -130,12 +132,11 @@ func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeC
 	scope := capacity.Offering{NodeClass: capacity.NodeClassKey(nodeClass)}
 	if l.trial == claim {
 		// The trial's mark is longer, and would end with its NodeClaim: nothing would be left of this one.
-		l.trial = ""
+		l.trial, l.until = "", time.Time{}
 		n.marks.MarkAvailable(scope)
 	}
 	news := n.marks.MarkAll(ctx, []capacity.Offering{scope}, f.reason, period)
-	l.last, l.until, l.suspected = f, n.clock.Now().Add(period), suspected && (news || l.suspected)
-	l.failures = nil // or the first failure after the pause would be the last one, and no other offering ever be tried
+	l.last, l.until, l.suspected = f, lo.Latest(l.until, n.clock.Now().Add(period)), suspected && (news || l.suspected)
 	n.known.SetDefault(scope.NodeClass, l)
 	if news {
 		n.recorder.Publish(events.LaunchesPaused(nodeClass, f.reason, period, f.err))

@@ -414,6 +414,21 @@ var _ = Describe("Launches that fail", func() {
 			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
 			Expect(available(pool)).To(BeZero())
 		})
+		It("should report a pause until its end, although launches under way fail meanwhile, which would pause for less", func() {
+			underWay := lo.Map([]string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}, func(flavor string, i int) *karpv1.NodeClaim {
+				return launched(nodeClaim(pool, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor),
+					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, []string{"HN1", "HN2"}[i%2])))
+			})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			ended(nodeClaim(pool))
+			_, end, _ := env.CloudProvider.LaunchesBlocked(class)
+			for _, claim := range underWay {
+				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), errors.New("E_4711"))
+			}
+			_, until, _ := env.CloudProvider.LaunchesBlocked(class)
+			Expect(until).To(Equal(end))
+		})
 		It("should not count what one NodeClaim alone has met", func() {
 			volumeTypesKnown()
 			before := available(pool)
@@ -505,6 +520,18 @@ var _ = Describe("Launches that fail", func() {
 			Expect(reasonOf(failedCreate(nodeClaim(pool)))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(4))
+		})
+		It("should count nodes that do not register whatever else fails between them", func() {
+			for range 2 {
+				unregistered()
+			}
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			ended(nodeClaim(pool))
+			env.Sandbox.ClearFaults()
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			unregistered()
+			Expect(available(pool)).To(BeZero(), "one launch at a time is tried from now on")
 		})
 		It("should keep others away as long as the node of the trial may take to register", func() {
 			three()

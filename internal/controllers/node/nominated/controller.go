@@ -52,9 +52,9 @@ func (c *Controller) Reconcile(ctx context.Context, pod *corev1.Pod) (reconcile.
 	return reconcile.Result{RequeueAfter: ttl.Nominated}, nil
 }
 
-// waits reports whether kube-scheduler has chosen a node for the pod and not bound it yet.
+// waits reports whether kube-scheduler has chosen a node for the pod and not bound it yet. Pods of DaemonSets keep no node, as in core.
 func waits(pod *corev1.Pod) bool {
-	return podutils.IsPreempting(pod) && !podutils.IsScheduled(pod) && podutils.IsActive(pod)
+	return podutils.IsPreempting(pod) && !podutils.IsScheduled(pod) && podutils.IsActive(pod) && !podutils.IsOwnedByDaemonSet(pod)
 }
 
 // Register adds the controller to the manager.

@@ -72,6 +72,9 @@ var _ = Describe("A node that kube-scheduler has chosen for a pod", func() {
 		Expect(nominated()).To(BeFalse())
 	},
 		Entry("it was not chosen for", func() { pod.Status.NominatedNodeName = "" }),
+		Entry("is of a DaemonSet, whose volume may never come on any node", func() {
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent"}}
+		}),
 		Entry("has ended", func() { pod.Status.Phase = corev1.PodFailed }),
 		Entry("is being deleted", func() { pod.DeletionTimestamp = &metav1.Time{Time: clk.Now()} }),
 	)
