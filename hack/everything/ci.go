@@ -50,10 +50,24 @@ func (c CI) Run(ctx context.Context, always, rotating []Check) (results []Result
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit-c.elapsed(), errors.New("no time is left"))
 	defer cancel()
-	left := func() int { return int((budget - c.elapsed()).Seconds()) }
-	fmt.Fprintf(c.out, "\n===> %d s are left for the groups that rotate\n", max(0, left()))
+	slower := slowness(always, results)
+	left := func() int { return int((budget - c.elapsed()).Seconds() / slower) }
+	fmt.Fprintf(c.out, "\n===> groups that rotate and are estimated to take %d s fit in; this machine takes %.1f times as long\n", max(0, left()), slower)
 	waiting = Fill(rotating, left, func(group Check) { results = append(results, c.run(ctx, group, c.out)) })
 	return results, waiting
+}
+
+// slowness is how many times as long as estimated the checks took that have passed, at least 1. A group that is only slow must not be stopped.
+func slowness(checks []Check, results []Result) float64 {
+	took, estimated := 0, 0
+	for _, check := range checks {
+		for _, result := range results {
+			if result.Name == check.Name && result.Outcome == passed {
+				took, estimated = took+result.Seconds, estimated+check.Seconds
+			}
+		}
+	}
+	return float64(max(took, estimated, 1)) / float64(max(estimated, 1))
 }
 
 // Report prints which groups ran and which did not, and whether none failed.

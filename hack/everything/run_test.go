@@ -121,17 +121,19 @@ var _ = Describe("A run of .ci/run", func() {
 		started []string
 		output  *bytes.Buffer
 		outcome map[string]string
+		slower  int
 		ci      CI
 	)
 	BeforeEach(func() {
 		elapsed, started, output, outcome = 0, nil, &bytes.Buffer{}, map[string]string{}
+		slower = 1
 		ci = CI{out: output, elapsed: func() time.Duration { return elapsed }, run: func(_ context.Context, c Check, out io.Writer) Result {
 			mu.Lock()
 			defer mu.Unlock()
 			started = append(started, c.Name)
-			elapsed += time.Duration(c.Seconds) * time.Second
+			elapsed += time.Duration(slower*c.Seconds) * time.Second
 			_, _ = io.WriteString(out, "output of "+c.Name+"\n")
-			result := Result{Name: c.Name, Outcome: passed, Seconds: c.Seconds}
+			result := Result{Name: c.Name, Outcome: passed, Seconds: slower * c.Seconds}
 			if outcome[c.Name] != "" {
 				result.Outcome = outcome[c.Name]
 			}
@@ -146,6 +148,16 @@ var _ = Describe("A run of .ci/run", func() {
 		Expect(started).To(HaveExactElements("verify", "test", "bench", "docs"))
 		Expect(ci.Report(results, waiting)).To(BeFalse())
 		Expect(output.String()).To(ContainSubstring("commits): e2e (20 min)\nFAILED after 55 minutes: verify\n"))
+	})
+
+	It("should start what fits in on a machine as slow as the checks that passed have shown", func(ctx context.Context) {
+		slower, outcome["verify"] = 2, failed
+		results, waiting := ci.Run(ctx, []Check{minutes("verify", 5), minutes("test", 10)}, []Check{minutes("e2e", 20), minutes("bench", 12)})
+		Expect(started).To(HaveExactElements("verify", "test", "bench"))
+		Expect(waiting).To(HaveExactElements(HaveField("Name", "e2e")))
+		Expect(slowness([]Check{minutes("verify", 5), minutes("test", 10)}, results)).To(Equal(2.0))
+		Expect(slowness([]Check{minutes("test", 30)}, results)).To(Equal(1.0), "a fast machine")
+		Expect(slowness(nil, nil)).To(Equal(1.0))
 	})
 
 	It("should pass where nothing failed, and name apart what was skipped", func(ctx context.Context) {
