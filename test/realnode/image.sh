@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the root file system that servers of the sandbox boot as real machines: Debian with systemd and cloud-init, and what
-# make node-binaries has built. test/realnode/image.sh BINARIES ROOT. It needs root on Debian or Ubuntu, and Debian's packages.
+# make node-binaries has built. test/realnode/image.sh BINARIES ROOT. It needs root on Debian or Ubuntu, and Debian's packages. Where they
+# could not be fetched, it leaves ROOT.unfetched, since make hides the exit status of a recipe.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 root=$2
@@ -28,7 +29,11 @@ if [[ $(cat "$root/etc/base" 2>/dev/null) != "$recipe" ]]; then
     chroot "$2" apt-get -y --no-install-recommends -f install
     chroot "$2" apt-get -y --no-install-recommends install ${3//,/ }
     chroot "$2" apt-get clean' _ "$suite" "$root" "$packages" "$mirror" >"$log" 2>&1 ||
-    { tail -n 30 "$log" >&2; exit 1; }
+    {
+      tail -n 30 "$log" >&2
+      grep -qE "^E: (Failed getting release|Couldn't download|Failed to fetch|Unable to fetch)" "$log" && touch "$root.unfetched"
+      exit 1
+    }
   rm -rf "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale} "$root/usr/sbin/policy-rc.d"
   # The kernel's settings are those of the machine that runs the tests, which nothing here may change.
   rm -f "$root"/etc/sysctl.d/*.conf "$root"/usr/lib/sysctl.d/*.conf
