@@ -53,7 +53,7 @@ func compatibilityPage() (string, error) {
 		{"Karpenter", required("sigs.k8s.io/karpenter")},
 		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s and %s",
 			find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`), tested(oldest), tested(newest))},
-		{"Dynamic resource allocation", "No server is launched for pods that claim devices, because this provider publishes none. " +
+		{"Dynamic resource allocation", "No server is launched for pods that use it, because this provider publishes none. " +
 			"`IGNORE_DRA_REQUESTS=false` only counts devices of nodes that exist, and needs Kubernetes 1.34 or newer"},
 		{"Kubernetes modules", required("k8s.io/client-go")},
 		{"controller-runtime", required("sigs.k8s.io/controller-runtime")},

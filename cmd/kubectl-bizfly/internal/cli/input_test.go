@@ -398,7 +398,7 @@ var _ = Describe("why", func() {
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
 		changed := func(ago time.Duration, subresource string) {
 			nodeClass.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
-				APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")},
+				APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
 				Time: lo.ToPtr(metav1.NewTime(time.Now().Add(-ago)))}}
 			f.put(nodeClass)
 		}

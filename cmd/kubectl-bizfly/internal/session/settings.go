@@ -148,7 +148,7 @@ func (s *Session) parse(args []string, skipped func(flag string) bool) error {
 	// Core's provisioner waits without a bound for the allocated devices, which only a controller over a real cluster fills in.
 	if !s.Core.IgnoreDRARequests {
 		s.Core.IgnoreDRARequests = true
-		s.Note("IGNORE_DRA_REQUESTS=false is computed as true: devices of nodes that exist are not counted, so no pod that claims devices gets a place")
+		s.Note("IGNORE_DRA_REQUESTS=false is computed as true: devices of nodes that exist are not counted, so no pod with resourceClaims gets a place")
 	}
 	s.Settings.ClusterName = lo.CoalesceOrEmpty(s.Settings.ClusterName, "unknown")
 	if err := s.Settings.Validate(); err != nil {
