@@ -45,8 +45,6 @@ type result struct {
 	took    time.Duration
 	// message is why it failed, or how it passed after it had failed.
 	message string
-	// left is what the cloud had after it.
-	left truth
 }
 
 type runner struct {
@@ -59,6 +57,7 @@ type runner struct {
 	mu      sync.Mutex
 	queue   []spec
 	results []result
+	left    truth
 	seed    int64
 	// total is how many specs are to be run, done how many were.
 	total, done int
@@ -264,7 +263,9 @@ func (r *runner) runSpec(ctx context.Context, c *cluster, s spec, dir string) re
 	res.took = time.Since(start)
 	res.outcome, res.message = classify(s, filepath.Join(dir, "report.json"), err)
 	left, truthErr := c.truth(ctx)
-	res.left = left
+	r.mu.Lock()
+	r.left = r.left.add(left.after(res.outcome))
+	r.mu.Unlock()
 	failure := c.failure()
 	switch {
 	case failure != nil:

@@ -37,7 +37,7 @@ type entry struct {
 // conclude prints what became of each spec, in the order of the suites, then the ground truth and the closing line.
 func (r *runner) conclude(ctx context.Context, specs []spec, took time.Duration, doc string) (int, error) {
 	results := make([]result, 0, len(specs))
-	counts, left := map[string]int{}, truth{}
+	counts := map[string]int{}
 	var entries []entry
 	for _, s := range specs {
 		i := slices.IndexFunc(r.results, func(res result) bool { return res.suite == s.suite && res.text() == s.text() })
@@ -47,7 +47,6 @@ func (r *runner) conclude(ctx context.Context, specs []spec, took time.Duration,
 		}
 		results = append(results, res)
 		counts[res.outcome]++
-		left = left.add(res.left)
 		entries = append(entries, entry{res.suite, res.text(), res.outcome, res.took.Seconds(), res.reason()})
 	}
 	content, err := json.MarshalIndent(entries, "", "  ")
@@ -70,15 +69,15 @@ func (r *runner) conclude(ctx context.Context, specs []spec, took time.Duration,
 		return 1, fmt.Errorf("printing the results: %w", err)
 	}
 	if doc != "" {
-		if err := r.writePage(doc, results, closing, took, left); err != nil {
+		if err := r.writePage(doc, results, closing, took); err != nil {
 			return 1, err
 		}
 	}
-	fmt.Printf("\nran for %s on %d control planes\nGROUND TRUTH %s\n%s\n", took.Round(time.Second), r.parallel, left, closing)
+	fmt.Printf("\nran for %s on %d control planes\nGROUND TRUTH %s\n%s\n", took.Round(time.Second), r.parallel, r.left, closing)
 	if ctx.Err() != nil {
 		return 1, context.Cause(ctx)
 	}
-	if counts[failed] > 0 || left != (truth{}) {
+	if counts[failed] > 0 || r.left != (truth{}) {
 		return 1, nil
 	}
 	return 0, nil
@@ -93,7 +92,7 @@ func firstLine(text string) string {
 }
 
 // writePage replaces the tables of the page: what passed by the parts of the suites, and each spec that did not pass.
-func (r *runner) writePage(page string, results []result, closing string, took time.Duration, left truth) error {
+func (r *runner) writePage(page string, results []result, closing string, took time.Duration) error {
 	content, err := os.ReadFile(page) //nolint:gosec // the caller's own file
 	if err != nil {
 		return fmt.Errorf("reading the page: %w", err)
@@ -105,7 +104,7 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Karpenter %s, Kubernetes %s: **%s** in %s on %d control planes; ground truth afterwards: `%s`.\n\n", version("sigs.k8s.io/karpenter"),
-		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, left)
+		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, r.left)
 	b.WriteString("| suite | specs of | passed | took together |\n|---|---|---|---|\n")
 	parts := lo.PartitionBy(results, func(res result) string { return res.suite + " " + res.containers[0] })
 	for _, part := range parts {
