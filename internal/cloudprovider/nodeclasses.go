@@ -69,7 +69,8 @@ func (n *nodeClasses) of(nodeClass *v1alpha1.BizflyNodeClass) (launches, capacit
 	return l, capacity.Offering{NodeClass: key}
 }
 
-// failed counts a failure that accuses the NodeClass, and marks the NodeClass when offerings of several NodeClaims have failed.
+// failed counts a failure that accuses the NodeClass, and marks the NodeClass when offerings of several NodeClaims have failed. The period is that
+// of the offering's mark.
 func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID, offering capacity.Offering, f failure,
 	period time.Duration) {
 	n.mu.Lock()

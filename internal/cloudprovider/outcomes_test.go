@@ -46,6 +46,7 @@ var _ = Describe("Launches that fail", func() {
 	rejects := func(code int, message string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: code, Message: message})
 	}
+	const volumeQuota = "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."
 	broken := func(containing string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
 	}
@@ -408,8 +409,7 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should stay paused for a quota, which says nothing of a node that was launched before", func() {
 			good := launched(nodeClaim(pool))
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
 			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
 			Expect(available(pool)).To(BeZero())
@@ -419,8 +419,7 @@ var _ = Describe("Launches that fail", func() {
 				return launched(nodeClaim(pool, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor),
 					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, []string{"HN1", "HN2"}[i%2])))
 			})
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
 			_, end, _ := env.CloudProvider.LaunchesBlocked(class)
 			for _, claim := range underWay {
@@ -525,8 +524,7 @@ var _ = Describe("Launches that fail", func() {
 			for range 2 {
 				unregistered()
 			}
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
 			env.Sandbox.ClearFaults()
 			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
@@ -585,7 +583,7 @@ var _ = Describe("Launches that fail", func() {
 		It("should pause for a quota that the trial meets, as it would without a trial", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
-			rejects(http.StatusForbidden, "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota.")
+			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(4))
 			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(2))

@@ -105,9 +105,8 @@ func (s *session) prepareHelm() {
 		"<new tag>":       "dev-2",
 	}
 	s.api = cloud["BIZFLY_CLOUD_API_URL"]
-	// With the idle time that test/environment gives to its controllers.
-	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\nsettings: {batchIdleDuration: 3s}\n",
-		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"])
+	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\nsettings: {batchIdleDuration: %q}\n",
+		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"], environment.BatchIdle)
 	Expect(os.WriteFile(filepath.Join(s.dir, "sandbox.yaml"), []byte(values), 0o600)).To(Succeed())
 	helm := lo.CoalesceOrEmpty(os.Getenv("HELM"), filepath.Join(s.env.Root(), ".cache/tools/helm"))
 	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+

@@ -20,8 +20,13 @@ import (
 // for a test, and a user who interrupts a demo does not want to wait.
 const controllerGrace = 10 * time.Second
 
-// startPatience is how long a process may take to start: what a busy machine may need. One that dies ends the wait at once.
+// startPatience is how long a process may take to start: what a busy machine may need. One that dies ends the wait at once, except for that of
+// envtest for custom resource definitions.
 const startPatience = 5 * time.Minute
+
+// BatchIdle is BATCH_IDLE_DURATION of the controllers: with core's one second, a machine that stands still for as long while a ReplicaSet creates its
+// pods would split them over two batches, and so over more servers.
+const BatchIdle = "3s"
 
 // Controller is a running controller.
 type Controller struct {
@@ -104,8 +109,7 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 		"METRICS_PORT":            strconv.Itoa(c.metrics),
 		"HEALTH_PROBE_PORT":       strconv.Itoa(c.health),
 		"LOG_LEVEL":               "info",
-		// A machine that stands still for a second while a ReplicaSet creates its pods would split them over two batches, and so over more servers.
-		"BATCH_IDLE_DURATION": "3s",
+		"BATCH_IDLE_DURATION":     BatchIdle,
 		// The sandbox speaks http, which the controller rejects unless it is allowed.
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true",
 	}

@@ -119,6 +119,8 @@ func (r *run) start(ctx context.Context) (err error) {
 	if r.env, err = environment.Start(ctx, environment.Options{
 		Seed: 1, NodeLease: 10 * time.Minute, NoController: true, KwokNodes: r.kwok, Audit: true,
 		Boot: r.boot, SandboxArgs: []string{"--boot-spread=" + r.spread.String()},
+		// Both providers are measured with core's own batches.
+		ControllerEnv: map[string]string{"BATCH_IDLE_DURATION": ""},
 	}); err != nil {
 		return err
 	}
@@ -147,10 +149,10 @@ func (r *run) start(ctx context.Context) (err error) {
 // overrides are the environment of the controller.
 func (r *run) overrides() map[string]string {
 	if r.kwok {
-		return map[string]string{environment.BinaryOverride: os.Getenv("KWOK_CONTROLLER"), "BATCH_IDLE_DURATION": ""}
+		return map[string]string{environment.BinaryOverride: os.Getenv("KWOK_CONTROLLER")}
 	}
 	// A NodeClaim must not be ended because this machine is slow: that would be measured instead.
-	return map[string]string{"LAUNCH_TIMEOUT": "10m", "GARBAGE_COLLECTION_GRACE": "15m", "BATCH_IDLE_DURATION": ""}
+	return map[string]string{"LAUNCH_TIMEOUT": "10m", "GARBAGE_COLLECTION_GRACE": "15m"}
 }
 
 // prepare creates what the scenario needs in the cluster and the cloud.
