@@ -23,8 +23,8 @@ REPORTS := $(CACHE)/reports
 # The Kubernetes versions of the tests are those in the modules of the two control planes: the one that the controller is compiled
 # against, and the oldest one that the chart admits.
 kubernetes-version = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' $(1)/go.mod)
-KUBERNETES_VERSION := $(call kubernetes-version,test/controlplane)
-OLDEST_VERSION     := $(call kubernetes-version,test/controlplane/oldest)
+KUBERNETES_VERSION := $(call kubernetes-version,test/support/controlplane)
+OLDEST_VERSION     := $(call kubernetes-version,test/support/controlplane/oldest)
 CONTROLPLANE_BIN   := $(CACHE)/controlplane/bin
 OLDEST_BIN         := $(CACHE)/controlplane-$(basename $(OLDEST_VERSION:v%=%))/bin
 # Your own binaries win: KUBEBUILDER_ASSETS=/usr/local/kubebuilder/bin make test
@@ -43,9 +43,9 @@ CORES     := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 GOVERSION := $(shell GOTOOLCHAIN=auto go env GOVERSION)
 KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION))))
 KUBERNETES_MINOR   := $(word 2,$(subst ., ,$(KUBERNETES_VERSION)))
-CONTAINERD_VERSION := $(shell awk '$$1 == "github.com/containerd/containerd/v2" { print $$2; exit }' test/realnode/containerd/go.mod)
-RUNC_VERSION       := $(shell awk '$$1 == "github.com/opencontainers/runc" { print $$2; exit }' test/realnode/runc/go.mod)
-KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }' test/controlplane/kwok/go.mod)
+CONTAINERD_VERSION := $(shell awk '$$1 == "github.com/containerd/containerd/v2" { print $$2; exit }' test/support/realnode/containerd/go.mod)
+RUNC_VERSION       := $(shell awk '$$1 == "github.com/opencontainers/runc" { print $$2; exit }' test/support/realnode/runc/go.mod)
+KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }' test/support/controlplane/kwok/go.mod)
 
 # Everything but the tests with the race detector, which needs C, is compiled with the same flags, so that the controller and
 # its image, the control plane, the linter, the chaos and the demo share one build cache.
@@ -53,10 +53,10 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
-TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/bill test/chaos test/cloud/answers test/conformance test/demo test/docs test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
+TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/measure/bill test/simulation test/realcloud/answers test/e2e/core test/measure/demo test/e2e/docs test/support/environment test/support/invariants test/component/properties test/sandbox test/component/scheduling test/support/suite)))
 # The longest of them begin first.
 ifeq ($(origin TEST_DIRS)$(PKG),file)
-TEST_FIRST := ./test/chaos ./test/edits ./internal/cloudprovider ./test/scheduling ./internal/operator ./cmd/kubectl-bizfly/internal/cli
+TEST_FIRST := ./test/simulation ./test/component/edits ./internal/cloudprovider ./test/component/scheduling ./internal/operator ./cmd/kubectl-bizfly/internal/cli
 endif
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
@@ -97,7 +97,7 @@ sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs
 # replaces the shell, unlike with `go run`, so that it gets Ctrl-C and its exit status is its own.
 SCRAPES := $(CACHE)/scrapes
 define run-demo
-$(GO_BUILD) -o $(CACHE)/bin/demo ./test/demo && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && \
+$(GO_BUILD) -o $(CACHE)/bin/demo ./test/measure/demo && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && \
 	CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/demo
 endef
 
@@ -110,7 +110,7 @@ OUR_CONTROLPLANE := $(addsuffix /controlplane,$(filter $(CONTROLPLANE_BIN) $(OLD
 FAIL_RETRIED ?= $(filter schedule,$(GITHUB_EVENT_NAME))
 
 # envtest needs etcd and kube-apiserver: ours, unless you brought your own. The suite of the pages parses their commands with Helm and the plugin.
-TEST_NEEDS := $(OUR_CONTROLPLANE) $(TOOLS)/helm $(if $(filter . ./test ./test/ ./test/docs%,$(TEST_DIRS)),plugin)
+TEST_NEEDS := $(OUR_CONTROLPLANE) $(TOOLS)/helm $(if $(filter . ./test ./test/ ./test/e2e/docs%,$(TEST_DIRS)),plugin)
 
 .PHONY: test
 test: $(TEST_NEEDS) ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
@@ -127,13 +127,13 @@ test-order: $(TEST_NEEDS) ## Run suites in 10 random orders, and each top-level 
 	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
 
 # The suites run side by side, and so do the specs of each: every process starts a control plane of its own, and mostly waits.
-# make e2e E2E_DIRS=./test/install E2E_PROCS=1 GINKGO_FLAGS='--focus="A release"'
-E2E_DIRS  ?= ./test/e2e ./test/install ./test/docs
+# make e2e E2E_DIRS=./test/e2e/install E2E_PROCS=1 GINKGO_FLAGS='--focus="A release"'
+E2E_DIRS  ?= ./test/e2e/lifecycle ./test/e2e/install ./test/e2e/docs
 E2E_PROCS ?= 3
 E2E_ENV = E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" $(TRIMPATH)
 E2E = $(E2E_ENV) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --poll-progress-after=2m --timeout=60m $(if $(CI),--no-color)
 
-# The rehearsals of the migrations are pages of docs/ that test/docs runs: its other specs have no label e2e.
+# The rehearsals of the migrations are pages of docs/ that test/e2e/docs runs: its other specs have no label e2e.
 .PHONY: e2e
 e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/e2e-*
@@ -150,11 +150,11 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 # What depends on the API server and on kube-controller-manager. The migrations are pages, whose output is that of the present kubectl.
 .PHONY: e2e-oldest
 e2e-oldest: ## Run the end-to-end suites, those of the charts and those of the custom resources on the oldest Kubernetes that the chart admits
-	@$(MAKE) --no-print-directory e2e KUBERNETES=oldest E2E_DIRS="./test/e2e ./test/install"
+	@$(MAKE) --no-print-directory e2e KUBERNETES=oldest E2E_DIRS="./test/e2e/lifecycle ./test/e2e/install"
 	@$(MAKE) --no-print-directory test KUBERNETES=oldest TEST_DIRS="./pkg/apis ./hack/chart"
 
-# Root on Linux only; elsewhere it says why it is skipped. hack/nodes.sh keeps it away from the machine's network and kernel settings.
-# make e2e-order E2E_DIRS=./test/install ORDERS=3 SEED=100
+# Root on Linux only; elsewhere it says why it is skipped. test/e2e/nodes/nodes.sh keeps it away from the machine's network and kernel settings.
+# make e2e-order E2E_DIRS=./test/e2e/install ORDERS=3 SEED=100
 .PHONY: e2e-order
 e2e-order: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites in 10 random orders, and each top-level container alone (hours for all; make e2e takes another order each time)
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
@@ -163,15 +163,15 @@ e2e-order: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites 
 # make e2e-nodes NODES_FLAGS='-ginkgo.focus=PodDisruptionBudget'
 .PHONY: e2e-nodes
 e2e-nodes: ## Run the controller from its image on real nodes: servers are machines that boot, run our user data and join with a real kubelet (root on Linux; building takes 5 minutes once)
-	@MAKE="$(MAKE)" NODES_FLAGS="$(NODES_FLAGS)" hack/nodes.sh
-	@$(if $(NODES_FLAGS),,MAKE="$(MAKE)" hack/nodes-interrupted.sh)
+	@MAKE="$(MAKE)" NODES_FLAGS="$(NODES_FLAGS)" test/e2e/nodes/nodes.sh
+	@$(if $(NODES_FLAGS),,MAKE="$(MAKE)" test/e2e/nodes/interrupted.sh)
 
-# What hack/nodes.sh needs, once it knows that it can run.
+# What test/e2e/nodes/nodes.sh needs, once it knows that it can run.
 .PHONY: nodes-built
-nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane $(if $(filter test/docs,$(NODES_SUITE)),plugin)
-	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./$(or $(NODES_SUITE),test/nodes)
+nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane $(if $(filter test/e2e/docs,$(NODES_SUITE)),plugin)
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./$(or $(NODES_SUITE),test/e2e/nodes)
 
-MONITORING = (cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color))
+MONITORING = (cd test/e2e/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color))
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first. In CI it runs beside make test, so that a scrape
 # or a consolidation may come late.
@@ -181,49 +181,49 @@ monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo wit
 	@$(MONITORING) || { echo "--- monitoring: once more, on the metrics of a demo beside which nothing else runs"; \
 		$(MAKE) --no-print-directory demo && $(MONITORING); }
 
-# Results merge into test/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
+# Results merge into test/measure/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
 # Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
 .PHONY: bench-scale
 bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/contribute/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
-	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
-	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/measure/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
+	@cd test/measure/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)
-	@$(CACHE)/bin/plot scale test/scale/results.json docs/images
+	@$(CACHE)/bin/plot scale test/measure/scale/results.json docs/images
 
-# What workloads cost in several ways to run them, in simulated time: test/bill, with core's own scheduler and consolidation.
+# What workloads cost in several ways to run them, in simulated time: test/measure/bill, with core's own scheduler and consolidation.
 # Only the page and the plots from what is there: make bench-bill BENCH_BILL=report. Only some columns: BENCH_BILL=suggested,reference
 .PHONY: bench-bill
 bench-bill: ## Measure what workloads cost with each consolidationPolicy, with fixed pools and at best, for docs/concepts/cost.md (not in CI: it writes what make test compares)
 	@mkdir -p $(CACHE)/bin
-	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
+	@cd test/measure/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
 	@cd $(PLUGIN) && BENCH_BILL=$(or $(BENCH_BILL),measure) $(TRIMPATH) go test -count=1 -v -timeout=1h -run=TestMeasure ./internal/bill
-	@$(CACHE)/bin/plot bill test/bill/results.json docs/images
+	@$(CACHE)/bin/plot bill test/measure/bill/results.json docs/images
 
 # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
 .PHONY: bench
 bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck
 	@mkdir -p $(CACHE)/bin
-	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && $(TRIMPATH) go test -c -o $(CACHE)/bin/bench.test ./test/bench
+	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && $(TRIMPATH) go test -c -o $(CACHE)/bin/bench.test ./test/measure/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
-# Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
+# Core's suites are test packages of its module, which test/e2e/core/suites pins with what they need.
 # make conformance CONFORMANCE_FLAGS='--only regression --parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
 conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/contribute/conformance.md)
 	@mkdir -p $(CACHE)/conformance
-	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/e2e/core ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
-	@cd test/conformance/suites && for suite in regression disruption dra performance; do \
+	@cd test/e2e/core/suites && for suite in regression disruption dra performance; do \
 		$(TRIMPATH) go test -c -o $(CACHE)/conformance/$$suite.test $(CORE_SUITES)/$$suite || exit 1; done
-	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/conformance --suites $(CACHE)/conformance \
+	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/core --suites $(CACHE)/conformance \
 		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/contribute/conformance.md) \
-		--scheduler-config "$$(cd test/conformance/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
+		--scheduler-config "$$(cd test/e2e/core/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
 		$(CONFORMANCE_FLAGS)
 
-# It records the responses of the cloud in .cache/reports/answers-<region>-<run>.json. Copy them to test/cloud/recorded.json to compare
+# It records the responses of the cloud in .cache/reports/answers-<region>-<run>.json. Copy them to test/realcloud/recorded.json to compare
 # with them. A server lives for less than the two hours that the budget counts: the specs end after 75 minutes, and each of the two removals
 # at the end after 20. While .cache/reports/e2e-cloud-run-<run> exists, something may be left of that run. Ctrl-C must not end
 # what writes the log (tee -i): the removal would end with it.
@@ -231,7 +231,7 @@ conformance: build controlplane ## Run Karpenter core's own end-to-end suites ag
 e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/contribute/first-contact.md; skipped without credentials)
 	@mkdir -p $(REPORTS)
 	@set -o pipefail; E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/)" E2E_CLOUD_SANDBOX= \
-		$(TRIMPATH) go test -v -count=1 -timeout=3h ./test/cloud -ginkgo.v -ginkgo.timeout=75m -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color) 2>&1 | \
+		$(TRIMPATH) go test -v -count=1 -timeout=3h ./test/realcloud -ginkgo.v -ginkgo.timeout=75m -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color) 2>&1 | \
 		tee -i -a $(REPORTS)/e2e-cloud.log
 
 # make e2e-cloud-sandbox MODES=all MODE_RUNS=50 MODE_SEED=1, or MODES=nvme,regions-down for one combination. Without MODES, the sandbox
@@ -240,14 +240,14 @@ e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_C
 ifdef MODES
 e2e-cloud-sandbox:
 	@E2E_CLOUD_MODES="$(MODES)" MODE_RUNS="$(or $(MODE_RUNS),50)" MODE_SEED="$(or $(MODE_SEED),1)" E2E_CLOUD_SANDBOX=true \
-		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.fail-on-empty -ginkgo.label-filter=modes $(if $(CI),-ginkgo.no-color)
+		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/realcloud -ginkgo.fail-on-empty -ginkgo.label-filter=modes $(if $(CI),-ginkgo.no-color)
 else
 e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud. MODES=all: in each mode of the sandbox
-	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
+	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/realcloud/compare
 	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" SANDBOX_ARGS="$(SANDBOX_ARGS)" E2E_CLOUD_MODES= \
-		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
-	@if [ -f test/cloud/recorded.json ]; then $(CACHE)/bin/compare test/cloud/recorded.json $(REPORTS)/answers-sandbox.json; \
-		else echo "no responses of the real cloud are recorded yet (test/cloud/recorded.json): nothing to compare with"; fi
+		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/realcloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	@if [ -f test/realcloud/recorded.json ]; then $(CACHE)/bin/compare test/realcloud/recorded.json $(REPORTS)/answers-sandbox.json; \
+		else echo "no responses of the real cloud are recorded yet (test/realcloud/recorded.json): nothing to compare with"; fi
 endif
 
 # make test runs a few simulations, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails.
@@ -260,7 +260,7 @@ chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real proc
 	@mkdir -p $(REPORTS)/chaos
 	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" \
 		MONTH_DAYS="$(or $(MONTH_DAYS),$(if $(RUNS),7,30))" POINTS="$(or $(POINTS),$(if $(RUNS),50,100000))" PAIRS="$(or $(PAIRS),$(if $(RUNS),20,200))" go tool ginkgo run --procs=$(CORES) \
-		--timeout=2h --poll-progress-after=2m --fail-on-empty $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
+		--timeout=2h --poll-progress-after=2m --fail-on-empty $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/simulation
 	@if [ "$(PROCESS_RUNS)" != 0 ]; then $(MAKE) --no-print-directory chaos-processes RUNS="$(PROCESS_RUNS)"; fi
 
 # make chaos-processes SEED=7 RUNS=10
@@ -269,14 +269,14 @@ chaos-processes: build controlplane ## Run only those with real processes: kill 
 	@mkdir -p $(REPORTS)/chaos && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),2)" CHAOS_LOGS="$(REPORTS)/chaos" CONTROLLER="$(CURDIR)/bin/$(BINARY)" \
 		SANDBOX="$(CACHE)/bin/sandbox" $(TRIMPATH) go tool ginkgo run --poll-progress-after=15m --timeout=6h --fail-on-empty $(if $(CI),--no-color) \
-		$(GINKGO_FLAGS) ./test/e2e/chaos
+		$(GINKGO_FLAGS) ./test/e2e/faults
 
 # make chaos-nodes SEED=7 RUNS=3
 .PHONY: chaos-nodes
 chaos-nodes: ## Run only those with real processes, on real nodes: servers are machines that boot and join with a real kubelet (root on Linux; 6 minutes per run)
 	@mkdir -p $(REPORTS)/chaos
-	@MAKE="$(MAKE)" NODES_SUITE=test/e2e/chaos NODES_FLAGS="$(NODES_FLAGS)" SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),1)" \
-		CHAOS_LOGS="$(REPORTS)/chaos" hack/nodes.sh
+	@MAKE="$(MAKE)" NODES_SUITE=test/e2e/faults NODES_FLAGS="$(NODES_FLAGS)" SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),1)" \
+		CHAOS_LOGS="$(REPORTS)/chaos" test/e2e/nodes/nodes.sh
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
@@ -303,9 +303,9 @@ run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERT
 
 .PHONY: properties
 properties: $(OUR_CONTROLPLANE) ## Let core consolidate 200 random clusters; plan 200, and launch what was planned; repack some, and interrupt 200; edit each field of a NodeClass and a ProviderConfig, and 2000 pairs
-	$(call run-property,consolidation,.,./test/properties)
+	$(call run-property,consolidation,.,./test/component/properties)
 	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack)
-	$(call run-property,edits,.,./test/edits)
+	$(call run-property,edits,.,./test/component/edits)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
@@ -349,7 +349,7 @@ plugin-docs: ## Write what the plugin prints into its page, and the picture of t
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
 .PHONY: plugin-release
 plugin-release: ## Build the plugin's archives for Linux, macOS and Windows and its Krew manifest: dist/plugin
-	hack/plugin.sh "$(TAG)" $(PLUGIN_PLATFORMS)
+	hack/release/plugin.sh "$(TAG)" $(PLUGIN_PLATFORMS)
 
 ##@ Image and release
 
@@ -358,11 +358,11 @@ IMG            ?= cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/karpen
 TAG            ?= $(VERSION)
 PLATFORMS      ?= linux/amd64,linux/arm64
 CONTAINER_TOOL ?= docker
-# Empty means what hack/image/Dockerfile says. Both are build arguments.
+# Empty means what hack/release/Dockerfile says. Both are build arguments.
 BUILDER_IMAGE ?=
 BASE_IMAGE    ?=
 IMAGE = IMG="$(IMG)" TAG="$(TAG)" VERSION="$(VERSION)" COMMIT="$(COMMIT)" PLATFORMS="$(PLATFORMS)" CONTAINER_TOOL="$(CONTAINER_TOOL)" \
-	BUILDER_IMAGE="$(BUILDER_IMAGE)" BASE_IMAGE="$(BASE_IMAGE)" BUILD_ARGS="$(BUILD_ARGS)" PUSH_ARGS="$(PUSH_ARGS)" hack/image.sh
+	BUILDER_IMAGE="$(BUILDER_IMAGE)" BASE_IMAGE="$(BASE_IMAGE)" BUILD_ARGS="$(BUILD_ARGS)" PUSH_ARGS="$(PUSH_ARGS)" hack/release/image.sh
 
 .PHONY: docker-build
 docker-build: ## Build the image for amd64 and arm64: IMG, TAG, PLATFORMS, BUILDER_IMAGE, BASE_IMAGE, CONTAINER_TOOL=docker|buildah
@@ -379,7 +379,7 @@ image-check: build controlplane $(TOOLS)/registry ## Build the image twice with 
 
 .PHONY: release-rehearsal
 release-rehearsal: build controlplane $(TOOLS)/helm $(TOOLS)/registry $(TOOLS)/cosign ## Build, push to a registry on this machine, sign, verify as users do and install from there what a release would (needs what image-check needs)
-	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" COSIGN_BIN="$(TOOLS)/cosign" SIGSTORE_BIN="$(TOOLS)/sigstore" hack/release.sh rehearse
+	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" COSIGN_BIN="$(TOOLS)/cosign" SIGSTORE_BIN="$(TOOLS)/sigstore" hack/release/release.sh rehearse
 
 .PHONY: govulncheck
 govulncheck: $(TOOLS)/govulncheck ## Search controller and plugin with their dependencies for known vulnerabilities (asks the Go vulnerability database)
@@ -471,12 +471,12 @@ docs-pictures: build ## Draw the recording of a demo and the dashboards with its
 .PHONY: docs-test
 docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
-	@$(E2E) --fail-on-empty $(if $(DOCS_FOCUS),--focus='$(DOCS_FOCUS)') ./test/docs
+	@$(E2E) --fail-on-empty $(if $(DOCS_FOCUS),--focus='$(DOCS_FOCUS)') ./test/e2e/docs
 
 # UPDATE=true rewrites the outputs of these pages by what real nodes have printed.
 .PHONY: docs-nodes
 docs-nodes: ## Run the commands of the pages on installing and joining where servers are machines with a real kubelet (root on Linux)
-	@MAKE="$(MAKE)" NODES_SUITE=test/docs NODES_FLAGS="-ginkgo.focus=get-started/(own-cluster|bke).md $(NODES_FLAGS)" hack/nodes.sh
+	@MAKE="$(MAKE)" NODES_SUITE=test/e2e/docs NODES_FLAGS="-ginkgo.focus=get-started/(own-cluster|bke).md $(NODES_FLAGS)" test/e2e/nodes/nodes.sh
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	@cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && ln -sfn .vitepress/node_modules ../node_modules \
@@ -514,54 +514,54 @@ kubernetes-ldflags = -s -w $(foreach part,gitVersion=$(1) gitMajor=$(word 1,$(su
 COMPONENTS := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl
 
 # In the recipes below: go build does not write a binary that is up to date, hence the touch.
-$(CONTROLPLANE_BIN)/controlplane: $(call stamp,controlplane,$(addprefix test/controlplane/,go.mod go.sum main.go))
+$(CONTROLPLANE_BIN)/controlplane: $(call stamp,controlplane,$(addprefix test/support/controlplane/,go.mod go.sum main.go))
 	@echo "building the Kubernetes $(KUBERNETES_VERSION) control plane of the tests (6 to 11 minutes on 2 cores the first time, seconds later)"
 	@mkdir -p $(@D)
-	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
+	@cd test/support/controlplane && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
 	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
 
 # It shares no package with the other one. Without the tag, it has the clients of clouds that Kubernetes still had inside.
-$(OLDEST_BIN)/controlplane: $(call stamp,controlplane-oldest,$(addprefix test/controlplane/oldest/,go.mod go.sum main.go))
+$(OLDEST_BIN)/controlplane: $(call stamp,controlplane-oldest,$(addprefix test/support/controlplane/oldest/,go.mod go.sum main.go))
 	@echo "building the Kubernetes $(OLDEST_VERSION) control plane of the tests (4 to 9 minutes on 2 cores the first time, seconds later)"
 	@mkdir -p $(@D)
-	@cd test/controlplane/oldest && $(GO_BUILD) -tags providerless -o $@ -ldflags "$(call kubernetes-ldflags,$(OLDEST_VERSION))" . && touch $@
+	@cd test/support/controlplane/oldest && $(GO_BUILD) -tags providerless -o $@ -ldflags "$(call kubernetes-ldflags,$(OLDEST_VERSION))" . && touch $@
 	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
 
-$(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,go.mod go.sum))
+$(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/support/controlplane/kwok/,go.mod go.sum))
 	@echo "building KWOK $(KWOK_VERSION) (3 minutes on 2 cores the first time)"
 	@mkdir -p $(@D)
-	@cd test/controlplane/kwok && $(GO_BUILD) -o $@ \
+	@cd test/support/controlplane/kwok && $(GO_BUILD) -o $@ \
 		-ldflags "-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=$(KWOK_VERSION)" sigs.k8s.io/kwok/cmd/kwok && touch $@
 
-$(NODE)/bin/kubernetes: $(call stamp,node-kubernetes,$(addprefix test/realnode/kubernetes/,go.mod go.sum main.go))
+$(NODE)/bin/kubernetes: $(call stamp,node-kubernetes,$(addprefix test/support/realnode/kubernetes/,go.mod go.sum main.go))
 	@echo "building kubelet, kubeadm and kube-proxy $(KUBERNETES_VERSION) (a minute on 2 cores the first time)"
 	@mkdir -p $(@D)
-	@cd test/realnode/kubernetes && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
+	@cd test/support/realnode/kubernetes && $(GO_BUILD) -o $@ -ldflags "$(call kubernetes-ldflags,$(KUBERNETES_VERSION))" . && touch $@
 
-$(NODE)/bin/containerd: $(call stamp,node-containerd,$(addprefix test/realnode/containerd/,go.mod go.sum))
+$(NODE)/bin/containerd: $(call stamp,node-containerd,$(addprefix test/support/realnode/containerd/,go.mod go.sum))
 	@echo "building containerd $(CONTAINERD_VERSION) (a minute on 2 cores the first time)"
 	@mkdir -p $(@D)
-	@cd test/realnode/containerd && $(GO_BUILD) -tags 'no_btrfs no_devmapper no_zfs no_aufs' -o $(@D)/ \
+	@cd test/support/realnode/containerd && $(GO_BUILD) -tags 'no_btrfs no_devmapper no_zfs no_aufs' -o $(@D)/ \
 		-ldflags "-s -w -X github.com/containerd/containerd/v2/version.Version=$(CONTAINERD_VERSION)" tool && touch $@
 
 # The kubelet asks for a seccomp profile for every pod, which runc applies with a C library.
-$(NODE)/bin/runc: $(call stamp,node-runc,$(addprefix test/realnode/runc/,go.mod go.sum))
+$(NODE)/bin/runc: $(call stamp,node-runc,$(addprefix test/support/realnode/runc/,go.mod go.sum))
 	@mkdir -p $(@D)
 	@pkg-config --exists libseccomp || { echo "runc needs libseccomp: apt-get install libseccomp-dev pkg-config"; exit 1; }
-	@cd test/realnode/runc && CGO_ENABLED=1 go build -trimpath -tags 'netgo osusergo seccomp runc_nodmz' -o $@ \
+	@cd test/support/realnode/runc && CGO_ENABLED=1 go build -trimpath -tags 'netgo osusergo seccomp runc_nodmz' -o $@ \
 		-ldflags "-s -w -extldflags -static -X main.version=$(RUNC_VERSION:v%=%)" github.com/opencontainers/runc && touch $@
 
-$(NODE)/bin/cni/ptp: $(call stamp,node-cni,$(addprefix test/realnode/cni/,go.mod go.sum))
+$(NODE)/bin/cni/ptp: $(call stamp,node-cni,$(addprefix test/support/realnode/cni/,go.mod go.sum))
 	@mkdir -p $(@D)
-	@cd test/realnode/cni && $(GO_BUILD) -o $(@D)/ -ldflags "-s -w" tool && touch $@
+	@cd test/support/realnode/cni && $(GO_BUILD) -o $(@D)/ -ldflags "-s -w" tool && touch $@
 
-$(NODE)/bin/pause: $(call stamp,node-pause,test/realnode/pause/main.go)
+$(NODE)/bin/pause: $(call stamp,node-pause,test/support/realnode/pause/main.go)
 	@mkdir -p $(@D)
-	@$(GO_BUILD) -o $@ -ldflags "-s -w" ./test/realnode/pause && touch $@
+	@$(GO_BUILD) -o $@ -ldflags "-s -w" ./test/support/realnode/pause && touch $@
 
-$(NODE)/root.built: $(NODE_BINARIES) $(call stamp,node-root,test/realnode/image.sh $(shell git ls-files -co test/realnode/files))
+$(NODE)/root.built: $(NODE_BINARIES) $(call stamp,node-root,test/support/realnode/image.sh $(shell git ls-files -co test/support/realnode/files))
 	@echo "building the root file system of real nodes (2 minutes the first time, seconds later)"
-	@test/realnode/image.sh $(NODE)/bin $(NODE)/root && touch $@
+	@test/support/realnode/image.sh $(NODE)/bin $(NODE)/root && touch $@
 
 $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.mod go.sum))
 	@echo "building controller-gen (about a minute the first time)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs suites in random orders, and each of their top-level containers alone, so that no spec needs what another has left:
-# hack/order.sh ./internal/providers/... ./test/demo. ORDERS (10) is the number of orders, SEED (1) the first, PROCS (1) the number of
+# hack/order.sh ./internal/providers/... ./test/measure/demo. ORDERS (10) is the number of orders, SEED (1) the first, PROCS (1) the number of
 # processes, LABEL that of the specs to run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,7 +26,7 @@ suite() {
   fi
 }
 
-# suites lists the folders of suites, also those of the modules below a folder: suites ./cmd/... ./test/demo
+# suites lists the folders of suites, also those of the modules below a folder: suites ./cmd/... ./test/measure/demo
 suites() {
   local root module
   for root in "$@"; do

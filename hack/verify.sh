@@ -95,21 +95,21 @@ check_modules() {
 # These and Helm share one build cache with the controller only while each of these is equal.
 check_versions() {
   local module oldest file failed=0
-  for module in cmd/kubectl-bizfly/go.mod test/controlplane/go.mod test/realnode/kubernetes/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
+  for module in cmd/kubectl-bizfly/go.mod test/support/controlplane/go.mod test/support/realnode/kubernetes/go.mod test/e2e/core/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
   # What the charts and the plugin admit is what the tests run on.
-  oldest=$(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2); exit }' test/controlplane/oldest/go.mod)
+  oldest=$(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2); exit }' test/support/controlplane/oldest/go.mod)
   for file in charts/*/Chart.yaml; do
-    grep -qxF "kubeVersion: \">=$oldest-0\"" "$file" || { echo "kubeVersion of $file is not that of test/controlplane/oldest: >=$oldest-0"; failed=1; }
+    grep -qxF "kubeVersion: \">=$oldest-0\"" "$file" || { echo "kubeVersion of $file is not that of test/support/controlplane/oldest: >=$oldest-0"; failed=1; }
   done
   # An older builder fetches the Go of go.mod. A newer one would compile with a Go that nothing here was tested with.
   local builder go
-  builder=$(sed -n 's|^FROM .*/golang:\([0-9.]*\)-.* AS builder$|\1|p' hack/image/Dockerfile) go=$(sed -n 's/^go //p' go.mod)
+  builder=$(sed -n 's|^FROM .*/golang:\([0-9.]*\)-.* AS builder$|\1|p' hack/release/Dockerfile) go=$(sed -n 's/^go //p' go.mod)
   [[ $(printf '%s\n' "${builder:-none}" "$go" | sort -V | tail -n 1) == "$go" ]] ||
-    { echo "Go of the builder in hack/image/Dockerfile is ${builder:-not found}, newer than $go of go.mod: go get go@$builder"; failed=1; }
+    { echo "Go of the builder in hack/release/Dockerfile is ${builder:-not found}, newer than $go of go.mod: go get go@$builder"; failed=1; }
   file=cmd/kubectl-bizfly/internal/doctor/cluster.go
-  grep -qxF "const minimumVersion = \"$oldest\"" "$file" || { echo "minimumVersion of $file is not that of test/controlplane/oldest: $oldest"; failed=1; }
+  grep -qxF "const minimumVersion = \"$oldest\"" "$file" || { echo "minimumVersion of $file is not that of test/support/controlplane/oldest: $oldest"; failed=1; }
   return $failed
 }
 

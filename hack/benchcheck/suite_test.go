@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"

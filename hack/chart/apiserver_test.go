@@ -30,8 +30,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	testenv "github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	testenv "github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 // startAPIServer starts a real API server with the definitions of the chart and with the namespace of config/default. Its
@@ -141,7 +141,7 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 	})
 
-	// test/install runs the commands of the documents, each of one document.
+	// test/e2e/install runs the commands of the documents, each of one document.
 	It("should be removed by the same commands in all documents and in the notes", func(ctx context.Context) {
 		block := func(document, name string) string {
 			GinkgoHelper()

@@ -14,7 +14,7 @@ import (
 
 // The table of versions is between these lines of its page; the rest of the page is written by hand.
 const (
-	versionsBegin = "<!-- Written by make generate from go.mod, the modules below test/controlplane and the chart. -->\n"
+	versionsBegin = "<!-- Written by make generate from go.mod, the modules below test/support/controlplane and the chart. -->\n"
 	versionsEnd   = "<!-- The end of what make generate writes. -->"
 )
 

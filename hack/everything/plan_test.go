@@ -109,7 +109,7 @@ var _ = Describe("The choice of the groups that rotate", func() {
 			}
 		},
 			Entry("of any kind", nil, 8.0),
-			Entry("that change the same half of them", []string{"internal/controllers/x.go", "docs/x.md", "test/e2e/x.go"}, 12.0),
+			Entry("that change the same half of them", []string{"internal/controllers/x.go", "docs/x.md", "test/e2e/lifecycle/x.go"}, 12.0),
 		)
 	})
 })

@@ -50,9 +50,9 @@ var _ = Describe("The list of checks", func() {
 	DescribeTable("should not hide", func(change func(table *Table, commands *[]string, help map[string]string), expected string) {
 		table := Table{
 			Checks: []Check{{Name: "test"}, {Name: "bench", CI: Rotates}}, Others: map[string]string{"clean": "removes"},
-			Commands: map[string]string{"hack/release.sh notes": "prints"},
+			Commands: map[string]string{"hack/release/release.sh notes": "prints"},
 		}
-		commands := []string{"make test", "hack/release.sh notes v1", "echo done"}
+		commands := []string{"make test", "hack/release/release.sh notes v1", "echo done"}
 		help := map[string]string{"test": "Run every suite", "bench": "Compare", "clean": "Remove"}
 		Expect(Gaps(table, commands, help)).To(BeEmpty())
 		change(&table, &commands, help)
@@ -77,7 +77,7 @@ var _ = Describe("The list of checks", func() {
 	)
 
 	It("should fail where a focus or a label selects no spec, which else counts as passed", func() {
-		selects, nodes := regexp.MustCompile(`--?(?:ginkgo\.)?(?:focus|label-filter)=`), "hack/nodes.sh"
+		selects, nodes := regexp.MustCompile(`--?(?:ginkgo\.)?(?:focus|label-filter)=`), "test/e2e/nodes/nodes.sh"
 		for _, file := range append(must(filepath.Glob(filepath.Join(root, "hack", "*.sh"))), filepath.Join(root, "Makefile")) {
 			text := strings.ReplaceAll(string(must(os.ReadFile(file))), "\\\n", " ")
 			for _, line := range strings.Split(text, "\n") {

@@ -6,7 +6,7 @@ package main
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestTestSummary(t *testing.T) { suite.Run(t, "Test summary") }

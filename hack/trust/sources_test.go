@@ -58,18 +58,18 @@ var _ = Describe("Dependabot", func() {
 				without = append(without, folder)
 			}
 		}
-		Expect(without).To(ConsistOf("/test/controlplane/oldest"))
+		Expect(without).To(ConsistOf("/test/support/controlplane/oldest"))
 	})
 	It("should keep new what the images are built from, which nothing else names", func() {
-		Expect(updated("docker")).To(ConsistOf("/hack/image"))
+		Expect(updated("docker")).To(ConsistOf("/hack/release"))
 		from := regexp.MustCompile(`(?m)^FROM (.*)$`)
 		base := regexp.MustCompile(`^\S+/\S+:\S+@sha256:[0-9a-f]{64} AS (\w+)$`)
-		for _, line := range from.FindAllStringSubmatch(text("hack/image/Dockerfile"), -1) {
+		for _, line := range from.FindAllStringSubmatch(text("hack/release/Dockerfile"), -1) {
 			Expect(line[1]).To(MatchRegexp(base.String()))
-			Expect(text("hack/image.sh")).To(ContainSubstring("base " + base.FindStringSubmatch(line[1])[1] + ")"))
+			Expect(text("hack/release/image.sh")).To(ContainSubstring("base " + base.FindStringSubmatch(line[1])[1] + ")"))
 		}
 		for _, file := range tracked("Dockerfile") {
-			if file == "hack/image/Dockerfile" {
+			if file == "hack/release/Dockerfile" {
 				continue
 			}
 			for _, line := range from.FindAllStringSubmatch(text(file), -1) {
@@ -133,7 +133,7 @@ var _ = Describe("the workflows", func() {
 		}
 	})
 	It("should find in charts and changelog what a tag of this version needs", func(ctx SpecContext) {
-		command := exec.CommandContext(ctx, "hack/release.sh", "check", "v"+readChart("charts/karpenter-provider-bizflycloud/Chart.yaml").Version)
+		command := exec.CommandContext(ctx, "hack/release/release.sh", "check", "v"+readChart("charts/karpenter-provider-bizflycloud/Chart.yaml").Version)
 		command.Dir, command.Env = root, append(os.Environ(), "REHEARSAL=true")
 		said, err := command.CombinedOutput()
 		Expect(err).ToNot(HaveOccurred(), string(said))

@@ -6,7 +6,7 @@ package bizfly_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestBizfly(t *testing.T) { suite.Run(t, "Bizfly") }

@@ -33,13 +33,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 // Core schedules nothing while a NodeClaim has no provider ID. It calls Create again after its own back-off, or at once where the NodeClaim
 // was patched meanwhile, as each attempt does whose intent is recorded. This runs core's lifecycle controller with the back-off alone, so with
-// the fewest calls and the longest waits, on a clock that the specs move. test/chaos has the same for a server whose id is not shown.
+// the fewest calls and the longest waits, on a clock that the specs move. test/simulation has the same for a server whose id is not shown.
 var _ = Describe("A NodeClaim that gets no server", func() {
 	BeforeEach(func() {
 		before := lifecycle.LaunchTimeout

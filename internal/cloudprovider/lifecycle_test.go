@@ -23,7 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 // Core's own lifecycle controller draws the conclusions here.

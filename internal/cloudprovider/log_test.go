@@ -29,7 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 var _ = Describe("The log of launches and removals", func() {

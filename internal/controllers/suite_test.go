@@ -15,7 +15,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestControllers(t *testing.T) { suite.Run(t, "Controllers") }

@@ -20,8 +20,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 func TestEvents(t *testing.T) { suite.Run(t, "Events") }

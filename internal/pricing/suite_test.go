@@ -6,7 +6,7 @@ package pricing_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestPricing(t *testing.T) { suite.Run(t, "Pricing") }

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"

@@ -6,7 +6,7 @@ package capacity_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestCapacity(t *testing.T) { suite.Run(t, "Capacity") }

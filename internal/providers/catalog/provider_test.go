@@ -24,7 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

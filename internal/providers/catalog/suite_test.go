@@ -6,7 +6,7 @@ package catalog_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestCatalog(t *testing.T) { suite.Run(t, "Catalog") }

@@ -29,7 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestConfig(t *testing.T) { suite.Run(t, "Config") }

@@ -27,9 +27,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 var env *coretest.Environment

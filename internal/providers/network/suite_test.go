@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
@@ -27,7 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	"github.com/samber/lo"
 )

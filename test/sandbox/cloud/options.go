@@ -52,7 +52,7 @@ type Options struct {
 	// RegionsShort.
 	ServiceRegions string
 
-	// The next are questions that only the real cloud can answer; test/cloud asks them. Each default is the reading that
+	// The next are questions that only the real cloud can answer; test/realcloud asks them. Each default is the reading that
 	// catches a client which relies on the other.
 
 	// NoDefaultNetwork gives a server that names no network none, NoDefaultFirewall no firewall where none is named.

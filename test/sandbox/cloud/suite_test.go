@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"

@@ -91,7 +91,7 @@ func alone() error {
 	for _, i := range interfaces {
 		addresses, _ := i.Addrs()
 		if i.Flags&net.FlagLoopback == 0 && len(addresses) > 0 {
-			return fmt.Errorf("real machines change the network: start the sandbox in a network namespace of its own (hack/nodes.sh), not beside %s", i.Name)
+			return fmt.Errorf("real machines change the network: start the sandbox in a network namespace of its own (test/e2e/nodes/nodes.sh), not beside %s", i.Name)
 		}
 	}
 	return nil

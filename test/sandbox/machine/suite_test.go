@@ -9,7 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -17,7 +17,7 @@ import (
 
 func TestMachine(t *testing.T) { suite.Run(t, "Machine") }
 
-// The machines themselves are tried by test/nodes: they need root.
+// The machines themselves are tried by test/e2e/nodes: they need root.
 var _ = Describe("The metadata service", func() {
 	spec := Spec{
 		ID: "0b8cf7c5-5f2d-4a7e-9c1e-000000000001", Name: "worker-1", Zone: "HN1", Addresses: []string{"10.108.16.2", "103.56.1.2"},

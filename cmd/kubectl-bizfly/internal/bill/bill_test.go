@@ -13,10 +13,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 
-	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
 
 func TestBill(t *testing.T) { suite.Run(t, "make bench-bill") }

@@ -27,9 +27,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
 
-	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
 
 const (

@@ -25,14 +25,14 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
 
-	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
 
 // The files, from root.
 const (
-	resultsFile = "test/bill/results.json"
+	resultsFile = "test/measure/bill/results.json"
 	pageFile    = "docs/concepts/cost.md"
 	sampleFile  = "config/samples/nodepool-default.yaml"
 )

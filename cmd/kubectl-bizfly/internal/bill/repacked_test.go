@@ -13,7 +13,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
 )
 
 const (

@@ -19,7 +19,7 @@ var _ = DescribeTable("A description of the plugin should name every command tha
 		return f.out
 	}),
 	Entry("its documentation in Go", fileText("../../main.go")),
-	Entry("its manifest for Krew", fileText("../../../../hack/plugin.sh")),
+	Entry("its manifest for Krew", fileText("../../../../hack/release/plugin.sh")),
 )
 
 func fileText(name string) func() string {

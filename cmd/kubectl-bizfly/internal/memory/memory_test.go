@@ -15,7 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestMemory(t *testing.T) { suite.Run(t, "Memory") }

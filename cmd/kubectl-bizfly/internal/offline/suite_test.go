@@ -15,8 +15,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offline"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 func TestOffline(t *testing.T) { suite.Run(t, "Offline") }

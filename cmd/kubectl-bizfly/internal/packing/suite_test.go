@@ -6,7 +6,7 @@ package packing_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestPacking(t *testing.T) { suite.Run(t, "Packing") }

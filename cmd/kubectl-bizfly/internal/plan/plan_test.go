@@ -22,8 +22,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 // launched is NodePool, flavor and zone of a node.

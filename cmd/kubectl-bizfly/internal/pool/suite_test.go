@@ -15,7 +15,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 func TestPool(t *testing.T) { suite.Run(t, "Pool") }

@@ -27,7 +27,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
 // enough steps for every repack here.

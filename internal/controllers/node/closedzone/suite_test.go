@@ -17,8 +17,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 func TestClosedZone(t *testing.T) { suite.Run(t, "Node/ClosedZone") }

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 func TestNominated(t *testing.T) { suite.Run(t, "Node/Nominated") }

@@ -20,7 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 // unread is a catalog that was not read yet.

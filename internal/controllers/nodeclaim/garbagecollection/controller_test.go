@@ -37,7 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 var _ = Describe("Garbage collection", func() {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 func stored() *v1alpha1.BizflyNodeClass {

@@ -1,0 +1,376 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling_test
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/termination/terminator"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/garbagecollection"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/reboot"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/cost"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
+)
+
+// repairCluster is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
+type repairCluster struct {
+	*testCluster
+	state   *server.Controller
+	repairs *disruption.Controller
+	queue   *disruption.Queue
+	reboots *reboot.Controller
+}
+
+func newRepairCluster() *repairCluster {
+	c := &repairCluster{testCluster: newTestCluster(0.04), state: server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)}
+	clk := unit.SteppingClock{FakeClock: env.Clock}
+	c.queue = disruption.NewQueue(c.client, env.Recorder, c.cluster, clk, c.provisioner)
+	c.repairs = disruption.NewController(ctx, clk, c.client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
+		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
+	c.reboots = reboot.NewController(env.Clock, env.Client, env.CloudProvider,
+		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Clock, env.Client, env.Recorder), env.Recorder), env.Recorder)
+	return c
+}
+
+// populated launches as many nodes as there are pods, one for each.
+func (c *repairCluster) populated(count int) {
+	GinkgoHelper()
+	pods := lo.Times(count, func(int) *corev1.Pod {
+		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1100m", "512Mi")})
+	})
+	Expect(c.settle(pods...)).To(BeEmpty())
+	Expect(env.Servers()).To(HaveLen(count))
+}
+
+// silent is what the node lifecycle controller writes about a kubelet that does not answer.
+func (c *repairCluster) silent(nodes ...*corev1.Node) {
+	GinkgoHelper()
+	for _, node := range nodes {
+		c.ready(node, corev1.ConditionUnknown, "NodeStatusUnknown")
+	}
+}
+
+// ready writes the Ready condition of a Node.
+func (h *testCluster) ready(node *corev1.Node, status corev1.ConditionStatus, reason string) {
+	GinkgoHelper()
+	live := &corev1.Node{}
+	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), live)).To(Succeed())
+	changed := live.DeepCopy()
+	now := metav1.NewTime(env.Clock.Now())
+	changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == corev1.NodeReady }),
+		corev1.NodeCondition{Type: corev1.NodeReady, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now})
+	Expect(env.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(live))).To(Succeed())
+}
+
+// set gives the servers of nodes another status, after which their kubelets are silent.
+func (c *repairCluster) set(status string, nodes ...*corev1.Node) {
+	GinkgoHelper()
+	for _, node := range nodes {
+		Expect(env.Sandbox.SetServerStatus(serverID(node), status)).To(Succeed())
+	}
+	Expect(c.guests.Sync(ctx)).To(Succeed())
+	c.silent(nodes...)
+}
+
+// pass lets a time go by and everything that repairs look once.
+func (c *repairCluster) pass(after time.Duration) {
+	GinkgoHelper()
+	env.Clock.Step(after)
+	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+		_, err := c.state.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+	}
+	c.forget()
+	Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
+	expectations.ExpectSingletonReconciled(ctx, c.repairs)
+	for _, command := range c.queue.GetCommands() {
+		for _, replacement := range command.Replacements {
+			c.join(replacement.Name)
+		}
+		for _, candidate := range command.Candidates {
+			expectations.ExpectObjectReconciled(ctx, env.Client, c.queue, candidate.NodeClaim)
+		}
+	}
+	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+		// A cloud that does not answer is the error of a pass and is asked again in the next.
+		_, _ = c.reboots.Reconcile(ctx, claim)
+	}
+	c.terminated()
+}
+
+// passes are many of them.
+func (c *repairCluster) passes(count int, each time.Duration) {
+	GinkgoHelper()
+	for range count {
+		c.pass(each)
+	}
+}
+
+func serverID(node *corev1.Node) string { return unit.ServerID(node.Spec.ProviderID) }
+
+func hardReboots() int {
+	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return strings.Contains(string(r.Body), `"hard_reboot"`) })
+}
+
+// creates counts the create requests.
+func creates() int {
+	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool {
+		return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/servers")
+	})
+}
+
+var _ = Describe("Node repair", func() {
+	before := ctx
+	AfterEach(func() { ctx = before }) //nolint:fatcontext // back to what it was
+	var c *repairCluster
+	var nodes []*corev1.Node
+	var ids []string
+	// cluster is one of so many nodes.
+	cluster := func(count int, gate bool) {
+		GinkgoHelper()
+		gates := coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: &gate}}
+		ctx = coreoptions.ToContext(before, coretest.Options(gates)) //nolint:fatcontext // replaced, not nested
+		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+		ready(pool)
+		c = newRepairCluster()
+		c.populated(count)
+		nodes = expectations.ExpectNodes(ctx, env.Client)
+		ids = lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID })
+	}
+	alive := func() []string { return lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID }) }
+	live := func(node *corev1.Node) *corev1.Node {
+		GinkgoHelper()
+		found := &corev1.Node{}
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), found)).To(Succeed())
+		return found
+	}
+	rejected := func(status int) {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
+	}
+
+	DescribeTable("should replace one node whose server does not run, and not before three minutes have passed",
+		func(status string) {
+			cluster(3, true)
+			c.set(status, nodes[0])
+			c.pass(0)
+			c.pass(2 * time.Minute)
+			Expect(alive()).To(ConsistOf(ids))
+			c.pass(2 * time.Minute)
+			Expect(alive()).To(HaveLen(3))
+			Expect(alive()).ToNot(ContainElement(serverID(nodes[0])))
+			Expect(hardReboots()).To(BeZero())
+		},
+		Entry("stopped", "SHUTOFF"), Entry("suspended", "SUSPENDED"), Entry("failed", "ERROR"),
+	)
+	It("should do nothing but report while the gate is off", func() {
+		cluster(2, false)
+		c.set("SHUTOFF", nodes[0])
+		c.passes(5, 10*time.Minute)
+		Expect(alive()).To(ConsistOf(ids))
+		Expect(nodeutils.GetCondition(live(nodes[0]), v1alpha1.ConditionTypeServerRunning).Reason).To(Equal("Stopped"))
+	})
+	It("should delete nothing when all servers stop at once, and when they are started again", func() {
+		cluster(20, true)
+		c.set("SHUTOFF", nodes...)
+		c.passes(10, 10*time.Minute)
+		Expect(alive()).To(ConsistOf(ids), "20 of 20 servers are still there")
+		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(HaveLen(20))
+		Expect(env.Recorder.Calls("NodeRepairBlocked")).To(BeNumerically(">", 0))
+		for _, node := range nodes {
+			Expect(nodeutils.GetCondition(live(node), v1alpha1.ConditionTypeServerRunning).Status).To(Equal(corev1.ConditionFalse))
+		}
+		env.Clock.Step(time.Minute)
+		for _, node := range nodes {
+			Expect(env.Sandbox.SetServerStatus(serverID(node), "ACTIVE")).To(Succeed())
+			c.ready(node, corev1.ConditionTrue, "KubeletReady")
+		}
+		c.passes(2, 10*time.Minute)
+		Expect(alive()).To(ConsistOf(ids))
+		Expect(hardReboots()).To(BeZero())
+	})
+	It("should keep a stopped node whose replacement the account cannot pay for", func() {
+		cluster(3, true)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusPaymentRequired,
+			Message: "balance is not enough"})
+		c.set("SHUTOFF", nodes[0])
+		c.pass(0)
+		env.Clock.Step(5 * time.Minute)
+		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+			_, err := c.state.Reconcile(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+		}
+		c.forget()
+		Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
+		expectations.ExpectSingletonReconciled(ctx, c.repairs)
+		commands := c.queue.GetCommands()
+		Expect(commands).To(HaveLen(1))
+		Expect(commands[0].Replacements).To(HaveLen(1), "the replacement comes first")
+		claim := &karpv1.NodeClaim{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: commands[0].Replacements[0].Name}, claim)).To(Succeed())
+		sent, back := creates(), atPresent()
+		Eventually(func(g Gomega) int {
+			g.Expect(client.IgnoreNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
+			_, err := c.lifecycle.Reconcile(ctx, claim)
+			_ = client.IgnoreNotFound(err) // the launch is rejected
+			return creates()
+		}).Should(BeNumerically(">", sent), "the launch is tried")
+		back()
+		expectations.ExpectObjectReconciled(ctx, env.Client, c.queue, commands[0].Candidates[0].NodeClaim)
+		Expect(alive()).To(ConsistOf(ids))
+		Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(3))
+	})
+	It("should leave a node whose server is missing to core's garbage collection, which spares a kubelet that answers", func() {
+		cluster(3, true)
+		Expect(env.Sandbox.RemoveServer(serverID(nodes[0]))).To(Succeed())
+		collector := garbagecollection.NewController(env.Clock, env.Client, env.CloudProvider)
+		_, err := collector.Reconcile(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(lo.CountBy(expectations.ExpectNodeClaims(ctx, env.Client), func(n *karpv1.NodeClaim) bool { return !n.DeletionTimestamp.IsZero() })).To(BeZero())
+		c.silent(nodes[0])
+		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+			_, err := c.state.Reconcile(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+		}
+		Expect(nodeutils.GetCondition(live(nodes[0]), v1alpha1.ConditionTypeServerRunning).Reason).To(Equal("Missing"))
+		_, err = collector.Reconcile(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		c.terminated()
+		Expect(alive()).To(HaveLen(3))
+		Expect(alive()).To(ContainElements(lo.Without(ids, serverID(nodes[0]))))
+	})
+
+	Describe("by a reboot", func() {
+		var hung *corev1.Node
+		BeforeEach(func() {
+			cluster(3, true)
+			hung = nodes[0]
+			c.silent(hung)
+		})
+		claimOf := func(node *corev1.Node) *karpv1.NodeClaim {
+			claim, _ := lo.Find(expectations.ExpectNodeClaims(ctx, env.Client), func(n *karpv1.NodeClaim) bool { return n.Status.ProviderID == node.Spec.ProviderID })
+			return claim
+		}
+		// back lets the server boot and its kubelet report.
+		back := func() {
+			GinkgoHelper()
+			env.Clock.Step(time.Minute)
+			Eventually(func(g Gomega) {
+				g.Expect(c.guests.Sync(ctx)).To(Succeed())
+				g.Expect(live(hung).Status.NodeInfo.BootID).ToNot(Equal(hung.Status.NodeInfo.BootID))
+			}).Should(Succeed())
+			c.ready(hung, corev1.ConditionTrue, "KubeletReady")
+		}
+		issued := func() {
+			GinkgoHelper()
+			c.pass(4 * time.Minute)
+			Expect(hardReboots()).To(BeZero())
+			c.pass(2 * time.Minute)
+			Expect(hardReboots()).To(Equal(1))
+			Expect(claimOf(hung).StatusConditions().Get(karpv1.ConditionTypeRebooting).Reason).To(Equal(karpv1.RebootReasonIssued))
+		}
+
+		It("should bring a hung node back with its server, its pods and its NodeClaim", func() {
+			issued()
+			back()
+			c.pass(15 * time.Second)
+			rebooting := claimOf(hung).StatusConditions().Get(karpv1.ConditionTypeRebooting)
+			Expect(rebooting.Reason).To(Equal(karpv1.RebootReasonSucceeded))
+			Expect(alive()).To(ConsistOf(ids))
+			Expect(podsOn(ctx, hung)).To(HaveLen(1))
+			Expect(hardReboots()).To(Equal(1))
+		})
+		It("should replace the node when the server never comes back", func() {
+			issued()
+			c.pass(21 * time.Minute)
+			c.pass(15 * time.Second)
+			Expect(alive()).To(HaveLen(3))
+			Expect(alive()).ToNot(ContainElement(serverID(hung)))
+		})
+		It("should replace the node when the server is gone while it is rebooted", func() {
+			issued()
+			Expect(env.Sandbox.RemoveServer(serverID(hung))).To(Succeed())
+			_, err := garbagecollection.NewController(env.Clock, env.Client, env.CloudProvider).Reconcile(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			c.terminated()
+			Expect(alive()).To(HaveLen(3))
+			Expect(alive()).To(ContainElements(lo.Without(ids, serverID(hung))))
+		})
+		It("should replace a node that hangs again after two reboots", func() {
+			for range 2 {
+				hung = live(hung)
+				c.silent(hung)
+				c.pass(6 * time.Minute)
+				back()
+				c.pass(15 * time.Second)
+			}
+			Expect(alive()).To(ConsistOf(ids))
+			Expect(hardReboots()).To(Equal(2))
+			makeInitialized(c, hung)
+			c.silent(hung)
+			c.pass(6 * time.Minute)
+			Expect(alive()).ToNot(ContainElement(serverID(hung)))
+			Expect(hardReboots()).To(Equal(2))
+		})
+		DescribeTable("should replace the node at once where the cloud rejects the reboot for good",
+			func(status int) {
+				rejected(status)
+				c.pass(6 * time.Minute)
+				c.pass(15 * time.Second)
+				Expect(alive()).To(HaveLen(3))
+				Expect(alive()).ToNot(ContainElement(serverID(hung)))
+				Expect(hardReboots()).To(Equal(1))
+			},
+			Entry("403", http.StatusForbidden), Entry("404", http.StatusNotFound), Entry("400", http.StatusBadRequest),
+		)
+		DescribeTable("should retry the reboot for five minutes where the cloud may accept it later, and then replace the node",
+			func(fault cloud.Fault) {
+				fault.Method, fault.Path = http.MethodPost, "/servers/*/action"
+				env.Sandbox.AddFaults(1, fault)
+				c.pass(6 * time.Minute)
+				c.pass(2 * time.Minute)
+				Expect(alive()).To(ConsistOf(ids))
+				Expect(hardReboots()).To(BeNumerically(">", 1))
+				c.pass(4 * time.Minute)
+				c.pass(15 * time.Second)
+				Expect(alive()).To(HaveLen(3))
+				Expect(alive()).ToNot(ContainElement(serverID(hung)))
+			},
+			Entry("409", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "no"}),
+			Entry("500", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusInternalServerError}),
+			Entry("no answer", cloud.Fault{Effect: cloud.EffectReset}),
+		)
+	})
+})
+
+// makeInitialized is what core's lifecycle controller does once a node has come back from a reboot.
+func makeInitialized(c *repairCluster, node *corev1.Node) {
+	GinkgoHelper()
+	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+		if claim.Status.ProviderID == node.Spec.ProviderID {
+			_, err := c.lifecycle.Reconcile(ctx, claim)
+			Expect(err).ToNot(HaveOccurred())
+		}
+	}
+}

@@ -1,0 +1,108 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chaos_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
+// invariants all the time. It takes minutes, so it only runs on demand: `make chaos-processes`, and `make chaos-nodes` with servers that are
+// real machines.
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/invariants"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+)
+
+const (
+	// grace is the age below which the garbage collector deletes no server.
+	grace = 45 * time.Second
+	// tuningNamespace and tuningName are where the controller reads its tuning.
+	tuningNamespace = "karpenter"
+	tuningName      = "karpenter-provider-bizflycloud-tuning"
+)
+
+var (
+	ctx = context.Background()
+	env *environment.Environment
+	// checker checks the invariants over all runs.
+	checker = invariants.NewChecker()
+	// replicas are the two controllers of the cluster.
+	replicas []*replica
+)
+
+func TestChaos(t *testing.T) {
+	if os.Getenv("E2E") == "" && !machines {
+		t.Skip("needs the whole control plane and minutes: run `make chaos-processes`, or `make chaos-nodes` for real machines")
+	}
+	suite.Run(t, "Chaos with processes", Label("chaos"))
+}
+
+// One control plane and one cloud serve all runs, so that a run also finds what the one before has left.
+var _ = BeforeSuite(func() {
+	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
+	options := environment.Options{
+		Latency: 2 * time.Second, Boot: time.Second, Seed: suite.Number("SEED", 1), NoController: true,
+		// The Node of a server that was deleted by hand is deleted soon, so that the runs do not wait for that.
+		SandboxArgs: []string{"--node-silence=0s"},
+		// All waits are short, so that the effects of a fault are seen within the run.
+		ControllerEnv: map[string]string{
+			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s", "UNAVAILABLE_OFFERING_TTL": "15s",
+			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": grace.String(), "LOG_LEVEL": "debug",
+			"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem,
+		},
+		Progress: func(what string) { GinkgoWriter.Println(what) },
+	}
+	if machines {
+		useMachines(&options)
+	}
+	var err error
+	env, err = environment.Start(ctx, options)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	configure()
+	addForeignServers()
+	plenty()
+	replicas = []*replica{{name: "a"}, {name: "b"}}
+	for _, r := range replicas {
+		r.start()
+	}
+	DeferCleanup(func() {
+		for _, r := range replicas {
+			r.end()
+		}
+	})
+})
+
+// configure shortens what is no option of the controller.
+func configure() {
+	GinkgoHelper()
+	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tuningNamespace}})).To(Succeed())
+	Expect(env.Client().Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tuningNamespace, Name: tuningName},
+		Data:       map[string]string{"accountPause": "5s"},
+	})).To(Succeed())
+	Expect(env.Client().Create(ctx, &v1alpha1.ProviderConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName},
+		Spec:       v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: tuningName}},
+	})).To(Succeed())
+}
+
+var _ = Describe("Runs", Ordered, func() {
+	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 2)
+	for seed := first; seed < first+runs; seed++ {
+		It(fmt.Sprintf("should violate no invariant while processes are killed, the API server is stopped and the cloud fails, seed %d", seed), func() {
+			newRun(uint64(seed)).execute()
+		})
+	}
+})

@@ -1,0 +1,59 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
+)
+
+func name(seed uint64) string { return fmt.Sprintf("chaos-%d", seed) }
+
+// persistentVolume is what the CSI driver's provisioner makes of a volume.
+func persistentVolume(name string, volume cloud.Volume) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(fmt.Sprintf("%dGi", volume.Size))},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "volume.csi.bizflycloud.vn", VolumeHandle: volume.ID},
+			},
+		},
+	}
+}
+
+// nodeClass returns a NodeClass whose servers join, with the defaults otherwise.
+func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name(seed)}, Spec: joining()}
+}
+
+// nodePool returns a NodePool whose nodes are deleted as soon as they are empty, and soon where they do not respond.
+func nodePool(seed uint64) *karpv1.NodePool {
+	pool := environment.NodePool(name(seed), name(seed))
+	pool.Spec.Template.Spec.TerminationGracePeriod = &metav1.Duration{Duration: 15 * time.Second}
+	pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+	return pool
+}
+
+// deployment returns a Deployment whose pods each need a node of their own, and leave one that does not respond.
+func deployment(pool *karpv1.NodePool, replicas int32) *appsv1.Deployment {
+	leave := func(taint string) corev1.Toleration {
+		return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: lo.ToPtr[int64](3)}
+	}
+	return environment.Deployment(pool.Name, replicas, environment.OnPool(pool.Name), environment.Apart, func(spec *corev1.PodSpec) {
+		spec.Tolerations = []corev1.Toleration{leave(corev1.TaintNodeNotReady), leave(corev1.TaintNodeUnreachable)}
+	})
+}

@@ -1,0 +1,300 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
+	"github.com/samber/lo"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
+)
+
+// sampleInterval is how often memory is looked at, to find its highest.
+const sampleInterval = time.Second
+
+// Result is what one phase took.
+type Result struct {
+	Provider string `json:"provider"`
+	Scenario string `json:"scenario"`
+	Phase    string `json:"phase"`
+	Nodes    int    `json:"nodes"`
+	Round    int    `json:"round"`
+	// Measured is when, and Cores on how many.
+	Measured time.Time `json:"measured"`
+	Cores    int       `json:"cores"`
+	// Stolen is the share of these cores, 0 to 1, that the machine's host gave to others meanwhile.
+	Stolen float64 `json:"stolen,omitempty"`
+	// Seconds is how long it took until its end, Idle how long was waited after that to know that it was the end.
+	Seconds float64 `json:"seconds"`
+	Idle    float64 `json:"idle,omitempty"`
+	// Left is how many nodes a consolidation left.
+	Left int `json:"left,omitempty"`
+	// CPU is the processor time of the controller in seconds, RSS its highest memory in MiB.
+	CPU float64 `json:"cpu"`
+	RSS float64 `json:"rss"`
+	// Requests are what the API server has served by verb and resource, of every client.
+	Requests map[string]int `json:"requests"`
+	// Client is what the API server has served to the controller alone, by verb and resource, from its audit log.
+	Client map[string]int `json:"client"`
+	// Rejected is how many of its writes were rejected because the object had changed meanwhile.
+	Rejected int `json:"rejected"`
+	// Calls are those to the cloud by route, Peak how many there were in one second at most.
+	Calls map[string]int `json:"calls,omitempty"`
+	Peak  int            `json:"peak,omitempty"`
+}
+
+// Writes is how often the controller wrote to the API server.
+func (r *Result) Writes() float64 {
+	return float64(lo.Sum(lo.MapToSlice(r.Client, func(key string, n int) int {
+		verb, _, _ := strings.Cut(key, " ")
+		return lo.Ternary(slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, verb), n, 0)
+	})))
+}
+
+// Accepted is how many of these were accepted.
+func (r *Result) Accepted() float64 { return r.Writes() - float64(r.Rejected) }
+
+// CallsPerNode is how many calls to the cloud there were for each node.
+func (r *Result) CallsPerNode() float64 {
+	return float64(lo.Sum(lo.Values(r.Calls))) / float64(r.Nodes)
+}
+
+// meter measures the controller by what the kernel says of its process: processor time is its own, whoever else uses the machine, and
+// asking for it costs the process nothing, as its metrics would.
+type meter struct {
+	env *environment.Environment
+	api *http.Client
+	url string
+	// restarted says that the next phase begins with a process that has used nothing yet.
+	restarted bool
+}
+
+func newMeter(env *environment.Environment) (*meter, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	api, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &meter{env: env, api: api, url: config.Host + "/metrics"}, nil
+}
+
+// snapshot is what was counted until now.
+type snapshot struct {
+	cpu, rss        float64
+	stolen          float64 // seconds of processor time of the machine
+	requests, calls map[string]int
+}
+
+// read reads all of it; of a process that is still to be started, nothing.
+func (m *meter) read(ctx context.Context) (*snapshot, error) {
+	s := &snapshot{calls: map[string]int{}}
+	served, err := scrape(ctx, m.api, m.url)
+	if err != nil {
+		return nil, err
+	}
+	s.requests = counted(served["apiserver_request_total"], "verb", "resource")
+	if s.stolen, err = stolen(); err != nil {
+		return nil, err
+	}
+	if err := m.env.Sandbox().Call(ctx, http.MethodGet, "requests?summary=1", nil, &s.calls); err != nil {
+		return nil, err
+	}
+	if m.restarted {
+		m.restarted = false
+		return s, nil
+	}
+	return s, m.process(s)
+}
+
+// stolen is how much processor time, in seconds, the machine's host has given to others although this machine had use for it.
+func stolen() (float64, error) {
+	machine, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, fmt.Errorf("finding what the kernel counts: %w", err)
+	}
+	stat, err := machine.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading what the kernel counts: %w", err)
+	}
+	return stat.CPUTotal.Steal, nil
+}
+
+// process reads what the controller's process uses.
+func (m *meter) process(s *snapshot) error {
+	process, err := procfs.NewProc(m.env.Controller().PID())
+	if err != nil {
+		return fmt.Errorf("finding the controller's process: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return fmt.Errorf("reading what the controller uses: %w", err)
+	}
+	s.cpu, s.rss = stat.CPUTime(), float64(stat.ResidentMemory())/(1<<20)
+	return nil
+}
+
+// phase measures what is done.
+func (r *run) phase(ctx context.Context, phase string, do func() error) error {
+	m := r.meter
+	before, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	sampling, stop := context.WithCancel(ctx)
+	highest := 0.0
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		for pause(sampling, sampleInterval) == nil {
+			if now := (&snapshot{}); m.process(now) == nil {
+				highest = max(highest, now.rss)
+			}
+		}
+	})
+	r.tell.Idle, r.tell.Left = 0, 0
+	err = do()
+	took := time.Since(start)
+	stop()
+	sampler.Wait()
+	if err != nil {
+		return fmt.Errorf("%s: %w", phase, err)
+	}
+	after, err := m.read(ctx)
+	if err != nil {
+		return err
+	}
+	requests, err := m.env.Sandbox().Requests(ctx)
+	if err != nil {
+		return err
+	}
+	audited, err := m.env.AuditEvents(environment.ControllerUser)
+	if err != nil {
+		return err
+	}
+	result := r.tell
+	result.Measured, result.Cores = start.UTC().Truncate(time.Second), runtime.NumCPU()
+	result.Phase, result.Seconds = phase, took.Seconds()-r.tell.Idle
+	result.Stolen = (after.stolen - before.stolen) / took.Seconds() / float64(result.Cores)
+	result.CPU, result.RSS = after.cpu-before.cpu, max(highest, after.rss)
+	result.Requests, result.Calls = minus(after.requests, before.requests), minus(after.calls, before.calls)
+	served := lo.Filter(audited, func(e environment.AuditEvent, _ int) bool {
+		return e.ObjectRef != nil && e.Stage == "ResponseComplete" && !e.ReceivedAt.Before(start)
+	})
+	result.Client = lo.CountValuesBy(served, func(e environment.AuditEvent) string {
+		return e.Verb + " " + strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
+	})
+	result.Rejected = lo.CountBy(served, func(e environment.AuditEvent) bool {
+		return e.ResponseStatus.Code == http.StatusConflict || e.ResponseStatus.Code == http.StatusUnprocessableEntity
+	})
+	result.Peak = peak(requests, start)
+	r.results = append(r.results, result)
+	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, at most %d a second, "+
+		"%.0f %% stolen\n", phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), result.Peak,
+		100*result.Stolen)
+	return nil
+}
+
+// peak is how many calls came within one second at most.
+func peak(requests []cloud.Request, since time.Time) int {
+	highest, seconds := 0, map[int64]int{}
+	for _, request := range requests {
+		if !request.Time.Before(since) {
+			seconds[request.Time.Unix()]++
+			highest = max(highest, seconds[request.Time.Unix()])
+		}
+	}
+	return highest
+}
+
+func minus(after, before map[string]int) map[string]int {
+	left := map[string]int{}
+	for key, n := range after {
+		if n -= before[key]; n > 0 {
+			left[key] = n
+		}
+	}
+	return left
+}
+
+func scrape(ctx context.Context, c *http.Client, url string) (map[string]*dto.MetricFamily, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("asking for metrics: %w", err)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking for metrics: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of %s: %w", url, err)
+	}
+	return families, nil
+}
+
+// counted sums a counter by labels.
+func counted(family *dto.MetricFamily, by ...string) map[string]int {
+	sums := map[string]int{}
+	for _, metric := range family.GetMetric() {
+		var key []string
+		for _, name := range by {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == name {
+					key = append(key, label.GetValue())
+				}
+			}
+		}
+		sums[strings.TrimSpace(strings.Join(key, " "))] += int(metric.GetCounter().GetValue())
+	}
+	return sums
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// await asks until it is so.
+func await(ctx context.Context, timeout time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("waited %s for %s", timeout, what))
+	defer cancel()
+	for {
+		ok, err := done()
+		if ok || err != nil && ctx.Err() == nil {
+			return err
+		}
+		if late := pause(ctx, 250*time.Millisecond); late != nil {
+			return errors.Join(late, err)
+		}
+	}
+}
