@@ -244,6 +244,11 @@ var _ = Describe("The blocks of the pages", func() {
 					continue
 				}
 				Expect(yaml.Unmarshal([]byte(document), pool)).To(Succeed(), at)
+				Expect(pool.Spec.Limits).NotTo(BeEmpty(), "%s: NodePool %s", at, pool.Name)
+				Expect(document).To(ContainSubstring("expireAfter: "), "%s: Karpenter's default ignores budgets", at)
+				if pool.Spec.Replicas == nil {
+					Expect(document).To(ContainSubstring("consolidateAfter: "), "%s: Karpenter's default is 0s", at)
+				}
 				// Servers with user data of their own need what that installs.
 				if lo.Contains([]string{"kubeadm", "k3s"}, pool.Name) {
 					continue
