@@ -142,7 +142,7 @@ var _ = Describe("Pods", func() {
 			expectations.ExpectNotScheduled(ctx, env.Client, unknown)
 		})
 		It("should leave servers with GPUs alone when they need none", func() {
-			applied(unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist)))
+			applied(unit.NodePool())
 			plain := pods(3, coretest.PodOptions{ResourceRequirements: requests("6", "20Gi")})
 			core.provision(plain...)
 			for _, p := range plain {

@@ -29,6 +29,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
@@ -38,6 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 var _ = Describe("Garbage collection", func() {
@@ -327,7 +329,7 @@ var _ = Describe("Garbage collection", func() {
 			pass()
 			Expect(measured("leftovers")).To(BeZero())
 		})
-		It("should be left for the next pass where the cloud hangs on it for longer than it is until then", func() {
+		It("should be left for the next pass where the cloud hangs on it for longer than until then", func(SpecContext) {
 			for range 13 {
 				claim := launched()
 				own := env.Server(claim.Status.ProviderID)
@@ -335,24 +337,27 @@ var _ = Describe("Garbage collection", func() {
 				Expect(env.Sandbox.RemoveServer(own.ID)).To(Succeed())
 			}
 			aged()
+			// No deadline of the client ends what hangs.
+			env.Restart(ctx, func(d *wiring.Dependencies) {
+				d.API = connect.Client(ctx, env.Sandbox, connect.Unlimited, func(c *bizfly.Config) { c.Timeouts.Delete = time.Hour })
+			})
+			controller = collector(env.APIReader)
 			const interval = 100 * time.Millisecond
 			env.Tune(func(o *options.Options) { o.GarbageCollectionInterval = interval })
 			left := env.Sandbox.State().Volumes
 			for _, disk := range left[:12] {
 				env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/" + disk.ID, Effect: cloud.EffectDelay, Delay: time.Hour})
 			}
-			began := time.Now()
 			Eventually(func() float64 {
 				env.Clock.Step(time.Second)
 				passAgainAfter(interval)
 				return measured("leftovers")
-			}).WithTimeout(20*time.Second).Should(Equal(12.0), "what hangs holds back no other disk")
-			Expect(time.Since(began)).To(BeNumerically("<", 25*time.Second), "a deletion that hangs would take 30 seconds")
+			}).Should(Equal(12.0), "what hangs holds back no other disk")
 			env.Sandbox.ClearFaults()
 			env.Tune(func(o *options.Options) { o.GarbageCollectionInterval = options.Defaults().GarbageCollectionInterval })
 			pass()
 			Expect(measured("leftovers")).To(BeZero())
-		})
+		}, SpecTimeout(time.Minute))
 		It("should not keep servers from being deleted where it cannot be listed", func() {
 			orphan()
 			aged()
@@ -365,17 +370,19 @@ var _ = Describe("Garbage collection", func() {
 	})
 	It("should not touch a server whose metadata was removed while it was deleted, nor its node", func() {
 		id := orphan()
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
-		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		aged()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
 			Message: "is locked"})
 		pass()
-		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Or(Succeed(), MatchError(ContainSubstring("not found"))))
 		env.Sandbox.ClearFaults()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Metadata = nil })).To(BeTrue())
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		before := node.ResourceVersion
 		passes()
 		Expect(left()).To(Equal([]string{id}))
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		Expect(node.ResourceVersion).To(Equal(before), "%+v", node.Spec.Taints)
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 	})
 	It("should delete a server whose NodeClaim is gone, with its disk, and keep the others", func() {
