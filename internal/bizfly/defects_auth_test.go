@@ -253,6 +253,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		for _, body := range logins {
 			Expect(body).To(MatchJSON(`{"auth_method":"application_credential","credential_id":"cred-id","credential_secret":"cred-secret"}`))
 		}
+		Expect(s.seen()).ToNot(BeEmpty())
 		for _, request := range s.seen() {
 			Expect(request.Header).To(HaveKeyWithValue("X-Auth-Type", []string{"token"}))
 			Expect(request.Header).To(HaveKeyWithValue("X-Project-Id", []string{project}))

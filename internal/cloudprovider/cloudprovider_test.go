@@ -47,6 +47,7 @@ var _ = Describe("Get", func() {
 		Expect(got.Status.ImageID).To(Equal(created.Status.ImageID))
 		Expect(got.Name).To(Equal(created.Name))
 		Expect(got.CreationTimestamp.Time).To(BeTemporally("~", time.Now(), time.Minute))
+		Expect(got.Labels).To(HaveKey(corev1.LabelInstanceTypeStable))
 		for key, value := range got.Labels {
 			Expect(created.Labels).To(HaveKeyWithValue(key, value))
 		}

@@ -60,6 +60,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 		Expect(waiting.Spec.NodeName).To(BeEmpty(), "it came before the taint")
 
 		claim := claimsOf(Default, "default")[0]
+		Expect(claim.Status.Allocatable).NotTo(BeEmpty())
 		for name, planned := range claim.Status.Allocatable {
 			reported := nodes[0].Status.Allocatable[name]
 			AddReportEntry(string(name), fmt.Sprintf("planned %s, reported %s", planned.String(), reported.String()))

@@ -212,6 +212,7 @@ var _ = Describe("Small things", func() {
 		for range 5 {
 			found, err := freePorts(50)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(found).To(HaveLen(50))
 			for _, port := range found {
 				Expect(seen[port]).To(BeFalse())
 				seen[port] = true
