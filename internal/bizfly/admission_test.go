@@ -319,7 +319,7 @@ var _ = Describe("Admission", func() {
 			}
 			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
 		})
-		It("should halve it once for all that a window of a few seconds rejects, and again when the lowered rate is rejected, too", func(ctx SpecContext) {
+		It("should halve it once for a window of rejections, and again for the lowered rate", func(ctx SpecContext) {
 			for range 4 {
 				rejected(ctx)
 			}
@@ -348,7 +348,7 @@ var _ = Describe("Admission", func() {
 		},
 			Entry("a create request", "CreateServer", "create"), Entry("what leaves BKE", "LeaveCluster", "leave"),
 		)
-		It("should raise it slowly, below the rejected rate for ten minutes and to the configured one afterwards", func(ctx SpecContext) {
+		It("should raise it slowly, and stay below the rejected rate for ten minutes", func(ctx SpecContext) {
 			rejected(ctx)
 			clock.Step(10 * time.Second)
 			Expect(create(ctx)).To(Succeed())
@@ -370,7 +370,7 @@ var _ = Describe("Admission", func() {
 			Entry("an outage", http.StatusServiceUnavailable), Entry("a server error", http.StatusInternalServerError),
 			Entry("a quota", http.StatusForbidden), Entry("a conflict", http.StatusConflict),
 		)
-		DescribeTable("should not change it for requests that do not come in bursts, or are repeated until they succeed", func(ctx SpecContext, name, class string) {
+		DescribeTable("should not change it for requests that come singly or are repeated until they succeed", func(ctx SpecContext, name, class string) {
 			before := rate(class)
 			reject.Store(true)
 			for range 5 {

@@ -137,7 +137,7 @@ var _ = Describe("Retries", func() {
 		})
 	})
 
-	It("should end with the same text where a connection breaks again, since conditions and events repeat it", func(ctx SpecContext) {
+	It("should end with the same text each time that a connection breaks", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 			connection, _, err := http.NewResponseController(w).Hijack()
 			Expect(err).ToNot(HaveOccurred())

@@ -68,7 +68,7 @@ var _ = Describe("Delete", func() {
 		Expect(w.count(listVolumes)).To(Equal(1))
 		Expect(w.count(getServer)).To(BeZero())
 	})
-	It("should share its lists with all deletions, and ask for each server once more: whether it is gone", func() {
+	It("should share its lists with all deletions, and read each server once to prove it gone", func() {
 		const servers = 20
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, sharing, func(c *instance.Config) { c.Clock = now })
@@ -206,7 +206,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()[0]).To(ConsistOf(root(server), data))
 			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(detached, moved))
 		})
-		It("should keep a disk that is called like a data disk where the server was launched with none", func() {
+		It("should keep a disk that is called like a data disk of a server launched without any", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()
 			theirs := attach(w, server.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_1"})
@@ -214,7 +214,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(theirs))
 		})
-		It("should keep a recorded disk that was attached to another server since the servers were listed", func() {
+		It("should keep a recorded disk that another server got since the list was read", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()
 			data := attach(w, server.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_1"})
@@ -229,7 +229,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 		})
-		It("should know the root disk by the list of volumes where the server does not say which one it is", func() {
+		It("should know the root disk by the list of volumes where the server does not say it", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()
 			own := root(server)
@@ -248,7 +248,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(HaveLen(1))
 			Expect(w.deleted()[0]).To(ConsistOf(own, bootable, called), "the others are data disks on the record")
 		})
-		It("should take the recorded one of two root disks where a user has changed the name of its own", func() {
+		It("should take the recorded one of two root disks after a user renamed its own", func() {
 			w := newWorld(cloud.Options{})
 			broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
 			Expect(w.box.RemoveServer(broken.ID)).To(Succeed())
@@ -450,7 +450,7 @@ var _ = Describe("Delete", func() {
 		)
 	})
 
-	It("should take nothing from a living server of the same name, which a repeated create request has created", func() {
+	It("should take nothing from a living duplicate of the same name", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
@@ -474,7 +474,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.box.Servers()[0].Name).To(Equal("mine"))
 			return server
 		}
-		It("should remove its node from BKE by its name, and delete the disk that was named after the launch", func() {
+		It("should remove its node from BKE by its name, and delete the disk named at launch", func() {
 			w := newWorld(cloud.Options{})
 			server := renamed(w)
 			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "mine_rootdisk", Bootable: true})

@@ -125,7 +125,7 @@ var _ = Describe("Launch", func() {
 		Expect(fmt.Sprintf("%+v", *server)).NotTo(ContainSubstring(w.box.BKE().ClusterToken))
 	})
 
-	It("should name the server and what is requested before the request, and return the task with the server", func() {
+	It("should name server and request before it is sent, and return the task with the server", func() {
 		w := newWorld(cloud.Options{})
 		request, _ := w.request()
 		intent, err := w.provider.Intent(request)
@@ -197,7 +197,7 @@ var _ = Describe("Launch", func() {
 	})
 
 	Context("finding the server", func() {
-		It("should find it although the cloud has appended a code to its name, and delete it with what it leaves", func() {
+		It("should find it by a name with a code appended, and delete it with what it leaves", func() {
 			w := newWorld(cloud.Options{AppendNameCode: true})
 			server, intent := w.launch(withDataDisks)
 			Expect(server.Name).To(MatchRegexp("^" + intent.Name + "-[0-9A-Za-z]{8}$"))
@@ -214,7 +214,7 @@ var _ = Describe("Launch", func() {
 			w.deletedWithLeftovers(w.restart(), instance.DeleteRequest{ID: again.ID})
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		It("should find it although the cloud has given it another name, and delete it with what was recorded of it", func() {
+		It("should find it under another name, and delete it with what was recorded of it", func() {
 			w := newWorld(cloud.Options{ChangeNames: true})
 			server, intent := w.launch(withDataDisks)
 			Expect(server.Name).NotTo(ContainSubstring(intent.Name))
@@ -327,7 +327,7 @@ var _ = Describe("Launch", func() {
 		Expect(w.count(getTask)).To(BeNumerically("<=", hanging))
 		Expect(found.Load()).To(BeNumerically(">=", launches-hanging))
 	})
-	It("should find its server while many servers are removed by a cloud that hangs for single servers", func() {
+	It("should find its server while a cloud hangs for single servers that are removed", func() {
 		w := newWorld(cloud.Options{}, soon)
 		w.client = connect.Client(ctx, w.box) // with the limits of every installation
 		w.provider = w.restart()

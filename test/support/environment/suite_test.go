@@ -97,7 +97,7 @@ var _ = Describe("Processes", func() {
 		Eventually(ticks).Should(BeNumerically(">", frozen))
 	})
 
-	It("should start a process without the variables of our environment that could be a credential", func() {
+	It("should start a process without variables that could be a credential", func() {
 		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
 		p, err := start(shell("env"), nil)
 		Expect(err).NotTo(HaveOccurred())

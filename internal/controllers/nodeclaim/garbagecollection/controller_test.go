@@ -141,7 +141,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerKept), HaveField("DedupeTimeout", 24*time.Hour),
 			HaveField("Message", ContainSubstring("forensics-of-incident-42")))))
 	})
-	It("should delete a duplicate that a repeated create request has made, whose name proves itself", func() {
+	It("should delete a duplicate of a repeated create request by its proven name", func() {
 		claim := launched()
 		own := env.Server(claim.Status.ProviderID)
 		env.Sandbox.AddServer(cloud.ServerSpec{Name: own.Name, Metadata: own.Metadata})
@@ -158,7 +158,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 	})
-	It("should keep servers to which the cloud has given another name, and report once a day those without a NodeClaim", func() {
+	It("should keep servers that the cloud has renamed, and report unowned ones once a day", func() {
 		env.Reset(ctx, cloud.Options{ChangeNames: true})
 		controller = collector(env.APIReader)
 		claim, late := launched(), orphan()
@@ -247,7 +247,7 @@ var _ = Describe("Garbage collection", func() {
 			controller = collector(env.APIReader)
 			Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 		})
-		It("should stay while garbage collection is suspended, since the NodeClaim that would keep it may be lost", func() {
+		It("should stay while garbage collection is suspended", func() {
 			own := removed()
 			lo.Times(7, func(int) string { return joined(orphan()) })
 			aged()
@@ -295,7 +295,7 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonDiskDeletionFailed),
 				HaveField("Message", ContainSubstring(data.Name+" is kept")))))
 		})
-		It("should be kept, and reported, where it is an address: a user may have converted it to a paid one", func() {
+		It("should be kept and reported where it is an address that a user may have made paid", func() {
 			claim := launched()
 			own := env.Server(claim.Status.ProviderID)
 			lost(claim)
@@ -559,7 +559,7 @@ var _ = Describe("Garbage collection", func() {
 			passes()
 			Expect(left()).To(BeEmpty())
 		})
-		It("should let core drain it although its deletion was requested, where the server goes on running", func() {
+		It("should let core drain it although a deletion was requested and the server goes on", func() {
 			id := orphan()
 			env.Restart(ctx, func(d *wiring.Dependencies) { d.ServerClock = env.Clock })
 			controller = collector(env.APIReader)
@@ -655,7 +655,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
 	})
-	It("should count the age of a server from when it was first seen where the cloud does not return it", func() {
+	It("should count a server's age from when it was first seen where the cloud has none", func() {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
 		aged()
@@ -677,7 +677,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(id))
 	})
 
-	It("should count the age of a server that was created in the future from when it was first seen", func() {
+	It("should count the age of a server from the future from when it was first seen", func() {
 		id := orphan()
 		// A cloud that writes local time without its zone: seven hours from now, as seen from here.
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
@@ -775,7 +775,7 @@ var _ = Describe("Garbage collection", func() {
 			Entry("half of them", 6, 6),
 			Entry("five, and no others exist", 5, 0),
 		)
-		It("should not stop when no NodeClaim ever held their ids, so that no node of theirs is registered", func() {
+		It("should not stop when no NodeClaim ever held their ids", func() {
 			cloudTime := clocktesting.NewFakeClock(time.Now())
 			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
 			env.WithoutIDWait()
