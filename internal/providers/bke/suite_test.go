@@ -152,7 +152,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(api.read).To(Equal(1))
 	})
-	It("should be learned again when they are old, without a launch that waits, and stay while that fails", func() {
+	It("should be learned again when old, without holding up a launch, and stay while that fails", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
 		first, err := learner.Values(ctx)
@@ -249,7 +249,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(api.reads()).To(Equal(2))
 	})
-	It("should be learned from a pool server among hundreds of nodes of Karpenter's that BKE labels like its own", func() {
+	It("should be learned from a pool's server among hundreds of nodes labelled alike", func() {
 		for i := range 150 {
 			node(fmt.Sprintf("default-%03d", i), map[string]string{"bke.bizflycloud.vn/node-id": "x", "karpenter.sh/nodepool": "general"}, metadata())
 		}
@@ -264,7 +264,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("pool-999", pool("x"), metadata())
 		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
 	})
-	It("should be looked for every minute for as long as they are not found, so that a pool that comes back is used at once", func() {
+	It("should be looked for every minute until they are found", func() {
 		learner := provider()
 		_, err := learner.Values(ctx)
 		Expect(err).To(HaveOccurred())
@@ -312,7 +312,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
 		}, "BKE_CLUSTER_ID, BKE_JOIN_ENDPOINT learned from the name of the API server"),
 	)
-	It("should be learned from a launch configuration behind many pools of servers elsewhere, which have none", func() {
+	It("should be learned from a launch configuration behind many foreign pools without servers", func() {
 		sandbox.AddPool("workers")
 		api.elsewhere, config.ClusterID = 5, sandbox.BKE().ClusterUID
 		Expect(provider().Values(ctx)).To(HaveField("Learned", HaveSuffix("learned from the launch configuration of pool workers")))

@@ -174,7 +174,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 	It("should reject user data that is only blanks", func() {
 		Expect(invalidOf(validate(custom(" \n"))).Message).To(ContainSubstring("it is empty"))
 	})
-	It("should not hold a label against the template that only the NodePool brings, but fail to render without it", func() {
+	It("should accept a label that only the NodePool brings, and not render without it", func() {
 		nodeClass := custom("{{ .Labels.team }}")
 		Expect(validate(nodeClass)).To(Succeed())
 		in := input(nodeClass)

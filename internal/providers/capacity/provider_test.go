@@ -190,7 +190,7 @@ var _ = Describe("Capacity", func() {
 		clk.Step(80 * time.Minute)
 		Expect(provider.RecentFailures(offering)).To(Equal(0))
 	})
-	It("should mark what keeps failing for longer each time, up to eight times, until a success or two hours without a failure", func(ctx context.Context) {
+	It("should mark for longer each time, up to eight times, until a success or two quiet hours", func(ctx context.Context) {
 		mark := func() time.Duration {
 			return provider.MarkFailed(ctx, offering, capacity.ReasonLaunchFailed, time.Minute)
 		}

@@ -88,7 +88,7 @@ var _ = Describe("The metrics of offerings", func() {
 		_, err := crmetrics.Registry.Gather()
 		Expect(err).NotTo(HaveOccurred())
 	})
-	It("should report the price of each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
+	It("should report each offering's price once, also when a NodeClass was made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
 		for range 2 {
 			_, err := r.List(ctx, named("default", "HN1", "HN2"))
@@ -112,7 +112,7 @@ var _ = Describe("The metrics of offerings", func() {
 		r.list(ctx, named("default", "HN1", "HN2"))
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
 	})
-	It("should report the size of an instance type once, as its flavor states it, however many NodeClasses use it", func(ctx context.Context) {
+	It("should report an instance type's size once, however many NodeClasses use it", func(ctx context.Context) {
 		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
 		r.list(ctx, named("default", "HN1", "HN2"))
 		r.list(ctx, named("other", "HN1"))

@@ -143,7 +143,7 @@ var _ = Describe("The blocks of the pages", func() {
 			Expect(p.indented).To(BeEmpty(), path)
 		}
 	})
-	It("should have commands that their tools know, where they are not executed, as have sentences, samples and hints", func() {
+	It("should have commands, sentences, samples and hints that their tools know", func() {
 		found, hinted := documented()
 		Expect(len(hinted)).To(BeNumerically(">", 20))
 		found = append(found, hinted...)

@@ -57,7 +57,7 @@ var _ = Describe("Client", func() {
 		Expect(names(pods)).To(ConsistOf("shop/api"))
 	})
 
-	It("should give every object a UID of its own, as core tells pods apart by it, and leave the caller's objects alone", func(ctx SpecContext) {
+	It("should give every object a UID of its own, and leave the caller's objects alone", func(ctx SpecContext) {
 		given := pod("shop", "web", "", nil)
 		kube := memory.New(memory.Objects{given, pod("shop", "db", "", nil)})
 		pods := &corev1.PodList{}
@@ -70,7 +70,7 @@ var _ = Describe("Client", func() {
 		Expect(given.UID).To(BeEmpty())
 	})
 
-	It("should have objects that are being deleted without a finalizer in their metadata, such as Namespaces", func(ctx SpecContext) {
+	It("should keep objects that are being deleted without a finalizer in their metadata", func(ctx SpecContext) {
 		kube := memory.New(memory.Objects{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: lo.ToPtr(metav1.Now())}}})
 		namespace := &corev1.Namespace{}
 		Expect(kube.Get(ctx, client.ObjectKey{Name: "shop"}, namespace)).To(Succeed())
