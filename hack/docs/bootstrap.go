@@ -57,7 +57,7 @@ Both are templates. Several pieces are put together in this order: Secret, BTuse
 
 cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
 BTwrite_filesBT. A script that fails does not stop those after it, BKE's own among them: where the server must not join, let the script wait
-(BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
+(BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB. Nodes launched with another
 BTstatus.userDataHashBT drift; it follows a change of the Secret within a minute.
 
 **Give user data nothing that outlives the join.** Every process on a server can read it, and so can every pod unless you [keep pods off the
@@ -92,7 +92,15 @@ and BTpodsPerCoreBT x vCPUs.
 
 ## What templates can use
 
-Templates are [Go's text/template](https://pkg.go.dev/text/template).
+Templates are a part of [Go's text/template](https://pkg.go.dev/text/template) that cannot loop without end. A template has:
+
+- the variables below, constants, and functions chained with BT|BT, such as BT.KubeletTaints | quoteBT
+- BTifBT, BTwithBT and BTelseBT
+- BTrangeBT over a variable that is a list or a map, in at most one other BTrangeBT, with its own variables:
+  BT{{ range $name, $value := .KubeletArgs }}BT. Within BTrangeBT and BTwithBT, a variable is BT$.NodeNameBT
+
+Anything else is an error that names it with line and column: variables of your own, BTdefineBT, BTtemplateBT, BTblockBT, BTprintBT,
+parentheses. A template may run 4096 actions and functions, where a BTrangeBT counts once for each element.
 
 | variable | |
 |---|---|
@@ -101,6 +109,9 @@ Templates are [Go's text/template](https://pkg.go.dev/text/template).
 const bootstrapFunctions = `
 The last five are looked up when a template uses them; one that is not known is an error with the remedy. Looking up needs the chart's
 BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTspec.kubelet.clusterDNSBT.
+
+Of text/template's own functions, BTandBT, BTorBT, BTnotBT, BTeqBT, BTneBT, BTlenBT and BTindexBT exist:
+BT{{ if index .Labels "team" | eq "storage" }}BT. No result may be larger than user data.
 
 | function | |
 |---|---|
