@@ -378,7 +378,7 @@ image-check: build controlplane $(TOOLS)/registry ## Build the image twice with 
 	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
 
 .PHONY: release-rehearsal
-release-rehearsal: build controlplane $(TOOLS)/helm $(TOOLS)/registry $(TOOLS)/cosign ## Build, push to a registry on this machine, sign, verify as users do and install from there what a release would (needs what image-check needs)
+release-rehearsal: build controlplane $(TOOLS)/helm $(TOOLS)/registry $(TOOLS)/cosign $(TOOLS)/sigstore ## Build, push to a registry on this machine, sign, verify as users do and install from there what a release would (needs what image-check needs)
 	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" COSIGN_BIN="$(TOOLS)/cosign" SIGSTORE_BIN="$(TOOLS)/sigstore" hack/release/release.sh rehearse
 
 .PHONY: govulncheck
@@ -563,56 +563,9 @@ $(NODE)/root.built: $(NODE_BINARIES) $(call stamp,node-root,test/support/realnod
 	@echo "building the root file system of real nodes (2 minutes the first time, seconds later)"
 	@test/support/realnode/image.sh $(NODE)/bin $(NODE)/root && touch $@
 
-$(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.mod go.sum))
-	@echo "building controller-gen (about a minute the first time)"
-	@mkdir -p $(@D)
-	@cd hack/tools && $(GO_BUILD) -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen && touch $@
+# Those of hack/tools/build.sh, which builds again only what has changed.
+$(TOOLS)/%: always
+	@hack/tools/build.sh $*
 
-$(TOOLS)/registry: $(call stamp,registry,$(addprefix hack/tools/registry/,go.mod go.sum))
-	@mkdir -p $(@D)
-	@cd hack/tools/registry && $(GO_BUILD) -o $@ github.com/google/go-containerregistry/cmd/registry && touch $@
-
-$(TOOLS)/crane: $(call stamp,crane,$(addprefix hack/tools/registry/,go.mod go.sum))
-	@mkdir -p $(@D)
-	@cd hack/tools/registry && $(GO_BUILD) -o $@ github.com/google/go-containerregistry/cmd/crane && touch $@
-
-# With it what stands in for Sigstore's services.
-$(TOOLS)/cosign: $(call stamp,cosign,$(addprefix hack/tools/cosign/,go.mod go.sum sigstore/main.go))
-	@echo "building cosign (2 to 4 minutes on 2 cores the first time)"
-	@mkdir -p $(@D)
-	@cd hack/tools/cosign && $(GO_BUILD) -ldflags "-s -w" -o $(@D)/ ./sigstore github.com/sigstore/cosign/v2/cmd/cosign && touch $@
-
-$(TOOLS)/actionlint: $(call stamp,actionlint,$(addprefix hack/tools/checks/,go.mod go.sum))
-	@mkdir -p $(@D)
-	@cd hack/tools/checks && $(GO_BUILD) -o $@ github.com/rhysd/actionlint/cmd/actionlint && touch $@
-
-$(TOOLS)/helm-docs: $(call stamp,helm-docs,$(addprefix hack/tools/helm-docs/,go.mod go.sum))
-	@mkdir -p $(@D)
-	@cd hack/tools/helm-docs && $(GO_BUILD) -o $@ github.com/norwoodj/helm-docs/cmd/helm-docs && touch $@
-
-# Its parsers are C.
-$(TOOLS)/vale: $(call stamp,vale,$(addprefix hack/tools/vale/,go.mod go.sum))
-	@echo "building Vale (about 2 minutes on 2 cores the first time)"
-	@mkdir -p $(@D)
-	@cd hack/tools/vale && CGO_ENABLED=1 go build -trimpath -ldflags "-s -w" -o $@ github.com/vale-cli/vale/v3/cmd/vale && touch $@
-
-$(TOOLS)/govulncheck: $(call stamp,govulncheck,$(addprefix hack/tools/checks/,go.mod go.sum))
-	@mkdir -p $(@D)
-	@cd hack/tools/checks && $(GO_BUILD) -o $@ golang.org/x/vuln/cmd/govulncheck && touch $@
-
-# Without these Helm would report Kubernetes 1.20.
-HELM_KUBERNETES := $(foreach package,chartutil lint/rules,$(foreach part,Major=$(KUBERNETES_MAJOR) Minor=$(KUBERNETES_MINOR),\
-	-X helm.sh/helm/v3/pkg/$(package).k8sVersion$(part)))
-
-$(TOOLS)/helm: $(call stamp,helm,$(addprefix hack/tools/helm/,go.mod go.sum))
-	@echo "building Helm (2 to 3 minutes on 2 cores the first time)"
-	@mkdir -p $(@D)
-	@cd hack/tools/helm && $(GO_BUILD) -o $@ -ldflags "-s -w $(HELM_KUBERNETES) \
-		-X helm.sh/helm/v3/internal/version.version=$$(go list -m -f '{{.Version}}' helm.sh/helm/v3)" \
-		helm.sh/helm/v3/cmd/helm && touch $@
-
-$(TOOLS)/golangci-lint: $(call stamp,golangci-lint,$(addprefix hack/tools/golangci/,go.mod go.sum))
-	@echo "building golangci-lint (2 to 5 minutes on 2 cores the first time)"
-	@mkdir -p $(@D)
-	@cd hack/tools/golangci && $(GO_BUILD) -ldflags "-s -w" -o $@ \
-		github.com/golangci/golangci-lint/v2/cmd/golangci-lint && touch $@
+.PHONY: always
+always:
