@@ -98,8 +98,8 @@ check_versions() {
   for module in cmd/kubectl-bizfly/go.mod test/support/controlplane/go.mod test/support/realnode/kubernetes/go.mod test/e2e/core/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
-  # What the charts and the plugin admit is what the tests run on.
-  oldest=$(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2); exit }' test/support/controlplane/oldest/go.mod)
+  # What the charts and the plugin admit is the minor that the tests run on, from its first patch. The tests run on its last one.
+  oldest=$(awk '$1 == "k8s.io/kubernetes" { split(substr($2, 2), v, "."); print v[1] "." v[2] ".0"; exit }' test/support/controlplane/oldest/go.mod)
   for file in charts/*/Chart.yaml; do
     grep -qxF "kubeVersion: \">=$oldest-0\"" "$file" || { echo "kubeVersion of $file is not that of test/support/controlplane/oldest: >=$oldest-0"; failed=1; }
   done
