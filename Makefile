@@ -291,11 +291,6 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, pric
 			{ grep -qx ' *context deadline exceeded' $(CACHE)/fuzz.log && ! grep -q 'Failing input' $(CACHE)/fuzz.log; } || exit 1; \
 	done <$(CACHE)/fuzz.txt
 
-# make mutation MUTATION_FLAGS='--only instance', or '--sample 20 --seed 3' for some mutants of each package.
-.PHONY: mutation
-mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, launches, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
-	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
-
 # make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000, PROPERTIES=edits for one of them.
 PROPERTIES ?= consolidation plan edits
 run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" \

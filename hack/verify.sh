@@ -78,11 +78,6 @@ check_lint() {
   (cd cmd/kubectl-bizfly && "$linter" run)
 }
 
-# A mutant is listed by the text that it changes.
-check_mutants() {
-  go run ./hack/mutate --check
-}
-
 check_modules() {
   local dir failed=0
   while read -r dir; do
@@ -178,7 +173,7 @@ else
   lane generated
   lane headers words workflows versions modules prose chart >"$work/beside" 2>&1 &
   beside=$!
-  lane format lint vet mutants
+  lane format lint vet
   wait "$beside"
   cat "$work/beside"
 fi
