@@ -53,7 +53,7 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
-TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/measure/bill test/simulation test/realcloud/answers test/e2e/core test/measure/demo test/e2e/docs test/support/environment test/support/invariants test/component/properties test/sandbox test/component/scheduling test/support/suite)))
+TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/measure/bill test/simulation test/realcloud/answers test/e2e/core test/measure/demo test/e2e/docs test/support/environment test/support/invariants test/component/chart test/component/properties test/sandbox test/component/scheduling test/support/suite)))
 # The longest of them begin first.
 ifeq ($(origin TEST_DIRS)$(PKG),file)
 TEST_FIRST := ./test/simulation ./test/component/edits ./internal/cloudprovider ./test/component/scheduling ./internal/operator ./cmd/kubectl-bizfly/internal/cli
@@ -151,7 +151,7 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 .PHONY: e2e-oldest
 e2e-oldest: ## Run the end-to-end suites, those of the charts and those of the custom resources on the oldest Kubernetes that the chart admits
 	@$(MAKE) --no-print-directory e2e KUBERNETES=oldest E2E_DIRS="./test/e2e/lifecycle ./test/e2e/install"
-	@$(MAKE) --no-print-directory test KUBERNETES=oldest TEST_DIRS="./pkg/apis ./hack/chart"
+	@$(MAKE) --no-print-directory test KUBERNETES=oldest TEST_DIRS="./pkg/apis ./test/component/chart"
 
 # Root on Linux only; elsewhere it says why it is skipped. test/e2e/nodes/nodes.sh keeps it away from the machine's network and kernel settings.
 # make e2e-order E2E_DIRS=./test/e2e/install ORDERS=3 SEED=100
@@ -291,11 +291,6 @@ fuzz: ## Fuzz every target for 30 s: answers, classes of errors, user data, pric
 			{ grep -qx ' *context deadline exceeded' $(CACHE)/fuzz.log && ! grep -q 'Failing input' $(CACHE)/fuzz.log; } || exit 1; \
 	done <$(CACHE)/fuzz.txt
 
-# make mutation MUTATION_FLAGS='--only instance', or '--sample 20 --seed 3' for some mutants of each package.
-.PHONY: mutation
-mutation: $(OUR_CONTROLPLANE) ## Change one thing at a time in classification, launches, deletion and garbage collection: a spec must fail with 85 % of them, and hack/mutate/mutants.yaml say why none does with each other
-	@$(GO_BUILD) -o $(CACHE)/bin/mutate ./hack/mutate && $(CACHE)/bin/mutate --parallel $(CORES) $(MUTATION_FLAGS)
-
 # make test tries a few clusters and edits, this one many: make properties PROPERTY_SEEDS=1000 EDIT_PAIRS=10000, PROPERTIES=edits for one of them.
 PROPERTIES ?= consolidation plan edits
 run-property = $(if $(filter $(1),$(PROPERTIES)),@cd $(2) && $(TRIMPATH) PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" EDIT_PAIRS="$(or $(EDIT_PAIRS),2000)" \
@@ -428,14 +423,14 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 	done
 	@go run ./hack/docs catalog > $(CACHE)/crds/catalog.json && mv $(CACHE)/crds/catalog.json $(PLUGIN)/internal/offline/catalog.json
 	@$(run-everything) page docs/contribute/testing.md
-	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart schema && $(CACHE)/bin/chart kustomize
+	@HELM=$(TOOLS)/helm go run ./hack/chart
 	@$(HELM_DOCS)
 
 HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order file --log-level warning
 
 .PHONY: chart-golden
-chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generates: hack/chart/testdata. Review the difference
-	UPDATE_GOLDEN=true go test -count=1 ./hack/chart -ginkgo.fail-on-empty -ginkgo.focus='golden files'
+chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generates: test/component/chart/testdata. Review the difference
+	UPDATE_GOLDEN=true go test ./test/component/chart -ginkgo.fail-on-empty -ginkgo.focus='golden files'
 
 .PHONY: chart-package
 chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts. A release pins its image in them: DIGEST=sha256:...

@@ -42,7 +42,6 @@ check_generated() {
   fi
 }
 
-# Helm and kubectl (KUBEBUILDER_ASSETS, .cache/controlplane/bin) must install the same objects.
 check_chart() {
   local chart values
   for chart in charts/*/; do
@@ -51,7 +50,6 @@ check_chart() {
       [[ ! -f $values ]] || "$HELM" lint --strict --quiet "$chart" --values "$values"
     done
   done
-  HELM=$HELM go run ./hack/chart compare
 }
 
 check_format() {
@@ -76,11 +74,6 @@ check_lint() {
   linter=$(realpath "$GOLANGCI_LINT")
   "$linter" run
   (cd cmd/kubectl-bizfly && "$linter" run)
-}
-
-# A mutant is listed by the text that it changes.
-check_mutants() {
-  go run ./hack/mutate --check
 }
 
 check_modules() {
@@ -178,7 +171,7 @@ else
   lane generated
   lane headers words workflows versions modules prose chart >"$work/beside" 2>&1 &
   beside=$!
-  lane format lint vet mutants
+  lane format lint vet
   wait "$beside"
   cat "$work/beside"
 fi

@@ -1,14 +1,13 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package chart
 
 import (
 	"context"
 	"encoding/json"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ type schema struct {
 
 func readSchema() schema {
 	GinkgoHelper()
-	text, err := os.ReadFile(w.chart("values.schema.json"))
+	text, err := os.ReadFile(chartFile("values.schema.json"))
 	Expect(err).ToNot(HaveOccurred())
 	root := schema{}
 	Expect(json.Unmarshal(text, &root)).To(Succeed())
@@ -75,7 +74,7 @@ func (s schema) resolved(root schema) schema {
 
 func readValues() map[string]any {
 	GinkgoHelper()
-	text, err := os.ReadFile(w.chart("values.yaml"))
+	text, err := os.ReadFile(chartFile("values.yaml"))
 	Expect(err).ToNot(HaveOccurred())
 	values := map[string]any{}
 	Expect(yaml.UnmarshalStrict(text, &values)).To(Succeed())
@@ -103,7 +102,7 @@ var _ = Describe("values", func() {
 		for value, file := range map[string]string{
 			"nodeClasses": "karpenter.bizflycloud.vn_bizflynodeclasses.yaml", "nodePools": "karpenter.sh_nodepools.yaml",
 		} {
-			text, err := os.ReadFile(filepath.Join(w.root, "config", "crd", file))
+			text, err := os.ReadFile(chartFile("..", "..", "config", "crd", file))
 			Expect(err).ToNot(HaveOccurred())
 			definition := apiextensionsv1.CustomResourceDefinition{}
 			Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
@@ -135,7 +134,7 @@ var _ = Describe("values", func() {
 
 	It("should all be described in the README", func() {
 		root := readSchema()
-		readme, err := os.ReadFile(w.chart("README.md"))
+		readme, err := os.ReadFile(chartFile("README.md"))
 		Expect(err).ToNot(HaveOccurred())
 		var expectRows func(prefix string, known map[string]any)
 		expectRows = func(prefix string, known map[string]any) {
@@ -150,12 +149,8 @@ var _ = Describe("values", func() {
 		expectRows("", root.keys(root, readValues()))
 	})
 
-	DescribeTable("should be rendered", func(ctx context.Context, template string, expected OmegaMatcher, settings ...string) {
-		args := []string{"--show-only", "templates/" + template}
-		for _, setting := range settings {
-			args = append(args, "--set", setting)
-		}
-		rendered, err := w.render(ctx, defaultValues, args...)
+	DescribeTable("should be rendered", func(ctx context.Context, template string, expected OmegaMatcher, values ...string) {
+		rendered, err := render(ctx, defaultValues, append(settings(values...), "--show-only", "templates/"+template)...)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(rendered).To(expected)
 	},
@@ -172,12 +167,8 @@ var _ = Describe("values", func() {
 		Entry("the default's settings without a type", "deployment.yaml", ContainSubstring("maxUnavailable: 1"), "strategy.type=null"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
-	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
-		args := []string{}
-		for _, setting := range settings {
-			args = append(args, "--set", setting)
-		}
-		_, err := w.render(ctx, defaultValues, args...)
+	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
+		_, err := render(ctx, defaultValues, settings(values...)...)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no name of the cluster", "settings.clusterName is empty: set it", "settings.clusterName="),

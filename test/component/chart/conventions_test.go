@@ -1,12 +1,13 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package chart
 
 import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -63,8 +64,11 @@ var _ = Describe("values of the AWS provider's chart", func() {
 			HaveKeyWithValue("team", "shop"))),
 		Entry(nil, "priorityClassName=high", podField(func(p corev1.PodSpec) string { return p.PriorityClassName }, Equal("high"))),
 		Entry(nil, "controller.containerName=karpenter", podField(func(p corev1.PodSpec) string { return p.Containers[0].Name }, Equal("karpenter"))),
-		Entry(nil, `serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn`, BeAssignableToTypeOf(appsv1.Deployment{})),
 	)
+	It("should annotate the ServiceAccount, as that chart's users do", func(ctx context.Context) {
+		objects := rendered(ctx, defaultValues, "--set", `serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn`)
+		Expect(as[corev1.ServiceAccount](objects["ServiceAccount/"+chartName]).Annotations).To(HaveKeyWithValue("eks.amazonaws.com/role-arn", "arn"))
+	})
 })
 
 var _ = Describe("the pods", func() {
@@ -72,7 +76,7 @@ var _ = Describe("the pods", func() {
 		tagged := as[appsv1.Deployment](rendered(ctx, defaultValues, "--set-string", "controller.image.tag=20261128")["Deployment/"+chartName])
 		Expect(tagged.Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":20261128"))
 		for _, page := range []string{"docs/how-to/upgrade-and-remove.md", "charts/" + chartName + "/README.md"} {
-			text, err := os.ReadFile(filepath.Join(w.root, page))
+			text, err := os.ReadFile(filepath.Join(root, page))
 			Expect(err).ToNot(HaveOccurred())
 			Expect(string(text)).To(ContainSubstring(`--set-string controller.image.tag="$TAG"`), page)
 		}
@@ -86,13 +90,9 @@ var _ = Describe("the pods", func() {
 		Expect(lo.Map(pod.Containers[1].VolumeMounts, func(m corev1.VolumeMount, _ int) string { return m.MountPath })).To(Equal([]string{"/extra", "/more"}))
 	})
 	It("should have each label and annotation once, since Flux rejects what stands twice, and be selected whatever the values say", func(ctx context.Context) {
-		args := []string{}
-		for _, setting := range []string{`additionalLabels.app\.kubernetes\.io/name=other`, `additionalLabels.app\.kubernetes\.io/part-of=platform`,
-			"additionalLabels.team=shop", "podLabels.team=cluster", "serviceMonitor.additionalLabels.team=monitoring",
-			`podAnnotations.kubectl\.kubernetes\.io/default-container=sidecar`} {
-			args = append(args, "--set", setting)
-		}
-		objects := rendered(ctx, fullValues, args...) // an error where a key stands twice
+		objects := rendered(ctx, fullValues, settings(`additionalLabels.app\.kubernetes\.io/name=other`, // an error where a key stands twice
+			`additionalLabels.app\.kubernetes\.io/part-of=platform`, "additionalLabels.team=shop", "podLabels.team=cluster",
+			"serviceMonitor.additionalLabels.team=monitoring", `podAnnotations.kubectl\.kubernetes\.io/default-container=sidecar`)...)
 		monitor := objects["ServiceMonitor/"+chartName]
 		Expect(monitor.GetLabels()).To(HaveKeyWithValue("team", "monitoring"))
 		deployment := as[appsv1.Deployment](objects["Deployment/"+chartName])
@@ -149,7 +149,7 @@ var _ = Describe("the preflight of helm test", func() {
 var _ = Describe("names", func() {
 	names := func(ctx context.Context, release string, args ...string) []string {
 		GinkgoHelper()
-		text, err := w.helm(ctx, append([]string{"template", release, w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set",
+		text, err := helm(ctx, append([]string{"template", release, chartFile(), "--namespace", namespace, "--values", chartFile(fullValues), "--set",
 			"fullnameOverride="}, args...)...)
 		Expect(err).ToNot(HaveOccurred())
 		return lo.Keys(byID(text))
@@ -157,11 +157,11 @@ var _ = Describe("names", func() {
 
 	DescribeTable("should be the release's", func(ctx context.Context, release, expected string, args ...string) {
 		shared := []string{"ProviderConfig/default", "NodePool/", "BizflyNodeClass/", "ConfigMap/" + release + "-extra", "PodDisruptionBudget/one-at-a-time"}
-		for _, name := range names(ctx, release, args...) {
-			if !lo.SomeBy(shared, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
-				Expect(name[strings.LastIndex(name, "/")+1:]).To(HavePrefix(expected))
-			}
-		}
+		own := lo.Reject(names(ctx, release, args...), func(name string, _ int) bool {
+			return lo.SomeBy(shared, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		})
+		Expect(own).ToNot(BeEmpty())
+		Expect(own).To(HaveEach(MatchRegexp("/%s[^/]*$", regexp.QuoteMeta(expected))))
 	},
 		Entry("and say which Karpenter it is", "karpenter", "karpenter-bizflycloud"),
 		Entry("alone where it says that already", "bizflycloud", "bizflycloud"),
@@ -172,7 +172,7 @@ var _ = Describe("names", func() {
 		Entry("without those of the release", "my.karpenter", "my-karpenter-bizflycloud"),
 	)
 	It("should leave the label by which kubectl bizfly and the runbooks find the controller", func(ctx context.Context) {
-		text, err := w.helm(ctx, "template", "karpenter", w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set", "fullnameOverride=",
+		text, err := helm(ctx, "template", "karpenter", chartFile(), "--namespace", namespace, "--values", chartFile(fullValues), "--set", "fullnameOverride=",
 			"--set", "nameOverride=other")
 		Expect(err).ToNot(HaveOccurred())
 		deployment := as[appsv1.Deployment](byID(text)["Deployment/karpenter-other"])
@@ -185,7 +185,7 @@ var _ = Describe("names", func() {
 		dependencies := []map[string]string{}
 		values := map[string]any{}
 		for name, alias := range map[string]string{chartName: "autoscaler", chartName + "-crd": "definitions"} {
-			Expect(os.CopyFS(filepath.Join(dir, "charts", name), os.DirFS(filepath.Join(w.root, "charts", name)))).To(Succeed())
+			Expect(os.CopyFS(filepath.Join(dir, "charts", name), os.DirFS(filepath.Join(root, "charts", name)))).To(Succeed())
 			dependencies = append(dependencies, map[string]string{"name": name, "version": version(), "alias": alias, "condition": alias + ".enabled"})
 			values[alias] = map[string]any{"enabled": true}
 		}
@@ -196,7 +196,7 @@ var _ = Describe("names", func() {
 		}
 		write("Chart.yaml", map[string]any{"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})
 		write("values.yaml", values)
-		text, err := w.helm(ctx, "template", "platform", dir, "--namespace", namespace, "--set",
+		text, err := helm(ctx, "template", "platform", dir, "--namespace", namespace, "--set",
 			"autoscaler.settings.clusterName=shop,autoscaler.cloud.region=HN,autoscaler.credentials.existingSecret=cloud")
 		Expect(err).ToNot(HaveOccurred())
 		objects := byID(text)
@@ -228,7 +228,7 @@ var _ = Describe("further objects", func() {
 			And(HaveKeyWithValue("interval", "10s"), HaveKeyWithValue("scrapeTimeout", "10s"), HaveKeyWithValue("port", "http-metrics")))))
 	})
 	It("should leave CapacityBuffers to who has installed them", func(ctx context.Context) {
-		text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"), "--set", "capacityBuffers.enabled=false")
+		text, err := helm(ctx, "template", "crd", filepath.Join(root, "charts", chartName+"-crd"), "--set", "capacityBuffers.enabled=false")
 		Expect(err).ToNot(HaveOccurred())
 		Expect(text).ToNot(ContainSubstring("capacitybuffers"))
 		Expect(text).To(ContainSubstring("nodepools.karpenter.sh"))

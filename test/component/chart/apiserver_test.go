@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package chart
 
 import (
 	"context"
@@ -38,7 +38,7 @@ import (
 // client lets no unknown field pass. The kubeconfig is for Helm.
 func startAPIServer(ctx context.Context) (c client.Client, kubeconfig string) {
 	GinkgoHelper()
-	text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"))
+	text, err := helm(ctx, "template", "crd", filepath.Join(root, "charts", chartName+"-crd"))
 	Expect(err).ToNot(HaveOccurred())
 	suite.UseControlPlane()
 	server := &envtest.Environment{}
@@ -52,7 +52,7 @@ func startAPIServer(ctx context.Context) (c client.Client, kubeconfig string) {
 	c, err = client.New(config, client.Options{Scheme: scheme.Scheme})
 	Expect(err).ToNot(HaveOccurred())
 	c = client.WithFieldValidation(c, metav1.FieldValidationStrict)
-	kustomized, err := w.kustomize(ctx, filepath.Join(w.config, "default"))
+	kustomized, err := kustomize(ctx, "default")
 	Expect(err).ToNot(HaveOccurred())
 	ns := byID(kustomized)["Namespace/"+namespace]
 	Expect(c.Create(ctx, &ns)).To(Succeed())
@@ -117,7 +117,7 @@ var _ = Describe("a real API server", Ordered, func() {
 	})
 
 	It("should accept the samples of kubectl apply -k", func(ctx context.Context) {
-		text, err := w.kustomize(ctx, filepath.Join(w.config, "samples"))
+		text, err := kustomize(ctx, "samples")
 		Expect(err).ToNot(HaveOccurred())
 		objects := byID(text)
 		Expect(objects).To(HaveLen(2))
@@ -126,7 +126,7 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 	})
 	It("should accept what the notes ask to apply", func(ctx context.Context) {
-		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues),
+		text, err := helm(ctx, "install", releaseName, chartFile(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", chartFile(defaultValues),
 			"--dry-run=server")
 		Expect(err).ToNot(HaveOccurred())
 		manifests, notes, _ := strings.Cut(text, "NOTES:\n")
@@ -145,17 +145,17 @@ var _ = Describe("a real API server", Ordered, func() {
 	It("should be removed by the same commands in all documents and in the notes", func(ctx context.Context) {
 		block := func(document, name string) string {
 			GinkgoHelper()
-			text, err := os.ReadFile(filepath.Join(w.root, document))
+			text, err := os.ReadFile(filepath.Join(root, document))
 			Expect(err).ToNot(HaveOccurred())
 			commands, err := testenv.Block(string(text), name)
 			Expect(err).ToNot(HaveOccurred(), document)
 			return commands
 		}
-		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--dry-run=server", "--namespace", namespace, "--values",
-			w.chart(defaultValues))
+		text, err := helm(ctx, "install", releaseName, chartFile(), "--kubeconfig", kubeconfig, "--dry-run=server", "--namespace", namespace, "--values",
+			chartFile(defaultValues))
 		Expect(err).ToNot(HaveOccurred())
 		notes := strings.ReplaceAll(text, "\n     ", "\n")
-		readme, err := os.ReadFile(filepath.Join(w.root, "README.md"))
+		readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 		Expect(err).ToNot(HaveOccurred())
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
 			commands := block("docs/how-to/upgrade-and-remove.md", name)
@@ -411,7 +411,7 @@ spec:
 		})
 		It("should let pass every NodePool of the samples", func(ctx context.Context) {
 			seen := 0
-			Expect(filepath.WalkDir(filepath.Join(w.config, "samples"), func(path string, entry fs.DirEntry, err error) error {
+			Expect(filepath.WalkDir(filepath.Join(root, "config", "samples"), func(path string, entry fs.DirEntry, err error) error {
 				if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" || entry.Name() == "kustomization.yaml" {
 					return err
 				}
@@ -419,14 +419,13 @@ spec:
 				if err != nil {
 					return err
 				}
-				objects, err := parse(string(text))
-				for _, object := range objects {
+				for _, object := range byID(string(text)) {
 					if object.GetKind() == "NodePool" {
 						seen++
 						Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), path)
 					}
 				}
-				return err
+				return nil
 			})).To(Succeed())
 			Expect(seen).To(BeNumerically(">", 1))
 		})

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package chart
 
 import (
 	"net/netip"
@@ -29,7 +29,7 @@ type object[S any] struct {
 // sampleDocuments are the documents of a file of config/samples.
 func sampleDocuments(path ...string) []string {
 	GinkgoHelper()
-	text, err := os.ReadFile(filepath.Join(append([]string{w.root, "config", "samples"}, path...)...))
+	text, err := os.ReadFile(filepath.Join(append([]string{root, "config", "samples"}, path...)...))
 	Expect(err).ToNot(HaveOccurred())
 	return split(string(text))
 }
@@ -100,7 +100,7 @@ var _ = Describe("the samples for other controllers", func() {
 	// identity is how cosign is told to verify a release.
 	identity := func() (subject, issuer string) {
 		GinkgoHelper()
-		text, err := os.ReadFile(filepath.Join(w.root, "docs", "contribute", "release.md"))
+		text, err := os.ReadFile(filepath.Join(root, "docs", "contribute", "release.md"))
 		Expect(err).ToNot(HaveOccurred())
 		value := func(name string) string {
 			match := regexp.MustCompile(`(?m)^` + name + `='?([^'\n]+)'?$`).FindStringSubmatch(string(text))
