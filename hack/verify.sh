@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Checks everything that needs neither a cluster nor a cloud, all of it even if something fails, and lists at the end what failed.
-# `make verify` runs it; alone: hack/verify.sh [check...]
+# `make verify` runs it; some checks: make verify ONLY='headers words', or hack/verify.sh where the tools are built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-MAKE=${MAKE:-make}
 GOLANGCI_LINT=${GOLANGCI_LINT:-.cache/tools/golangci-lint}
 ACTIONLINT=${ACTIONLINT:-.cache/tools/actionlint}
 HELM=${HELM:-.cache/tools/helm}
@@ -33,11 +32,11 @@ contents() {
 check_generated() {
   local before after
   before=$(contents)
-  "$MAKE" --no-print-directory generate >/dev/null
+  hack/generate.sh >/dev/null
   after=$(contents)
   if [[ $before != "$after" ]]; then
     diff <(printf '%s\n' "$before") <(printf '%s\n' "$after") || true
-    echo "generated files were out of date: commit what \`make generate\` has just written"
+    echo "generated files were out of date: commit what \`make verify\` has just written"
     return 1
   fi
 }

@@ -65,7 +65,7 @@ var _ = Describe("the Deployment", func() {
 		Expect(os.CopyFS(dir, os.DirFS(chartFile()))).To(Succeed())
 		file, err := os.OpenFile(filepath.Join(dir, "Chart.yaml"), os.O_APPEND|os.O_WRONLY, 0o600)
 		Expect(err).ToNot(HaveOccurred())
-		// As make chart-package does: the annotations are the end of the file.
+		// As make package WHAT=charts does: the annotations are the end of the file.
 		_, err = file.WriteString("  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
 		Expect(err).ToNot(HaveOccurred())
 		Expect(file.Close()).To(Succeed())
