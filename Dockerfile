@@ -1,5 +1,5 @@
 # The image of the controller: one static binary in an image without a shell, run by nobody in particular.
-# `make docker-build` builds it for amd64 and arm64; see docs/contribute/release.md for what it may be built from and with.
+# `make image` builds it for amd64 and arm64; see docs/contribute/release.md for what it may be built from and with.
 
 # The two bases, which hack/release/image.sh takes from hack/release/Dockerfile: Go with a shell, and the certificates of the authorities. Neither
 # ends up in the result in part: the binary is the same whatever the builder is made of.

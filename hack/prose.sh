@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the prose that users read with Vale: documentation, comments of chart values, alerts, dashboards, and API descriptions. `make prose` runs it.
-# hack/prose.sh FILE... checks only these.
+# Checks the prose that users read with Vale: documentation, comments of chart values, alerts, dashboards, and API descriptions. `make verify` runs it.
+# hack/prose.sh FILE... checks only these, once `make verify ONLY=prose` has built Vale.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,4 +1,4 @@
-// Draws the dashboards of the chart with the numbers of a demo, as Prometheus's own engine computes them: `make docs-pictures` writes
+// Draws the dashboards of the chart with the numbers of a demo, as Prometheus's own engine computes them: `make docs PICTURES=true` writes
 // docs/images/dashboard-<name>.svg. Layout, titles and units come from the dashboards' own files.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,15 +25,15 @@ var definitions = map[string]string{
 
 // writeSchema writes the part of values.schema.json that checks the specs of NodePools and BizflyNodeClasses, so that
 // Helm rejects what the API server would, before anything is installed.
-func writeSchema(_ context.Context, w *workspace) error {
-	path := w.chart("values.schema.json")
-	before, err := os.ReadFile(path) //nolint:gosec // a file of the repository
+func writeSchema() error {
+	const path = chart + "/values.schema.json"
+	before, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the schema of the chart's values: %w", err)
 	}
 	after := before
 	for group, file := range definitions {
-		spec, err := specSchema(filepath.Join(w.root, "config", "crd", file))
+		spec, err := specSchema(filepath.Join("config", "crd", file))
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ fail() { say "FAILED: $*"; exit 1; }
 ((EUID == 0)) || skip "not root: a build without a daemon needs it for its chroot"
 unshare --mount true 2>/dev/null || skip "root may not mount here, as in most containers"
 if ! command -v buildah >/dev/null; then
+  [[ -n ${CI:-} ]] || skip "there is no buildah: apt-get install buildah (with CI=true it is installed)"
   command -v apt-get >/dev/null || skip "there is no buildah and no apt-get to install it with"
   say "installing buildah"
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends buildah; } >.cache/image-apt.log 2>&1 ||

@@ -23,22 +23,22 @@ pushed() {
 }
 
 image=localhost:$port/karpenter-provider-bizflycloud
-export VERSION COMMIT
+export VERSION COMMIT IMG=$image
 
 say "building for $PLATFORMS"
-build make --no-print-directory docker-build IMG="$image" TAG=first
+build env TAG=first hack/release/image.sh build
 
 # Once more in another folder, at another time.
 say "building once more, elsewhere"
 mkdir -p "$scratch/elsewhere"
 git ls-files -co --exclude-standard -- Dockerfile .dockerignore LICENSE go.mod go.sum cmd internal pkg hack/release/image.sh hack/image |
   while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done | xargs cp --parents -t "$scratch/elsewhere"
-build env IMG="$image" TAG=second "$scratch/elsewhere/hack/release/image.sh" build
+build env TAG=second "$scratch/elsewhere/hack/release/image.sh" build
 expect "the second build's images" "$(buildah manifest inspect "$image:second" | digests)" "$(buildah manifest inspect "$image:first" | digests)"
 
 say "pushing both to a registry on this machine"
 for tag in first second; do
-  make --no-print-directory docker-push IMG="$image" TAG=$tag PUSH_ARGS=--tls-verify=false 2>"$scratch/push.log" || { cat "$scratch/push.log"; fail "it was not pushed (above)"; }
+  TAG=$tag PUSH_ARGS=--tls-verify=false hack/release/image.sh push 2>"$scratch/push.log" || { cat "$scratch/push.log"; fail "it was not pushed (above)"; }
 done
 expect "the number of images in the registry" "$(pushed first | digests | wc -l)" 2
 expect "what the registry has of the second build" "$(pushed second | digests)" "$(pushed first | digests)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image of the controller for every platform, pushes it, and checks both from end to end.
-# `make docker-build docker-push image-check` run it; alone: hack/release/image.sh build|push|check
+# `make image` and `make e2e SUITE=image` run it; alone: hack/release/image.sh build|push|check
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -86,7 +86,7 @@ publish() {
   : "${IMG:?where the image goes}" "${CHARTS:?where the charts go, oci://...}"
   local chart digest
   rm -rf dist && mkdir -p dist "$(dirname "$PUSHED")"
-  build make --no-print-directory docker-build docker-push CONTAINER_TOOL=buildah IMG="$IMG" TAG="$version" VERSION="$version" \
+  build make --no-print-directory image PUSH=true CONTAINER_TOOL=buildah IMG="$IMG" TAG="$version" VERSION="$version" \
     PUSH_ARGS="${PLAIN_HTTP:+--tls-verify=false}"
   digest=$(<.cache/image/digest)
   echo "image $IMG@$digest" >"$PUSHED"
@@ -97,7 +97,7 @@ publish() {
   rm dist/platforms
   vex "$digest"
 
-  make --no-print-directory chart-package DIGEST="$digest" IMG="$IMG" TAG="$version"
+  make --no-print-directory package WHAT=charts DIGEST="$digest" IMG="$IMG" TAG="$version"
   for chart in .cache/charts/*.tgz; do
     "$HELM" push "$chart" "$CHARTS" ${PLAIN_HTTP:+--plain-http} 2>&1 | tee dist/pushed
     echo "chart $(sed -n 's/^Pushed: *\(.*\):[^:]*$/\1/p' dist/pushed)@$(sed -n 's/^Digest: *//p' dist/pushed)" >>"$PUSHED"

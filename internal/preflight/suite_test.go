@@ -18,12 +18,10 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
-func TestPreflight(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Preflight")
-}
+func TestPreflight(t *testing.T) { suite.Run(t, "Preflight") }
 
 // unreadable is a cluster whose objects cannot be listed.
 type unreadable struct{ client.Reader }

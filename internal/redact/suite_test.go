@@ -12,12 +12,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
-func TestRedact(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Redact")
-}
+func TestRedact(t *testing.T) { suite.Run(t, "Redact") }
 
 var _ = Describe("Redactor", func() {
 	var r *redact.Redactor

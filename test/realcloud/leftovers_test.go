@@ -139,7 +139,7 @@ func (r *run) deleteLeftovers(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("of run %s this is left: %s, and is being built: %q; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w",
+			return fmt.Errorf("of run %s this is left: %s, and is being built: %q; `make realcloud E2E_CLOUD_SWEEP=%s` tries again: %w",
 				r.id, m, building, r.key(), errors.Join(err, ctx.Err()))
 		case <-time.After(r.poll):
 		}

@@ -3,7 +3,7 @@
 
 // Package cloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
 // writes down what the cloud answered. It spends money, so it runs only when credentials and a budget are in its
-// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/contribute/first-contact.md.
+// environment; `make realcloud SANDBOX=1` runs the same against the sandbox. See docs/contribute/first-contact.md.
 package cloud_test
 
 import (
@@ -167,7 +167,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	SetDefaultEventuallyPollingInterval(s.poll)
 	contact, err = newRun(s)
 	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.key(), contact.key())
+	GinkgoWriter.Printf("this is run %s; should it be killed, `make realcloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.key(), contact.key())
 	if !contact.sandbox {
 		Expect(os.MkdirAll(filepath.Dir(contact.answers), 0o750)).To(Succeed())
 		Expect(os.WriteFile(contact.marker(), nil, 0o600)).To(Succeed())

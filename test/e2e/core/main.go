@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command conformance runs Karpenter core's own end-to-end suites against this provider: on a real control plane with KWOK and
-// the sandbox of BizFly Cloud, several of them side by side. `make conformance` compiles the suites and starts it.
+// the sandbox of BizFly Cloud, several of them side by side. `make core-e2e` compiles the suites and starts it.
 package main
 
 import (
@@ -291,7 +291,7 @@ func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) er
 	defer cancel()
 	// A suite is killed when it hangs, when its cluster is gone, and when everything takes too long.
 	defer context.AfterFunc(c.env.Context(), cancel)()
-	cmd := exec.CommandContext(ctx, filepath.Join(r.suites, s.suite+".test"), //nolint:gosec // compiled by make conformance
+	cmd := exec.CommandContext(ctx, filepath.Join(r.suites, s.suite+".test"), //nolint:gosec // compiled by make core-e2e
 		"--ginkgo.focus=^"+regexp.QuoteMeta(s.description+" "+s.text())+"$", "--ginkgo.v", "--ginkgo.no-color",
 		"--ginkgo.json-report="+filepath.Join(dir, "report.json"), "--ginkgo.timeout="+r.specTimeout.String(), "--ginkgo.grace-period="+grace.String(),
 		"--ginkgo.poll-progress-after=5m", "--ginkgo.poll-progress-interval=5m", "--test.timeout=0",

@@ -21,7 +21,7 @@ import (
 
 // The table of the page is between these lines.
 const (
-	tableBegin = "<!-- written by make conformance CONFORMANCE_DOC=true: begin -->\n"
+	tableBegin = "<!-- written by make core-e2e CORE_DOC=true: begin -->\n"
 	tableEnd   = "<!-- end -->\n"
 )
 

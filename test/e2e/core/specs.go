@@ -80,7 +80,7 @@ func listSpecs(ctx context.Context, dir, reports string) ([]spec, error) {
 	var specs []spec
 	for _, suite := range suiteNames {
 		file := filepath.Join(reports, suite+"-specs.json")
-		list := exec.CommandContext(ctx, filepath.Join(dir, suite+".test"), //nolint:gosec // compiled by make conformance
+		list := exec.CommandContext(ctx, filepath.Join(dir, suite+".test"), //nolint:gosec // compiled by make core-e2e
 			"--ginkgo.dry-run", "--ginkgo.json-report="+file)
 		if output, err := list.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("listing the specs of %s: %w\n%s", suite, err, output)

@@ -43,7 +43,7 @@ type fixture struct {
 	prepare  func(context.Context, *session)
 }
 
-// machines is whether servers are real machines, on which charts run from their images: `make docs-nodes`. Otherwise KWOK imitates the
+// machines is whether servers are real machines, on which charts run from their images: `make e2e SUITE=nodes-docs`. Otherwise KWOK imitates the
 // nodes, and a process stands in for the pods of the controller.
 var machines = os.Getenv("NODES") != ""
 
@@ -61,7 +61,7 @@ func newSession(ctx context.Context, name string) *session {
 	GinkgoHelper()
 	f := fixtures[name]
 	if f.machines && !machines {
-		Skip("needs real machines: run `make docs-nodes`")
+		Skip("needs real machines: run `make e2e SUITE=nodes-docs`")
 	}
 	env, err := environment.Start(ctx, environment.Options{
 		Latency: time.Second, Boot: time.Second, Seed: 1, NoCRDs: !f.installed, NoController: !f.installed, Machines: machines,

@@ -30,6 +30,7 @@ import (
 )
 
 func TestDocs(t *testing.T) {
+	suite.Reads(filepath.Join(root, "charts")) // Helm does
 	suite.Run(t, "Docs")
 }
 
@@ -396,8 +397,8 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 })
 
-// The rest starts processes and takes minutes: `make docs-test` and `make docs-nodes` define it. One control plane per page, so that no page
-// depends on another, and several run side by side.
+// The rest starts processes and takes minutes: `make e2e SUITE=docs` and `make e2e SUITE=nodes-docs` define it. One control plane per page,
+// so that no page depends on another, and several run side by side.
 var _ = Describe("The commands of", func() {
 	if os.Getenv("E2E") == "" && !machines {
 		return
@@ -451,8 +452,8 @@ var _ = Describe("The commands of", func() {
 					changed = true
 					continue
 				}
-				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)), "%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make %s writes it into the page\n%s",
-					name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "docs-nodes", "docs-test"), s.diagnosis())
+				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)), "%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make e2e SUITE=%s writes it into the page\n%s",
+					name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "nodes-docs", "docs"), s.diagnosis())
 			}
 			if s.after != nil {
 				s.after(ctx)

@@ -19,7 +19,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
-// machines is whether servers are real machines, which boot and join by the sample for kubeadm: `make chaos-nodes`.
+// machines is whether servers are real machines, which boot and join by the sample for kubeadm: `make e2e SUITE=nodes-faults`.
 var machines = os.Getenv("NODES") != ""
 
 // mostServers is how many servers the runs may have at once on real machines, by the quota: all machines share the kernel's limit of

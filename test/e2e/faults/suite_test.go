@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package chaos_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
-// invariants all the time. It takes minutes, so it only runs on demand: `make chaos-processes`, and `make chaos-nodes` with servers that are
+// invariants all the time. It takes minutes, so it only runs on demand: `make e2e SUITE=faults`, and `make e2e SUITE=nodes-faults` with servers that are
 // real machines.
 package chaos_test
 
@@ -43,7 +43,7 @@ var (
 
 func TestChaos(t *testing.T) {
 	if os.Getenv("E2E") == "" && !machines {
-		t.Skip("needs the whole control plane and minutes: run `make chaos-processes`, or `make chaos-nodes` for real machines")
+		t.Skip("needs the whole control plane and minutes: run `make e2e SUITE=faults`, or `make e2e SUITE=nodes-faults` for real machines")
 	}
 	suite.Run(t, "Chaos with processes", Label("chaos"))
 }

@@ -36,7 +36,7 @@ const user = "65532"
 
 func TestImage(t *testing.T) {
 	if os.Getenv("IMAGE_CHECK") == "" {
-		t.Skip("needs the image: run `make image-check`")
+		t.Skip("needs the image: run `make e2e SUITE=image`")
 	}
 	suite.Run(t, "Image")
 }

@@ -53,7 +53,7 @@ func TestMonitoring(t *testing.T) {
 var _ = BeforeSuite(func() {
 	var err error
 	dir := os.Getenv("SCRAPES")
-	Expect(dir).ToNot(BeEmpty(), "SCRAPES is the folder with the scrapes of a demo: run `make monitoring`")
+	Expect(dir).ToNot(BeEmpty(), "SCRAPES is the folder with the scrapes of a demo: run `make e2e SUITE=monitoring`")
 	scrapes, err = monitoring.Load(dir, GinkgoT().TempDir())
 	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(func() { Expect(scrapes.Close()).To(Succeed()) })

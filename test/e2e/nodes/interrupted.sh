@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Interrupts test/e2e/nodes/nodes.sh while its machines run, in each way in which a run ends early, and fails if anything of it is left. The last
-# part of `make e2e-nodes`. A run that was killed cannot clean up: the next one does it, which is interrupted by Ctrl-C.
+# part of `make e2e SUITE=nodes`. A run that was killed cannot clean up: the next one does it, which is interrupted by Ctrl-C.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 set -m # each run is a process group of its own, as in a terminal, and has not learned from this shell to ignore SIGINT

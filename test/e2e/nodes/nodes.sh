@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a suite of real nodes (NODES_SUITE, test/e2e/nodes without it) where nothing outside can notice it: in mount, network and process
 # namespaces of its own, which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that
-# was killed are empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes`, `make chaos-nodes`
-# and `make docs-nodes` run it; test/e2e/nodes/nodes.sh COMMAND... runs another command instead. At its end it fails if anything is left.
+# was killed are empty control groups and a folder of temporary files, which the next one removes. `make e2e SUITE=nodes`,
+# SUITE=nodes-faults and SUITE=nodes-docs run it; test/e2e/nodes/nodes.sh COMMAND... runs another command instead. At its end it fails if anything is left.
 # Below /proc/sys it changes nothing but settings of that network namespace.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -26,6 +26,7 @@ for need in debootstrap:debootstrap ip:iproute2 mkfs.ext4:e2fsprogs gcc:gcc pkg-
 done
 [[ -e /usr/include/seccomp.h ]] || missing+=(libseccomp-dev)
 if ((${#missing[@]})); then
+  [[ -n ${CI:-} ]] || skip "${missing[*]} are missing: apt-get install ${missing[*]} (with CI=true they are installed)"
   command -v apt-get >/dev/null || skip "${missing[*]} are missing, and there is no apt-get to install them with"
   say "installing ${missing[*]}"
   mkdir -p .cache
@@ -36,14 +37,18 @@ fi
 export NODES=true
 folder=.
 if (($# == 0)); then
-  began=$SECONDS folder=${NODES_SUITE:-test/nodes}
+  began=$SECONDS folder=${NODES_SUITE:-test/e2e/nodes}
   unfetched=.cache/node/root.unfetched
   rm -f "$unfetched"
-  "${MAKE:-make}" --no-print-directory nodes-built NODES_SUITE="$folder" || {
+  needs=(build controlplane sandbox-binary "$PWD"/.cache/tools/{helm,crane})
+  [[ $folder != test/e2e/docs ]] || needs+=(plugin)
+  "${MAKE:-make}" --no-print-directory "${needs[@]}"
+  test/support/realnode/build.sh || {
     status=$?
     [[ ! -e $unfetched ]] || skip "Debian's packages for the machines could not be fetched (above)"
     exit "$status"
   }
+  CGO_ENABLED=0 go test -trimpath -c -o .cache/bin/nodes.test "./$folder"
   say "built in $((SECONDS - began)) s"
   export CONTROLLER=$PWD/bin/karpenter-provider-bizflycloud SANDBOX=$PWD/.cache/bin/sandbox
   set -- .cache/bin/nodes.test -ginkgo.v -ginkgo.fail-on-empty -ginkgo.poll-progress-after=2m -ginkgo.timeout=55m -test.timeout=60m ${NODES_FLAGS:-}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodes_test runs the controller as users do, from its image, by its chart, on real nodes: a server of the sandbox is a machine
-// that boots, runs the user data that the create request carried, and joins with a real kubelet. `make e2e-nodes` runs it.
+// that boots, runs the user data that the create request carried, and joins with a real kubelet. `make e2e SUITE=nodes` runs it.
 package nodes_test
 
 import (
@@ -40,7 +40,7 @@ const (
 
 func TestNodes(t *testing.T) {
 	if os.Getenv("NODES") == "" {
-		t.Skip("needs root on Linux, namespaces of its own and minutes: run `make e2e-nodes`")
+		t.Skip("needs root on Linux, namespaces of its own and minutes: run `make e2e SUITE=nodes`")
 	}
 	suite.Run(t, "Nodes", Label("nodes"))
 }

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bill is the workloads whose bill `make bench-bill` measures: what pods request, and from when until when they are wanted.
+// Package bill is the workloads whose bill `make bench WHAT=bill` measures: what pods request, and from when until when they are wanted.
 package bill
 
 import (

@@ -86,7 +86,7 @@ func (r *Result) counted(n float64) float64 {
 }
 
 // The part of the page that is made from the results; what is around it is written by hand.
-const begin, end = "<!-- results: written by make bench-scale -->\n\n", "<!-- end of results -->"
+const begin, end = "<!-- results: written by make bench WHAT=scale -->\n\n", "<!-- end of results -->"
 
 // page is the former page with the results of now.
 func page(former string, results []Result) (string, error) {

@@ -106,7 +106,7 @@ func (m *Machines) prepare() error {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(m.opts.Image, "sbin", "init")); err != nil {
-		return fmt.Errorf("the image of the machines (make node-image): %w", err)
+		return fmt.Errorf("the image of the machines (test/support/realnode/build.sh): %w", err)
 	}
 	if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
 		return err

@@ -38,7 +38,7 @@ func Block(document, name string) (string, error) {
 }
 
 // Helm runs Helm against the environment's API server and returns what it printed. HELM names the binary; without it, it
-// is the one that `make helm` builds.
+// is the one that `make .cache/tools/helm` builds.
 func (e *Environment) Helm(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, e.helm(), args...) //nolint:gosec // a binary of ours
 	command.Dir = e.root

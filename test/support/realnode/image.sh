@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the root file system that servers of the sandbox boot as real machines: Debian with systemd and cloud-init, and what
-# make node-binaries has built. test/support/realnode/image.sh BINARIES ROOT. It needs root on Debian or Ubuntu, and Debian's packages. Where they
+# build.sh has built. test/support/realnode/image.sh BINARIES ROOT. It needs root on Debian or Ubuntu, and Debian's packages. Where they
 # could not be fetched, it leaves ROOT.unfetched, since make hides the exit status of a recipe.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

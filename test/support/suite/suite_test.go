@@ -9,10 +9,31 @@ import (
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
 )
 
 func TestSuite(t *testing.T) { Run(t, "Suite") }
+
+var _ = Describe("A suite", func() {
+	It("should run its specs in a random order, by the seed of GINKGO_SEED where there is one", func() {
+		config := configure(types.SuiteConfig{RandomSeed: 7})
+		Expect(config.RandomizeAllSpecs).To(BeTrue())
+		Expect(config.RandomSeed).To(BeEquivalentTo(7))
+		GinkgoT().Setenv("GINKGO_SEED", "46")
+		Expect(configure(types.SuiteConfig{RandomSeed: 7}).RandomSeed).To(BeEquivalentTo(46))
+	})
+
+	It("should report the progress of a spec that takes minutes, unless a flag sets the time", func() {
+		Expect(configure(types.SuiteConfig{}).PollProgressAfter).To(Equal(2 * Patience))
+		Expect(configure(types.SuiteConfig{PollProgressAfter: Patience}).PollProgressAfter).To(Equal(Patience))
+	})
+
+	It("should fail where a folder that it reads is missing", func() {
+		Reads(".")
+		Expect(func() { Reads("testdata/none") }).To(PanicWith(MatchError(os.ErrNotExist)))
+	})
+})
 
 var _ = Describe("The control plane of the tests", func() {
 	var root, pkg, built string

@@ -19,7 +19,10 @@ import (
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
 
-func TestBill(t *testing.T) { suite.Run(t, "make bench-bill") }
+func TestBill(t *testing.T) {
+	suite.ReadsRepository()
+	suite.Run(t, "Bill")
+}
 
 var _ = Describe("The page on what workloads cost", func() {
 	It("should have the figures of the last measurement", func() {
@@ -27,7 +30,7 @@ var _ = Describe("The page on what workloads cost", func() {
 		Expect(err).ToNot(HaveOccurred())
 		page, err := os.ReadFile(filepath.Join(root, pageFile))
 		Expect(err).ToNot(HaveOccurred())
-		Expect(insert(string(page), results)).To(Equal(string(page)), "make bench-bill BENCH_BILL=report writes it")
+		Expect(insert(string(page), results)).To(Equal(string(page)), "make bench WHAT=bill BENCH_FLAGS=report writes it")
 	})
 
 	It("should be of the workloads and the ways that are measured", func() {

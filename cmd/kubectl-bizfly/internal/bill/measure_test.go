@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bill_test measures what workloads cost in several ways to run them, and writes docs/concepts/cost.md: `make bench-bill`. All money is
+// Package bill_test measures what workloads cost in several ways to run them, and writes docs/concepts/cost.md: `make bench WHAT=bill`. All money is
 // read from the bill of the sandbox, which has a price list of its own.
 package bill_test
 
@@ -45,7 +45,7 @@ const root = "../../../.."
 func TestMeasure(t *testing.T) {
 	todo := os.Getenv("BENCH_BILL")
 	if todo == "" {
-		t.Skip("make bench-bill runs it")
+		t.Skip("make bench WHAT=bill runs it")
 	}
 	log.SetLogger(logging.NopLogger)
 	// Runs make much garbage and need little memory.

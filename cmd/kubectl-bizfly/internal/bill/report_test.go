@@ -13,7 +13,7 @@ import (
 
 // The markers of what is written into the page.
 const (
-	begin = "<!-- written by make bench-bill: begin -->"
+	begin = "<!-- written by make bench WHAT=bill: begin -->"
 	end   = "<!-- end -->"
 )
 

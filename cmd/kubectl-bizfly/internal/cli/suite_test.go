@@ -35,12 +35,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
 func TestKubectl(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Kubectl")
+	suite.ReadsRepository()
+	suite.Run(t, "Kubectl")
 }
 
 const clusterUID = "0d9f3c52-7a1e-4b52-9a55-6f6f5f0c1b7a"

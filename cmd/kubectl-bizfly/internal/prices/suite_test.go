@@ -19,12 +19,10 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/prices"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
-func TestPrices(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Prices")
-}
+func TestPrices(t *testing.T) { suite.Run(t, "Prices") }
 
 // read reads plans that are written down.
 func read(text string, options prices.Options) *prices.Result {

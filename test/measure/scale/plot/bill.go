@@ -18,7 +18,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// bill is what of the results of `make bench-bill` is drawn.
+// bill is what of the results of `make bench WHAT=bill` is drawn.
 type bill struct {
 	Settle []workload `json:"settle"`
 	Day    []workload `json:"day"`

@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plot draws the plots of docs/contribute/benchmarks.md from the results of `make bench-scale`, and those of
-// docs/concepts/cost.md from the results of `make bench-bill`.
+// Command plot draws the plots of docs/contribute/benchmarks.md from the results of `make bench WHAT=scale`, and those of
+// docs/concepts/cost.md from the results of `make bench WHAT=bill`.
 package main
 
 import (
