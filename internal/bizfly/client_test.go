@@ -24,10 +24,10 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 var _ = Describe("Client", func() {
@@ -400,20 +400,12 @@ var _ = Describe("Client", func() {
 // metricOf is the value of the one sample whose label values are these, or how often a histogram was observed.
 func metricOf(registry *prometheus.Registry, name string, labels ...string) float64 {
 	GinkgoHelper()
-	families, err := registry.Gather()
+	samples, err := metrics.Gather(registry, name)
 	Expect(err).ToNot(HaveOccurred())
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			values := lo.Map(metric.GetLabel(), func(pair *dto.LabelPair, _ int) string { return pair.GetValue() })
-			if len(values) == len(labels) && lo.Every(values, labels) {
-				return metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return 0
+	sample, _ := lo.Find(samples, func(s metrics.Sample) bool {
+		return len(s.Labels) == len(labels) && lo.Every(lo.Values(s.Labels), labels)
+	})
+	return sample.Value
 }
 
 var _ = Describe("The scope", func() {

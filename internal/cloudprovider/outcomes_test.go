@@ -14,7 +14,6 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
@@ -881,11 +881,12 @@ var _ = Describe("Launches that fail", func() {
 			}),
 		)
 		It("should have reasons that core accepts as those of a condition", func() {
-			families, err := crmetrics.Registry.Gather()
+			failures, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_failures_total")
 			Expect(err).ToNot(HaveOccurred())
-			family, found := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_failures_total" })
-			Expect(found).To(BeTrue())
-			Expect(family.GetMetric()).To(HaveEach(HaveField("Label", ConsistOf(HaveField("GetValue()", MatchRegexp("^([A-Z][a-z]+)+$"))))))
+			Expect(failures).ToNot(BeEmpty())
+			for _, failure := range failures {
+				Expect(lo.Values(failure.Labels)).To(ConsistOf(MatchRegexp("^([A-Z][a-z]+)+$")))
+			}
 		})
 	})
 	It("should report a server whose id is still unknown shortly before core's launch timeout", func() {

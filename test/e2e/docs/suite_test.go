@@ -171,7 +171,7 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=true", Succeed()),
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling false", MatchError("3 arguments, not 2")),
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=false", MatchError("--autoscaling=false is not sent")),
-		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --enable-autoscaling", MatchError(ContainSubstring("unknown flag"))),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --enable-autoscaling", MatchError(ContainSubstring("not defined: -enable-autoscaling"))),
 		Entry("", "bizfly kubernetes workerpool list $CLUSTER", MatchError("no such command")),
 		Entry("", "bizfly iam project list", MatchError("no such command")),
 		Entry("", "bizfly server delete $A $B", Succeed()),
