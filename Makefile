@@ -99,11 +99,12 @@ test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plu
 	@$(CACHE)/bin/gotest -race -ldflags=-w -vet=off -timeout=60m -p=$$(($(CORES) + 2)) $(COUNT:%=-count=%) $(PKG) $(patsubst --%,-ginkgo.%,$(GINKGO_FLAGS))
 
 # The suites that start whole processes. One or several of: lifecycle install migrations (without SUITE), docs faults nodes nodes-faults nodes-docs
-# monitoring image core. FOCUS=, SEED=, RUNS= are for those that have them: test/README.md.
+# monitoring image core. FOCUS=, SEED=, RUNS= are for those that have them: test/README.md. Make exports what
+# is given to it, so that the scripts read such variables themselves.
 SUITE ?= lifecycle install $(if $(KUBERNETES),,migrations)
 .PHONY: e2e
 e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run the suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image|core, KUBERNETES=oldest|newest (11 min)
-	@MAKE="$(MAKE)" GINKGO_FLAGS='$(GINKGO_FLAGS)' FOCUS="$(FOCUS)" SEED="$(SEED)" RUNS="$(RUNS)" SCRAPES="$(SCRAPES)" REGISTRY_BIN="$(TOOLS)/registry" \
+	@MAKE="$(MAKE)" SCRAPES="$(SCRAPES)" REGISTRY_BIN="$(TOOLS)/registry" \
 		$(if $(filter image,$(SUITE)),$(filter-out hack/release/image.sh,$(IMAGE))) $(PROCESSES) test/e2e/run.sh $(SUITE)
 
 # make test runs a few simulations, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails. Without RUNS, each call of
@@ -136,11 +137,11 @@ core-e2e: build controlplane sandbox-binary ## Run Karpenter core's own end-to-e
 # SANDBOX=1: the same against the sandbox. MODES=all or nvme,regions-down: in modes of the sandbox, and MODE_RUNS=50 combinations from MODE_SEED=1.
 .PHONY: realcloud
 realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch, join and delete ONE server in a real project within E2E_CLOUD_BUDGET_VND; SANDBOX=1 in the sandbox, MODES=all in its modes (1 min)
-	@E2E_CLOUD_SANDBOX="$(SANDBOX:%=true)" MODES="$(MODES)" $(PROCESSES) test/realcloud/run.sh
+	@E2E_CLOUD_SANDBOX="$(SANDBOX:%=true)" $(PROCESSES) test/realcloud/run.sh
 
 .PHONY: bench
 bench: $(if $(filter scale,$(WHAT)),build controlplane sandbox-binary) ## Compare the benchmarks' ratios with their bounds; WHAT=scale against kwok (hours), WHAT=bill for docs/concepts/cost.md (7 min) (4 min)
-	@$(PROCESSES) BENCH_FLAGS='$(BENCH_FLAGS)' test/measure/run.sh $(or $(WHAT),bench)
+	@$(PROCESSES) test/measure/run.sh $(or $(WHAT),bench)
 
 ##@ Check and generate
 

@@ -503,7 +503,7 @@ var _ = Describe("A BizflyNodeClass", func() {
 			problems = append(problems, all(base, c, byBase[i])...)
 		}
 		AddReportEntry("pairs of edits", c.String())
-		Expect(problems).To(BeEmpty(), "again with -ginkgo.seed=%d: %s", seed, strings.Join(problems, "\n"))
+		Expect(problems).To(BeEmpty(), "again with GINKGO_SEED=%d: %s", seed, strings.Join(problems, "\n"))
 	})
 })
 

@@ -260,7 +260,7 @@ var _ = Describe("A ProviderConfig", func() {
 			attempt(bases[random.IntN(len(bases))], pair...)
 		}
 		AddReportEntry("pairs of edits", fmt.Sprintf("%d edits: %d rejected, %d not ready", tried, rejected, unready))
-		Expect(problems).To(BeEmpty(), "again with -ginkgo.seed=%d: %s", seed, strings.Join(problems, "\n"))
+		Expect(problems).To(BeEmpty(), "again with GINKGO_SEED=%d: %s", seed, strings.Join(problems, "\n"))
 	},
 		Entry("while there are no NodeClaims", false),
 		Entry("while there are NodeClaims", true),

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"time"
@@ -36,6 +37,10 @@ func Run(t *testing.T, name string, args ...any) {
 		if os.Getenv(name) == "" {
 			t.Setenv(name, (5 * Patience).String())
 		}
+	}
+	// Suites make much garbage and need little memory: a tenth of the processor's time is saved.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
 	}
 	log.SetLogger(logr.Discard())
 	RegisterFailHandler(Fail)
