@@ -32,14 +32,18 @@ Read how a new server becomes a node, and what a template of user data can use.
 
 The script of the worker image reads the cluster's id, its join token and the endpoints from the server's metadata. With the recommended
 chart value BTbke.discoverFromPoolBT, the controller learns them from the server of the newest node of BKE's own pools that has them (label
-BTbke.bizflycloud.vn/node-idBT). Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and the key
-BTbke_cluster_tokenBT of the Secret.
+BTbke.bizflycloud.vn/node-idBT). A Node counts only if the metadata of its server names this cluster. Otherwise set BTbke.clusterIDBT, from
+which the chart derives both endpoints, and the key BTbke_cluster_tokenBT of the Secret.
 
 The condition BTBootstrapReadyBT names what was learned, which must be of the cluster that is set, and its source. If no server has the join
 token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is nowhere follows from the name of the API
 server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try is repeated after a minute.
 
-Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of a pool's server: BTstatus.poolServerBT.
+Which cluster this is, BTbke.clusterIDBT says, else the name of the API server, else the servers of NodeClaims, else most servers of pools.
+Nodes whose server is of another cluster are ignored, and BTBootstrapReadyBT names them.
+
+Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of most servers of pools:
+BTstatus.poolServerBT. If no more than half of them have the same, set BTnetworkSelectorTermsBT, BTfirewallSelectorTermsBT and BTpublicIPv4BT.
 
 A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so. BKE documents no way to give its kubelet labels or taints:
 Karpenter adds them as the node registers. If you know a file from which your image's kubelet reads arguments, write BT.KubeletLabelsBT and

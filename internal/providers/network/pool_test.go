@@ -118,6 +118,21 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(found).To(Equal(known))
 	})
+	It("should be what most nodes have, since who may create a Node may let it name any server of the cluster", func() {
+		startIn()
+		private, public := sandbox.AddServer(cloud.ServerSpec{Name: "private"}), sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
+		addNode("rogue", public)
+		addNode("pool-1", private)
+		addNode("pool-2", sandbox.AddServer(cloud.ServerSpec{Name: "another"}))
+		Expect(learn()).To(And(HaveField("Node", "pool-1"), HaveField("PublicIPv4", false)))
+
+		By("nothing where no more than half agree")
+		nodes, nodeClass.Status.PoolServer = nodes[:2], nil
+		lists.Flush()
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring("nodes rogue, pool-1 of BKE's pools have different networks, firewalls or public addresses")))
+		Expect(found).To(BeNil())
+	})
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))

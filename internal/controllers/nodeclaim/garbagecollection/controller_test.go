@@ -130,14 +130,20 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(Equal([]string{older}))
 	})
-	It("should keep a copy that a user made of a node with its metadata, and report it", func() {
+	It("should keep copies that a user made of a node with its metadata and its disk, and report them", func() {
 		claim := launched()
-		copied := env.Sandbox.AddServer(cloud.ServerSpec{Name: "forensics-of-incident-42", Metadata: env.Server(claim.Status.ProviderID).Metadata})
-		named := env.Sandbox.AddServer(cloud.ServerSpec{Name: env.Server(claim.Status.ProviderID).Name + "-restored",
-			Metadata: env.Server(claim.Status.ProviderID).Metadata})
+		node := env.Server(claim.Status.ProviderID)
+		copies := []string{server(claim)}
+		for _, name := range []string{"forensics-of-incident-42", node.Name + "-restored", node.Name + "-20261128", node.Name + "-backup01", node.Name + "-clone001"} {
+			copies = append(copies, env.Sandbox.AddServer(cloud.ServerSpec{Name: name, Metadata: node.Metadata}).ID)
+		}
+		disk := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: node.Name + "-20261128_rootdisk", Bootable: true})
 		aged()
 		passes()
-		Expect(left()).To(ConsistOf(server(claim), copied.ID, named.ID))
+		Expect(left()).To(ConsistOf(copies))
+		Expect(env.Sandbox.State().Volumes).To(ContainElement(HaveField("ID", disk.ID)))
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerKept),
+			HaveField("Message", And(ContainSubstring(node.Name+"-20261128"), ContainSubstring("kubectl bizfly doctor"))))))
 		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerKept), HaveField("DedupeTimeout", 24*time.Hour),
 			HaveField("Message", ContainSubstring("forensics-of-incident-42")))))
 	})

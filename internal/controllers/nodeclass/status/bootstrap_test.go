@@ -59,7 +59,8 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	It("should show and use what a pool's server has, and keep it while it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
 		firewall := w.sandbox.Options().Catalog.Firewalls[cloud.RegionHN][1]
-		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID}})
+		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID},
+			Metadata: map[string]string{"bke_cluster_id": w.sandbox.BKE().ClusterUID}})
 		Expect(env.Client.Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
 			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
