@@ -85,9 +85,6 @@ const (
 	// APIServerJoined is how long an API server runs beside one that is recorded before it is recorded itself. In a clone of the cluster
 	// the addresses of the original stay for 15 seconds, the lease of each, and must be gone by then.
 	APIServerJoined = time.Minute
-	// ProbedServers is how long the list of servers of a configuration that is not active is cached: one that was rejected is checked
-	// every few seconds.
-	ProbedServers = 30 * time.Second
 	// ConfigMapRead bounds one read of the tuning ConfigMap.
 	ConfigMapRead = 10 * time.Second
 
