@@ -17,7 +17,7 @@ func embeddedCatalog() (string, error) {
 	c := cloud.DefaultCatalog()
 	region, _ := lo.Find(c.Regions, func(r cloud.Region) bool { return r.ShortName == cloud.RegionHN })
 	encoded, err := json.MarshalIndent(map[string]any{
-		"region": region, "flavors": c.Flavors[cloud.RegionHN], "server_types": c.ServerTypes, "volume_types": c.VolumeTypes[cloud.RegionHN],
+		"region": region, "flavors": c.Flavors[cloud.RegionHN], "volume_types": c.VolumeTypes[cloud.RegionHN],
 	}, "", " ")
 	return string(encoded), err
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
@@ -40,73 +39,22 @@ type admission struct {
 	gates   map[class]*gate
 }
 
-// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to what comes in bursts; then it is halved,
-// grows again slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates.
-// On a cloud that takes 12 create requests a second, a fixed rate leaves 107 of 1,000 launches unsent in time, and one that forgets the
-// rejected rate still one of them.
+// gate is the share of one class: a fixed rate, slots, and the pauses that the cloud has asked for.
 type gate struct {
 	slots *semaphore.Weighted
-	// turn lets one call at a time wait for the rate, in their order, so that a rate that is lowered holds for all who wait.
+	// turn lets one call at a time wait for the rate, in their order: what finds a pause behind it has lost no place far ahead.
 	turn    *semaphore.Weighted
 	limiter *rate.Limiter
-	shown   prometheus.Gauge
 
-	mu         sync.Mutex
-	configured Limit
-	// ceiling is what the rate does not exceed until ceilingUntil.
-	ceiling      float64
-	ceilingUntil time.Time
-	// lowered and raised are when the rate was last changed so.
-	lowered, raised time.Time
-	// pausedUntil is what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes go on; where
+	mu sync.Mutex
+	// pauses are what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes go on; where
 	// the limit is the account's, each finds out by a 429 of its own.
-	pausedUntil map[string]time.Time
+	pauses map[string]pause
 }
 
-const (
-	// minRate is the lowest rate in requests per second, unless a lower one is configured: the pause that a 429 asks for holds
-	// back more than that.
-	minRate = 0.5
-	// rateGrowth is the part of the configured rate that is regained per second: from the half in a minute.
-	rateGrowth = 0.01
-	// rateCeiling is the part of a rejected rate that is not exceeded while it is remembered.
-	rateCeiling = 0.9
-)
-
-// lower halves the rate after a 429 to a request that was sent at this time. A limit that counts requests in a window rejects all until
-// the window ends, so requests that were sent before the lowered rate has been tried for a while say nothing about it.
-func (g *gate) lower(now, sent time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if sent.Before(g.lowered.Add(ttl.LoweredRate)) {
-		return
-	}
-	current := float64(g.limiter.Limit())
-	g.lowered, g.raised = now, now
-	g.ceiling, g.ceilingUntil = current*rateCeiling, now.Add(ttl.RateCeiling)
-	g.set(now, max(current/2, min(minRate, g.configured.QPS)))
-}
-
-// raise lets the rate grow again.
-func (g *gate) raise(now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	limit := g.configured.QPS
-	if now.Before(g.ceilingUntil) {
-		limit = min(limit, max(g.ceiling, minRate))
-	}
-	if current := float64(g.limiter.Limit()); current < limit {
-		g.set(now, min(limit, current+rateGrowth*g.configured.QPS*now.Sub(g.raised).Seconds()))
-	}
-	g.raised = now
-}
-
-// set is called with the lock held. What may be sent at once after a quiet time shrinks with the rate.
-func (g *gate) set(now time.Time, limit float64) {
-	g.limiter.SetLimitAt(now, rate.Limit(limit))
-	g.limiter.SetBurstAt(now, max(1, int(float64(g.configured.Burst)*limit/g.configured.QPS)))
-	g.shown.Set(limit)
-}
+// pause is what a route waits for after a 429. One request tries at next, and where it is not rejected too, the pause is over: what was
+// asked may be minutes, for a cause that has passed.
+type pause struct{ began, next, until time.Time }
 
 func newAdmission(config Config, metrics *metrics) *admission {
 	a := &admission{clock: config.Clock, metrics: metrics, gates: map[class]*gate{}}
@@ -116,10 +64,8 @@ func newAdmission(config Config, metrics *metrics) *admission {
 	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read, classCreate: limits.Create, classLeave: leave} {
 		a.gates[class] = &gate{
 			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
-			turn: semaphore.NewWeighted(1), configured: limit, shown: metrics.rateLimit.WithLabelValues(string(class)),
-			pausedUntil: map[string]time.Time{},
+			turn: semaphore.NewWeighted(1), pauses: map[string]pause{},
 		}
-		a.gates[class].shown.Set(limit.QPS)
 	}
 	return a
 }
@@ -158,7 +104,7 @@ func (a *admission) acquire(ctx context.Context, op *operation) (release func(),
 			return nil, admissionError(waitCtx, 0, "all "+string(class)+" slots are taken")
 		}
 		// A pause that began meanwhile holds for us too, and must not be waited for with a slot in hand.
-		if gate.pauseLeft(op, a.clock.Now()) <= 0 {
+		if gate.mayBegin(op, a.clock.Now()) {
 			break
 		}
 		gate.slots.Release(1)
@@ -174,7 +120,6 @@ func (a *admission) awaitRate(ctx context.Context, gate *gate, class class) erro
 	}
 	defer gate.turn.Release(1)
 	now := a.clock.Now()
-	gate.raise(now)
 	reservation := gate.limiter.ReserveN(now, 1)
 	if err := a.sleep(ctx, reservation.DelayFrom(now), reason); err != nil {
 		reservation.CancelAt(a.clock.Now())
@@ -217,25 +162,51 @@ func contextError(ctx context.Context) *APIError {
 	return &APIError{Class: ClassUnknown, NotSent: true, Message: "the caller's context ended before the request was sent", Err: ctx.Err()}
 }
 
-// throttled holds the call's route back, as the cloud asked in answer to a request that was sent at this time, and lowers the rate of
-// its class.
-func (a *admission) throttled(op *operation, sent time.Time, wait time.Duration) {
-	gate := a.gates[op.class]
-	// Of what comes in bursts, these alone end by a 429. Deletions are repeated until they succeed, and one server whose deletion always
-	// answers 429 would slow down those of all others.
-	if op == opCreateServer || op == opLeaveCluster {
-		gate.lower(a.clock.Now(), sent)
-	}
-	until := a.clock.Now().Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))
+// throttled holds the call's route back, as the cloud asked.
+func (a *admission) throttled(op *operation, wait time.Duration) {
+	now, gate := a.clock.Now(), a.gates[op.class]
+	until := now.Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))
 	gate.mu.Lock()
 	defer gate.mu.Unlock()
-	if until.After(gate.pausedUntil[op.route]) {
-		gate.pausedUntil[op.route] = until
+	gate.pauses[op.route] = pause{began: now, next: earlier(until, now.Add(ttl.PauseTrial)), until: until}
+}
+
+// accepted ends the pause of the call's route, because a request that was sent during it was not rejected for its rate.
+func (a *admission) accepted(op *operation, sent time.Time) {
+	gate := a.gates[op.class]
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	if p, paused := gate.pauses[op.route]; paused && sent.After(p.began) {
+		delete(gate.pauses, op.route)
 	}
 }
 
+// pauseLeft is how long no request of the route may begin.
 func (g *gate) pauseLeft(op *operation, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.pausedUntil[op.route].Sub(now)
+	return g.pauses[op.route].next.Sub(now)
+}
+
+// mayBegin reports whether a request of the route may be sent now. During a pause that makes it the one that tries.
+func (g *gate) mayBegin(op *operation, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, paused := g.pauses[op.route]
+	if !paused || !now.Before(p.until) {
+		return true
+	}
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = earlier(p.until, now.Add(ttl.NextPauseTrial))
+	g.pauses[op.route] = p
+	return true
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -12,11 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
 var _ = Describe("Admission", func() {
@@ -228,7 +226,7 @@ var _ = Describe("Admission", func() {
 		_, err = client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(clock.Waits()).To(BeEmpty())
-		_, err = client.ListNetworkInterfaces(ctx)
+		_, err = client.ListNetworkInterfaces(bizfly.AdmitWithin(ctx, 30*time.Second))
 		Expect(err).To(MatchError(ContainSubstring("the cloud asked ListNetworkInterfaces to pause")))
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 	})
@@ -256,138 +254,88 @@ var _ = Describe("Admission", func() {
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, createRequest())
 		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
-		_, err = client.CreateServer(ctx, createRequest())
+		_, err = client.CreateServer(bizfly.AdmitWithin(ctx, 30*time.Second), createRequest())
 		Expect(ofClass(bizfly.ClassThrottled)(err)).To(BeTrue())
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
-		// However long a 429 asks, we try again within minutes.
-		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", time.Minute), BeNumerically("<=", 5*time.Minute)))
+		// However long a 429 asks, one request tries again within a minute.
+		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", 50*time.Second), BeNumerically("<=", time.Minute)))
 		Expect(s.seen()).To(HaveLen(1))
 	})
 
-	Context("adapting to the cloud", func() {
+	Context("in a pause of minutes", func() {
 		var clock *skipping
-		var reject atomic.Bool
-		var status atomic.Int32
+		var rejected atomic.Int32
+		var requests atomic.Int32
 		var client *bizfly.Client
-		var registry *prometheus.Registry
-		BeforeEach(func() {
-			clock, registry = &skipping{}, prometheus.NewRegistry()
-			reject.Store(false)
-			status.Store(http.StatusTooManyRequests)
-			s := newStub(func(w http.ResponseWriter, _ *http.Request) {
-				if reject.Load() {
-					answer(w, int(status.Load()), `{}`)
+		create := func(ctx context.Context) error {
+			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, time.Second), createRequest())
+			return err
+		}
+		BeforeEach(func(ctx SpecContext) {
+			clock = &skipping{}
+			requests.Store(0)
+			rejected.Store(http.StatusTooManyRequests)
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					answer(w, 200, `{}`) // whether the account is unpaid
+					return
+				}
+				requests.Add(1)
+				if status := rejected.Load(); status != 0 {
+					w.Header().Set("Retry-After", "300")
+					answer(w, int(status), `{}`)
 					return
 				}
 				answer(w, 200, `{"task_id":["t"]}`)
 			})
-			client = clientFor(s, func(c *bizfly.Config) {
-				c.Clock, c.Registerer = clock, registry
-				c.Limits.Create = bizfly.Limit{QPS: 20, Burst: 20, Concurrency: 5}
-			})
-		})
-		create := func(ctx context.Context) error { _, err := client.CreateServer(ctx, createRequest()); return err }
-		rate := func(class string) float64 {
-			GinkgoHelper()
-			families, err := registry.Gather()
-			Expect(err).ToNot(HaveOccurred())
-			for _, family := range families {
-				for _, metric := range family.GetMetric() {
-					if family.GetName() == "karpenter_bizfly_api_rate_limit" && metric.GetLabel()[0].GetValue() == class {
-						return metric.GetGauge().GetValue()
-					}
-				}
-			}
-			return 0
-		}
-		rejected := func(ctx context.Context) {
-			GinkgoHelper()
-			reject.Store(true)
+			client = clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 			Expect(ofClass(bizfly.ClassThrottled)(create(ctx))).To(BeTrue())
-			reject.Store(false)
-		}
+			Expect(create(ctx)).To(MatchError(ContainSubstring("the cloud asked CreateServer to pause")))
+			clock.Step(55 * time.Second)
+			Expect(create(ctx)).To(MatchError(ContainSubstring("the cloud asked CreateServer to pause")))
+			Expect(requests.Load()).To(BeEquivalentTo(1))
+			clock.Step(5 * time.Second)
+		})
 
-		It("should halve the rate of the class on a 429, to no less than one in two seconds", func(ctx SpecContext) {
-			deletes := rate("delete")
-			Expect(rate("create")).To(BeEquivalentTo(20))
-			rejected(ctx)
-			Expect(rate("create")).To(BeEquivalentTo(10))
-			Expect(rate("delete")).To(Equal(deletes), "another class has another rate")
-			for range 40 {
-				clock.Step(5 * time.Second)
-				rejected(ctx)
-			}
-			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
+		It("should let one request try after a minute, and go on with the pause where it is rejected too", func(ctx SpecContext) {
+			Expect(ofClass(bizfly.ClassThrottled)(create(ctx))).To(BeTrue())
+			Expect(requests.Load()).To(BeEquivalentTo(2))
+			clock.Step(55 * time.Second)
+			Expect(create(ctx)).To(MatchError(ContainSubstring("the cloud asked CreateServer to pause")))
+			Expect(requests.Load()).To(BeEquivalentTo(2))
 		})
-		It("should halve it once for a window of rejections, and again for the lowered rate", func(ctx SpecContext) {
-			for range 4 {
-				rejected(ctx)
-			}
-			Expect(rate("create")).To(BeNumerically("~", 10, 1), "each waited for the pause of a second")
-			clock.Step(2 * time.Minute)
+		DescribeTable("should end it where that one is not rejected for its rate", func(ctx SpecContext, status int) {
+			rejected.Store(int32(status))
+			Expect(bizfly.IsNotSent(create(ctx))).To(BeFalse())
+			rejected.Store(0)
 			Expect(create(ctx)).To(Succeed())
-			Expect(rate("create")).To(BeNumerically("~", 18, 0.01), "the rate that was rejected is the first one")
-			for range 4 {
-				rejected(ctx)
-			}
-			Expect(rate("create")).To(BeNumerically("~", 9, 1))
+			Expect(requests.Load()).To(BeEquivalentTo(3))
+		},
+			Entry("but accepted", 0), Entry("but for a quota", http.StatusForbidden), Entry("but as invalid", http.StatusBadRequest),
+		)
+		It("should let another one try soon where a failing server has answered the first", func(ctx SpecContext) {
+			rejected.Store(http.StatusInternalServerError)
+			Expect(create(ctx)).ToNot(Succeed())
+			rejected.Store(0)
+			Expect(create(ctx)).To(MatchError(ContainSubstring("the cloud asked CreateServer to pause")))
+			clock.Step(5 * time.Second)
+			Expect(create(ctx)).To(Succeed())
+			Expect(create(ctx)).To(Succeed())
+			Expect(requests.Load()).To(BeEquivalentTo(4))
 		})
-		DescribeTable("should lower the rate of its own class alone on a 429 to", func(ctx SpecContext, name, class string) {
-			before := map[string]float64{}
-			for _, each := range []string{"create", "delete", "leave", "read"} {
-				before[each] = rate(each)
+		It("should let all that wait go on within seconds after the one that tries", func(ctx SpecContext) {
+			rejected.Store(0)
+			var done sync.WaitGroup
+			var failed atomic.Int32
+			for range 20 {
+				done.Go(func() {
+					if _, err := client.CreateServer(ctx, createRequest()); err != nil {
+						failed.Add(1)
+					}
+				})
 			}
-			reject.Store(true)
-			Expect(ofClass(bizfly.ClassThrottled)(everyCall()[name](ctx, client))).To(BeTrue())
-			Expect(rate(class)).To(BeNumerically("<", 0.6*before[class]), "it is halved, and grows by a hundredth a second")
-			for other, unchanged := range before {
-				if other != class {
-					Expect(rate(other)).To(Equal(unchanged), other)
-				}
-			}
-		},
-			Entry("a create request", "CreateServer", "create"), Entry("what leaves BKE", "LeaveCluster", "leave"),
-		)
-		It("should raise it slowly, and stay below the rejected rate for ten minutes", func(ctx SpecContext) {
-			rejected(ctx)
-			clock.Step(10 * time.Second)
-			Expect(create(ctx)).To(Succeed())
-			Expect(rate("create")).To(BeNumerically("~", 12, 0.5))
-			clock.Step(2 * time.Minute)
-			Expect(create(ctx)).To(Succeed())
-			Expect(rate("create")).To(BeNumerically("~", 18, 0.01))
-			clock.Step(8 * time.Minute)
-			Expect(create(ctx)).To(Succeed())
-			Expect(create(ctx)).To(Succeed())
-			Expect(rate("create")).To(BeEquivalentTo(20))
-		})
-		DescribeTable("should not change it for another failure", func(ctx SpecContext, code int) {
-			status.Store(int32(code))
-			reject.Store(true)
-			Expect(create(ctx)).NotTo(Succeed())
-			Expect(rate("create")).To(BeEquivalentTo(20))
-		},
-			Entry("an outage", http.StatusServiceUnavailable), Entry("a server error", http.StatusInternalServerError),
-			Entry("a quota", http.StatusForbidden), Entry("a conflict", http.StatusConflict),
-		)
-		DescribeTable("should not change it for requests that come singly or are repeated until they succeed", func(ctx SpecContext, name, class string) {
-			before := rate(class)
-			reject.Store(true)
-			for range 5 {
-				Expect(ofClass(bizfly.ClassThrottled)(everyCall()[name](ctx, client))).To(BeTrue())
-			}
-			Expect(rate(class)).To(Equal(before))
-		},
-			Entry("firewalls", "AddFirewalls", "create"), Entry("network plans", "ChangeNetworkPlan", "create"), Entry("reboots", "RebootServer", "create"),
-			Entry("disks", "DeleteVolume", "delete"), Entry("servers", "DeleteServer", "delete"),
-		)
-		It("should send no faster than that, and less at once", func(ctx SpecContext) {
-			began := clock.Now()
-			rejected(ctx)
-			for range 15 {
-				Expect(create(ctx)).To(Succeed())
-			}
-			Expect(clock.Since(began)).To(BeNumerically(">=", 1450*time.Millisecond), "the pause of a second, and five turns of some 98 ms: ten were sent at once")
+			done.Wait()
+			Expect(failed.Load()).To(BeZero())
 		})
 	})
 })

@@ -74,8 +74,6 @@ type CatalogAPI interface {
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
 	// ListFlavors returns all flavors with vCPU count, memory in MiB (field RAM), GPU, generation and billing plans.
 	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)
-	// ListServerTypes returns the categories of servers and whether each is enabled.
-	ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error)
 	// ListVolumeTypes returns all volume types with the category and zones that they belong to.
 	ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error)
 	// ListOSImages returns the public operating system images, one entry per distribution and version.

@@ -16,7 +16,6 @@ import (
 var (
 	opListRegions           = list("ListRegions", "/regions", objectBody).at(serviceAccount).inAnyScope()
 	opListFlavors           = list("ListFlavors", "/flavors", listBody("id")).inAnyScope()
-	opListServerTypes       = list("ListServerTypes", "/server-types", wrappedBody("server_types", "name")).inAnyScope()
 	opListVolumeTypes       = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name")).inAnyScope()
 	opListOSImages          = list("ListOSImages", "/images", wrappedBody("os_images", "os")).inAnyScope()
 	opListCustomImages      = list("ListCustomImages", "/user/images", wrappedBody("images", "id"))
@@ -62,11 +61,6 @@ func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
 // ListFlavors implements API.
 func (c *Client) ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
 	return call(ctx, c, opListFlavors, func(g *sdk) ([]*gobizfly.ServerFlavorResponse, error) { return g.CloudServer.Flavors().List(ctx) })
-}
-
-// ListServerTypes implements API.
-func (c *Client) ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error) {
-	return call(ctx, c, opListServerTypes, func(g *sdk) ([]*gobizfly.ServerType, error) { return g.CloudServer.ListServerTypes(ctx) })
 }
 
 // ListVolumeTypes implements API.

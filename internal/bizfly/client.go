@@ -51,9 +51,14 @@ func NewClient(config Config) (*Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	metrics := newMetrics(config.Registerer)
-	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
+	c := NewInactiveClient(config)
 	return c, c.Reconfigure(config)
+}
+
+// NewInactiveClient returns a client that rejects every call until Reconfigure gives it a configuration. Of this one it uses clock and registerer.
+func NewInactiveClient(config Config) *Client {
+	metrics := newMetrics(config.Registerer)
+	return &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
 }
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
@@ -97,7 +102,11 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 
 // Scope implements API.
 func (c *Client) Scope(ctx context.Context) (Scope, error) {
-	connection := c.backend.Load().connection
+	used := c.backend.Load()
+	if used == nil {
+		return Scope{}, named("Scope", inactive())
+	}
+	connection := used.connection
 	session, err := connection.sessions.get(ctx, 0)
 	if err != nil {
 		return Scope{}, named("Scope", err)
@@ -148,17 +157,21 @@ func (c *Client) OutageSince() time.Time { return c.health.outageSince() }
 
 // do performs one call, and no call bypasses it: the scope, admission, attempts and their repetition.
 func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) error {
-	if _, ok := c.Confirmed(); !ok && !op.anyScope {
-		// It neither logs in nor waits for admission.
-		return named(op.name, notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default"))
-	}
 	used := c.backend.Load()
+	if _, ok := c.Confirmed(); used == nil || !ok && !op.anyScope {
+		// It neither logs in nor waits for admission.
+		return named(op.name, inactive())
+	}
 	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
 	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection {
 		err = current.do(ctx, op, send)
 	}
 	return named(op.name, err)
+}
+
+func inactive() *APIError {
+	return notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default")
 }
 
 func named(operation string, err error) error {
@@ -186,12 +199,9 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		sent := b.config.Clock.Now()
 		apiError := b.attempt(callCtx, op, send)
 		release()
+		b.observeRate(op, sent, apiError)
 		if apiError == nil {
 			return nil
-		}
-		// A login that got a 429 has a back-off of its own, and says nothing about this call.
-		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
-			b.admission.throttled(op, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return apiError
@@ -199,6 +209,20 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
 			return apiError
 		}
+	}
+}
+
+// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing server says nothing
+// about rates, nor does a login, which has a back-off of its own.
+func (b *backend) observeRate(op *operation, sent time.Time, err *APIError) {
+	switch {
+	case err == nil:
+		b.admission.accepted(op, sent)
+	case err.NotSent:
+	case err.Status == http.StatusTooManyRequests:
+		b.admission.throttled(op, err.RetryAfter)
+	case err.Status > 0 && err.Status < http.StatusInternalServerError:
+		b.admission.accepted(op, sent)
 	}
 }
 

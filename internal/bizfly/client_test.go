@@ -412,7 +412,7 @@ var _ = Describe("The scope", func() {
 	// open are the calls that may be sent before a scope is confirmed: they read what the cloud offers, and which cluster of
 	// BKE this is. Scope is what a scope is confirmed with, and Account is about no object.
 	open := []string{
-		"Account", "GetCluster", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
+		"Account", "GetCluster", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListVolumeTypes", "Scope",
 	}
 	api := reflect.TypeFor[bizfly.API]()
 	for i := range api.NumMethod() {

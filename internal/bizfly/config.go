@@ -50,7 +50,7 @@ func ParseRegion(name string) (string, error) {
 
 // Limit is the share of one class of calls.
 type Limit struct {
-	// QPS is how many requests per second are sent on average while the cloud does not answer 429; 0 means the default.
+	// QPS is how many requests per second are sent on average; 0 means the default.
 	QPS float64
 	// Burst is how many may be sent at once after a quiet time; 0 means the default.
 	Burst int
@@ -108,15 +108,13 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// defaultLimits are rates to start with: the cloud documents none, and a 429 lowers them. At 20 a second 500 servers are
-// requested in 25 s and 1,000 in 50 s, which is less than core's launch timeout leaves; the concurrency lets a cloud that
-// takes 2 s for an answer keep that rate. BizFly's own clients send as fast as they are answered and wait a second after a
-// 429.
+// defaultLimits are rates that nothing changes but the configuration: the cloud documents none. At 10 a second 1,000 servers are requested
+// in 100 s, which is less than core's launch timeout leaves; the concurrency lets a cloud that takes 4 s for an answer keep that rate.
 func defaultLimits() Limits {
 	return Limits{
 		Delete: Limit{QPS: 20, Burst: 20, Concurrency: 40},
 		Read:   Limit{QPS: 20, Burst: 40, Concurrency: 20},
-		Create: Limit{QPS: 20, Burst: 20, Concurrency: 40},
+		Create: Limit{QPS: 10, Burst: 2, Concurrency: 40},
 	}
 }
 

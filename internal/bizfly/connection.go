@@ -229,7 +229,6 @@ func validHeader(value string) bool {
 type metrics struct {
 	duration      *prometheus.HistogramVec
 	admissionWait *prometheus.HistogramVec
-	rateLimit     *prometheus.GaugeVec
 	logins        *prometheus.CounterVec
 	outage        prometheus.Gauge
 }
@@ -256,11 +255,6 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "karpenter_bizfly_api_outage",
 			Help: "1 while the BizFly Cloud API does not answer or answers with server errors, else 0.",
 		}),
-		rateLimit: factory.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "karpenter_bizfly_api_rate_limit",
-			Help: "Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 " +
-				"and raised again slowly.",
-		}, []string{"class"}),
 	}
 	// A counter that first appears with its first count hides that count from every rate.
 	for _, outcome := range []string{"success", "refused", "failure"} {

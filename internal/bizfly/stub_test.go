@@ -274,7 +274,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },
 		"ListRegions":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListRegions(ctx)) },
 		"ListFlavors":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListFlavors(ctx)) },
-		"ListServerTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListServerTypes(ctx)) },
 		"ListVolumeTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumeTypes(ctx)) },
 		"ListOSImages":           func(ctx context.Context, api bizfly.API) error { return drop(api.ListOSImages(ctx)) },
 		"ListCustomImages":       func(ctx context.Context, api bizfly.API) error { return drop(api.ListCustomImages(ctx)) },

@@ -116,8 +116,7 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	if version == "" || version != got[v1alpha1.AnnotationNodeClassHashVersion] {
 		return false
 	}
-	wantedHash, gotHash := wanted[v1alpha1.AnnotationNodeClassHash], got[v1alpha1.AnnotationNodeClassHash]
-	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
+	return nodeClass.HashDiffers(got[v1alpha1.AnnotationNodeClassHash])
 }
 
 // delivered is what a server had before its node registered: it is the server's own, because no pod could run by then. Drift compares with

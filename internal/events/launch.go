@@ -164,7 +164,7 @@ func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) karpeven
 	planned, offers := claim.Status.Allocatable, node.Status.Allocatable
 	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned,
 		"Node %s offers pods cpu %s, memory %s, ephemeral-storage %s and %s pods; planned were %s, %s, %s and %s. "+
-			"Once a second node of %s reports the same, new ones are planned like this, as far as it is credible; set spec.kubelet of the NodeClass to plan so now",
+			"New ones of %s are planned like this until two others report more, as far as it is credible; set spec.kubelet of the NodeClass to plan so always",
 		node.Name, offers.Cpu(), offers.Memory(), offers.StorageEphemeral(), offers.Pods(),
 		planned.Cpu(), planned.Memory(), planned.StorageEphemeral(), planned.Pods(), claim.Labels[corev1.LabelInstanceTypeStable])
 }

@@ -90,9 +90,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
 	op.ClusterUID = string(namespace.UID)
-	if err := op.connect(ctx, opts, reader); err != nil {
-		return nil, err
-	}
+	op.connect(opts, reader)
 	dependencies := wiring.Dependencies{
 		API: op.API, Client: op.GetClient(), APIReader: reader, Recorder: op.EventRecorder, Settings: op.Settings,
 		ClusterUID: op.ClusterUID, CABundle: Authority(op.GetConfig()), APIServer: op.GetConfig().Host,
@@ -169,21 +167,13 @@ func credentialVariables(opts *options.Options) string {
 	return "BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET"
 }
 
-// connect creates the client of the effective configuration.
-func (op *Operator) connect(ctx context.Context, opts *options.Options, reader client.Reader) error {
+// connect creates the client, which the first look at the configuration makes active.
+func (op *Operator) connect(opts *options.Options, reader client.Reader) {
+	environment := Environment(opts)
+	op.API = bizfly.NewInactiveClient(environment)
 	op.Config = config.NewDefaultProvider(config.Options{
-		Reader: reader, Environment: Environment(opts), Namespace: opts.Namespace, SecretName: opts.CredentialsSecretName,
+		Reader: reader, Client: op.API, Environment: environment, Namespace: opts.Namespace, SecretName: opts.CredentialsSecretName,
 	})
-	initial, err := op.Config.Initial(ctx)
-	if err != nil {
-		return err
-	}
-	api, err := bizfly.NewClient(initial)
-	if err != nil {
-		return err
-	}
-	op.API, op.Config.Client = api, api
-	return nil
 }
 
 // Authority is the certificate that a client trusts the API server by; nil where it has none of its own.

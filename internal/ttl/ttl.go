@@ -85,9 +85,6 @@ const (
 	// APIServerJoined is how long an API server runs beside one that is recorded before it is recorded itself. In a clone of the cluster
 	// the addresses of the original stay for 15 seconds, the lease of each, and must be gone by then.
 	APIServerJoined = time.Minute
-	// ProbedServers is how long the list of servers of a configuration that is not active is cached: one that was rejected is checked
-	// every few seconds.
-	ProbedServers = 30 * time.Second
 	// ConfigMapRead bounds one read of the tuning ConfigMap.
 	ConfigMapRead = 10 * time.Second
 
@@ -117,12 +114,6 @@ const (
 	LeaveBKE = 10 * time.Minute
 	// SlowDeletion is after what a server is reported that still exists although its deletion began.
 	SlowDeletion = 10 * time.Minute
-	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
-	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
-	RateCeiling = 10 * time.Minute
-	// LoweredRate is how long no 429 lowers a rate again that was just lowered: longer than a window of a second or a few, in which a cloud
-	// rejects all further requests, and short where the lowered rate is still too high.
-	LoweredRate = 5 * time.Second
 	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
 	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
 	Lookup = time.Minute
@@ -139,6 +130,11 @@ const (
 	DefaultPause = time.Second
 	// MaxPause is the longest pause that a 429 may ask for.
 	MaxPause = 5 * time.Minute
+	// PauseTrial is after what time of a longer pause one request tries whether the cause has passed: every launch of the cluster may wait
+	// for it.
+	PauseTrial = time.Minute
+	// NextPauseTrial is when another one tries while the first has no answer.
+	NextPauseTrial = 5 * time.Second
 	// FirstRetry is how soon a read is repeated; it doubles with each repetition and fits in a read's deadline several times.
 	FirstRetry = 200 * time.Millisecond
 	// MaxRetry is the longest that FirstRetry becomes.

@@ -42,7 +42,7 @@ func (r *run) offerings() ([]offer, error) {
 	}
 	var all []offer
 	for _, f := range snapshot.Flavors {
-		if r.flavor != "" && f.Name != r.flavor || !usable(snapshot, f) {
+		if r.flavor != "" && f.Name != r.flavor || !usable(f) {
 			continue
 		}
 		for _, z := range snapshot.Region.Zones {
@@ -88,10 +88,9 @@ func (r *run) offerings() ([]offer, error) {
 }
 
 // usable reports whether this run may launch a flavor.
-func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
-	available := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
+func usable(f *gobizfly.ServerFlavorResponse) bool {
 	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
-	return available && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
+	return plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
 }
 
 // describe records the catalog.

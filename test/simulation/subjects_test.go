@@ -69,8 +69,6 @@ func (s subject) told(path string) subject {
 		}
 	case "/regions":
 		s.part = "regions"
-	case "/server-types":
-		s.part = "server types"
 	case "/k8s_versions":
 		s.part = "Kubernetes versions"
 	case "/network-interfaces":
@@ -151,7 +149,7 @@ func oneSubject(r *rand.Rand) subject {
 // brokenRoute breaks a route that neither a launch nor a deletion needs.
 func brokenRoute(r *rand.Rand) subject {
 	path := pick(r, "/network-interfaces", "/images", "/user/images", "/snapshots", "/vpc-networks", "/firewalls", "/keypairs", "/regions",
-		"/server-types", "/k8s_versions")
+		"/k8s_versions")
 	return brokenPath("the route "+path, http.MethodGet, path, r).told(path)
 }
 

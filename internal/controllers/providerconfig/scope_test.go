@@ -136,7 +136,7 @@ var _ = Describe("The scope that is written down", func() {
 			elsewhere = environment()
 			elsewhere.ProjectID = otherProject
 		})
-		It("should not become a project in which none of the servers is", func() {
+		It("should not become a project that the user has not named", func() {
 			restarted := start(true, elsewhere)
 			restarted.look()
 			Expect(stored().Status.Scope).To(BeNil())
@@ -146,16 +146,20 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(err).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(err)).To(BeFalse())
 		})
-		It("should become the project in which the servers are", func() {
+		It("should become the project in which the servers are once the user names it", func() {
 			restarted := start(true, environment())
+			restarted.look()
+			Expect(stored().Status.Scope).To(BeNil())
+			Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(ContainSubstring("set spec.projectID to " + sandbox.Credentials().ProjectID))
+			apply(v1alpha1.ProviderConfigSpec{ProjectID: sandbox.Credentials().ProjectID})
 			restarted.look()
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
 			Expect(restarted.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		})
 		DescribeTable("should not log in, nor list servers, for each check while none is recorded",
 			func(config func() bizfly.Config) {
-				restarted := startWith(true, config(), false)
 				sandbox.ResetRequests()
+				restarted := startWith(true, config(), false)
 				for range 10 {
 					_, err := restarted.controller.Reconcile(ctx)
 					Expect(err).ToNot(HaveOccurred())
@@ -164,7 +168,7 @@ var _ = Describe("The scope that is written down", func() {
 					return lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, suffix) })
 				}
 				Expect(count("/token")).To(And(BeNumerically(">", 0), BeNumerically("<=", 3)))
-				Expect(count("/servers")).To(And(BeNumerically(">", 0), BeNumerically("<=", 2)))
+				Expect(count("/servers")).To(BeZero())
 			},
 			Entry("where the servers are", environment), Entry("where none of them is", func() bizfly.Config { return elsewhere }),
 		)
@@ -175,6 +179,17 @@ var _ = Describe("The scope that is written down", func() {
 			restarted.look()
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", otherProject))
 		})
+	})
+	It("should be kept by a process that starts with a ProviderConfig for another place, so that its servers can be deleted", func() {
+		claim()
+		apply(v1alpha1.ProviderConfigSpec{Region: "HCM"})
+		restarted := start(true, environment())
+		restarted.look()
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+		Expect(restarted.client.DeleteServer(ctx, server.ID, nil)).To(Succeed())
+		apply(v1alpha1.ProviderConfigSpec{})
+		restarted.look()
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
 	})
 	It("should be written down again when the ProviderConfig is deleted", func() {
 		claim()

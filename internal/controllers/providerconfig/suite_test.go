@@ -128,16 +128,11 @@ func start(leader bool, base bizfly.Config) *replica { return startWith(leader, 
 // startWith makes a replica that makes a ProviderConfig where there is none, or does not.
 func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r := &replica{recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
+	r.client = bizfly.NewInactiveClient(base)
 	settings := config.NewDefaultProvider(config.Options{
-		Reader: reader{kubeClient}, Environment: base, Namespace: namespace, SecretName: secretName,
+		Reader: reader{kubeClient}, Client: r.client, Environment: base, Namespace: namespace, SecretName: secretName,
 	})
-	effective, err := settings.Effective(ctx)
-	if err != nil {
-		effective = base
-	}
-	r.client, err = bizfly.NewClient(effective)
-	Expect(err).ToNot(HaveOccurred())
-	settings.Client = r.client
+	settings.Sync(ctx) // a process looks once before its controllers start
 	r.catalog = catalog.NewDefaultProvider(r.client, clock.RealClock{}, catalog.Config{})
 	elected := make(chan struct{})
 	r.elect = func() { close(elected) }
@@ -378,6 +373,24 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Reason).To(Equal(providerconfig.ReasonSecretForbidden))
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).
 				To(And(ContainSubstring("someone-elses"), ContainSubstring(secretName), ContainSubstring("resourceNames")))
+		})
+		It("should not end a start, but be reported, and taken once they are complete", func() {
+			credentials := sandbox.Credentials()
+			applySecret(secretName, map[string]string{"application_credential_id": credentials.AppCredID})
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
+			base := environment()
+			base.AppCredID, base.AppCredSecret = "", ""
+			restarted := start(true, base)
+			restarted.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(ContainSubstring("application_credential_secret"))
+			_, err := restarted.client.ListFlavors(ctx)
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			applySecret(secretName, map[string]string{
+				"application_credential_id": credentials.AppCredID, "application_credential_secret": credentials.AppCredSecret,
+			})
+			restarted.look()
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+			Expect(restarted.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should say which keys a Secret lacks", func() {
 			applySecret(secretName, map[string]string{"user": "x"})

@@ -32,7 +32,6 @@ type part struct {
 func (p *DefaultProvider) newParts() []part {
 	parts := []part{
 		{name: "flavors", read: list(p.api.ListFlavors, sortFlavors, &p.content.Flavors)},
-		{name: "server types", read: list(p.api.ListServerTypes, sortServerTypes, &p.content.ServerTypes), replace: serverTypesOfFlavors},
 		{name: "volume types", read: list(p.api.ListVolumeTypes, sortVolumeTypes, &p.content.VolumeTypes)},
 		{name: "regions", read: p.readRegion, replace: p.regionFromZones},
 	}
@@ -87,15 +86,6 @@ func sortFlavors(flavors []*gobizfly.ServerFlavorResponse) {
 		slices.Sort(f.Generation.AvailabilityZones)
 	}
 	slices.SortFunc(flavors, func(a, b *gobizfly.ServerFlavorResponse) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
-	})
-}
-
-func sortServerTypes(types []*gobizfly.ServerType) {
-	for _, t := range types {
-		slices.Sort(t.ComputeClass)
-	}
-	slices.SortFunc(types, func(a, b *gobizfly.ServerType) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -43,8 +43,6 @@ type Snapshot struct {
 	Region gobizfly.Region
 	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
 	Flavors []*gobizfly.ServerFlavorResponse
-	// ServerTypes are the categories of servers.
-	ServerTypes []*gobizfly.ServerType
 	// VolumeTypes are the volume types with their category and zones.
 	VolumeTypes []*gobizfly.VolumeType
 	// KubernetesVersions are BKE's versions with their worker images; empty without BKE.

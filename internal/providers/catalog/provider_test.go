@@ -67,7 +67,7 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(slices.IsSortedFunc(snapshot.Flavors, func(a, b *gobizfly.ServerFlavorResponse) int {
 			return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID})
 		})).To(BeTrue())
-		Expect(snapshot.ServerTypes).To(HaveLen(4))
+		Expect(sandbox.RequestCounts()).ToNot(HaveKey(ContainSubstring("/server-types")), "a category that it does not list is not closed")
 		Expect(snapshot.VolumeTypes).NotTo(BeEmpty())
 		Expect(snapshot.KubernetesVersions).NotTo(BeEmpty())
 		Expect(snapshot.Cluster.UID).To(Equal(sandbox.BKE().ClusterUID))
@@ -167,9 +167,6 @@ var _ = Describe("Catalog over the real client", func() {
 			And(HaveField("Region.RegionName", "HaNoi"), HaveField("Region.ShortName", "HN"), HaveField("Region.Icon", ""),
 				HaveField("Zones()", Equal([]catalog.Zone{{Name: "HN1", Active: true}, {Name: "HN2", Active: true}}))),
 			HaveField("Region.Icon", Not(BeEmpty()))),
-		Entry("server types by the categories of flavors", "server-types-down", "/server-types", "reading the server types",
-			HaveField("Categories()", ContainElements("basic", "premium", "enterprise", "dedicated")),
-			HaveField("ServerTypes", ContainElement(HaveField("Name", "Premium")))),
 	)
 	It("should not be ready while the volume types were never read, and say that it is they", func(ctx context.Context) {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable, Message: "down"})
@@ -205,7 +202,6 @@ var _ = Describe("Catalog over the real client", func() {
 			Expect(must(provider)).To(HaveValue(Equal(*before)))
 		},
 		Entry("flavors", "/flavors", `[]`, "reading the flavors"),
-		Entry("server types", "/server-types", `{"server_types":[]}`, "reading the server types"),
 		Entry("volume types", "/volume-types", `{"volume_types":[]}`, "reading the volume types"),
 		Entry("versions", "/k8s_versions", `{"controller_versions":[],"worker_versions":[]}`, "reading the Kubernetes versions"),
 		Entry("a region without zones", "/regions", `{"HN":{"active":true,"region_name":"HaNoi","short_name":"HN","zones":[]}}`, "reading the regions"),
@@ -400,10 +396,6 @@ func (s *stub) ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorRespons
 		return list(ctx)
 	}
 	return flavors, nil
-}
-
-func (s *stub) ListServerTypes(context.Context) ([]*gobizfly.ServerType, error) {
-	return []*gobizfly.ServerType{{Name: "Premium", Enabled: true}}, nil
 }
 
 func (s *stub) ListVolumeTypes(context.Context) ([]*gobizfly.VolumeType, error) {

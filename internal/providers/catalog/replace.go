@@ -43,11 +43,3 @@ func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (boo
 
 // regionOf returns the short name of a zone's region: zones are called by it and a number.
 func regionOf(zone string) string { return strings.TrimRight(zone, "0123456789") }
-
-// serverTypesOfFlavors makes server types of the categories of flavors, all of them enabled.
-func serverTypesOfFlavors(_ context.Context, s *Snapshot) (bool, error) {
-	names := lo.Uniq(lo.FilterMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) { return f.Category, f.Category != "" }))
-	slices.Sort(names)
-	s.ServerTypes = lo.Map(names, func(name string, _ int) *gobizfly.ServerType { return &gobizfly.ServerType{Name: name, Enabled: true} })
-	return len(names) > 0, nil
-}

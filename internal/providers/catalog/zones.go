@@ -71,9 +71,11 @@ func (s *Snapshot) VolumeTypesIn(zone string) []string {
 	return lo.Uniq(names)
 }
 
-// Categories returns the categories of servers, those that are closed today included, in lower case and sorted.
+// Categories returns the categories of flavors, in lower case and sorted.
 func (s *Snapshot) Categories() []string {
-	names := lo.FilterMap(s.ServerTypes, func(t *gobizfly.ServerType, _ int) (string, bool) { return strings.ToLower(t.Name), t.Name != "" })
+	names := lo.FilterMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
+		return strings.ToLower(f.Category), f.Category != ""
+	})
 	slices.Sort(names)
 	return lo.Uniq(names)
 }

@@ -75,8 +75,8 @@ var _ = Describe("Zones", func() {
 	It("should list the volume types of a zone", func() {
 		Expect(snapshot.VolumeTypesIn("HN2")).To(Equal([]string{"BASIC_SSD1", "PREMIUM-SSD2", "PREMIUM_SSD_OLD"}))
 	})
-	It("should list the categories, closed ones included, which come back", func() {
-		snapshot.ServerTypes = []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic", Enabled: true}, {Name: "Dedicated"}}
+	It("should list the categories of flavors", func() {
+		snapshot.Flavors = []*gobizfly.ServerFlavorResponse{{Category: "Premium"}, {Category: "Basic"}, {Category: "Dedicated"}, {Category: "premium"}, {}}
 		Expect(snapshot.Categories()).To(Equal([]string{"basic", "dedicated", "premium"}))
 	})
 	It("should read the disks of a NodeClass, the root disk first and with every default", func() {

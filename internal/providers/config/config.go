@@ -98,18 +98,17 @@ func (e *ScopeChangedError) Error() string {
 		e.Wanted, e.Pinned)
 }
 
-// ScopeUnprovenError says that no scope is written down although servers exist, and that none of them is where the
-// configuration is about.
-type ScopeUnprovenError struct {
+// ScopeUnrecordedError says that no scope is recorded although servers exist, and that spec.projectID does not name theirs.
+type ScopeUnrecordedError struct {
 	// Wanted is what the configuration is about; Servers how many NodeClaims name a server.
 	Wanted  bizfly.Scope
 	Servers int
 }
 
 // Error says what to do about it.
-func (e *ScopeUnprovenError) Error() string {
-	return fmt.Sprintf("%d NodeClaims have a server, and none of these servers is found in %s: give the endpoint, region and credentials that the servers were "+
-		"made with or, if all of them are known to be gone, set spec.projectID to %s",
+func (e *ScopeUnrecordedError) Error() string {
+	return fmt.Sprintf("%d NodeClaims have a server, and no scope is recorded: if these servers are in %s, or all of them are gone, set spec.projectID to %s, "+
+		"else give the endpoint, region and credentials that they were made with",
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 

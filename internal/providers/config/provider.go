@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,9 +19,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // Keys of the credentials Secret: those of the cloud controller manager's own, so that one Secret can serve both.
@@ -57,19 +54,14 @@ type DefaultProvider struct {
 	since  time.Time
 	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
 	kept bool
-	// named is the project that the ProviderConfig names, empty where it names none.
-	named string
-	// last is what probe and serversOf have asked last.
+	// last is what probe has asked last.
 	last *probed
 }
 
-// probed is a configuration that is not active, and what the cloud has answered about it.
+// probed is a configuration that is not active, and the client that asks about it.
 type probed struct {
 	config bizfly.Config
 	client *bizfly.Client
-	// servers are the ids of all servers of the scope, nil before they were listed; at is when.
-	servers []string
-	at      time.Time
 }
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
@@ -84,21 +76,6 @@ func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) 
 	if err != nil {
 		return bizfly.Config{}, err
 	}
-	return p.effective(ctx, object)
-}
-
-// Initial returns the configuration to create the client with. The client logs in for the catalog before Sync has applied a
-// configuration, so where Sync would reject the endpoint or region of the ProviderConfig, it gets those of the environment.
-func (p *DefaultProvider) Initial(ctx context.Context) (bizfly.Config, error) {
-	object, err := p.read(ctx)
-	if err != nil {
-		return bizfly.Config{}, err
-	}
-	effective, err := p.effective(ctx, object)
-	if err != nil || object.Status.Scope == nil || p.allowTarget(ctx, effective, bizfly.Scope(*object.Status.Scope)) == nil {
-		return effective, err
-	}
-	object.Spec.Endpoint, object.Spec.Region = "", ""
 	return p.effective(ctx, object)
 }
 
@@ -124,34 +101,37 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	if object.Name != "" {
 		result.Object = object
 	}
-	p.named = object.Spec.ProjectID
 	effective, err := p.effective(ctx, object)
 	if err != nil {
 		result.CredentialsErr = err
 		return result
 	}
 	pinned := p.pinnedScope(object)
-	p.apply(ctx, effective, pinned, result)
+	if p.active == nil || !reflect.DeepEqual(*p.active, effective) || p.kept && !p.claimsExist(ctx) {
+		p.check(ctx, object, effective, pinned, result)
+	}
 	result.Since = p.since
-	p.guard(ctx, pinned, result)
+	p.guard(ctx, object, pinned, result)
 	return result
 }
 
-// apply applies a configuration that differs from the active one.
-func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
-	if p.active != nil && reflect.DeepEqual(*p.active, effective) && (!p.kept || p.claimsExist(ctx)) {
-		return
-	}
+// check applies a configuration that is not active where that may be done. A process that starts with one that is about another scope keeps to
+// what the environment says about the recorded one: what runs there must be drained and deleted.
+func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderConfig, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
 	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
 	// spec.projectID named once would stay after it was removed there, and servers be launched in it.
 	candidate, kept := effective, effective.ProjectID == "" && pinned != nil && p.claimsExist(ctx)
 	if kept {
 		candidate.ProjectID = pinned.ProjectID
 	}
+	wanted := target(candidate)
 	if pinned != nil {
 		// A login at another host would give it the credentials.
-		if err := p.allowTarget(ctx, candidate, *pinned); err != nil {
-			result.ScopeErr = err
+		wanted.ProjectID = cmp.Or(wanted.ProjectID, pinned.ProjectID)
+		if result.ScopeErr = p.allow(ctx, object, pinned, wanted); result.ScopeErr != nil {
+			if p.active == nil {
+				p.applyRecorded(ctx, object, *pinned)
+			}
 			return
 		}
 	}
@@ -159,16 +139,32 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 	if !proceed {
 		return
 	}
-	if err := p.allow(ctx, scope, pinned, candidate); err != nil {
-		result.ScopeErr = err
+	if result.ScopeErr = p.allow(ctx, object, pinned, scope); result.ScopeErr != nil {
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
+	result.CredentialsErr = p.apply(effective, candidate, kept)
+}
+
+// apply makes a candidate active, which is what the effective configuration comes to.
+func (p *DefaultProvider) apply(effective, candidate bizfly.Config, kept bool) error {
 	if err := p.Client.Reconfigure(candidate); err != nil {
-		result.CredentialsErr = err
-		return
+		return err
 	}
 	p.active, p.kept, p.since = &effective, kept, p.Clock.Now()
+	return nil
+}
+
+// applyRecorded makes active what the environment says, without the ProviderConfig's place, where that is about the recorded scope.
+func (p *DefaultProvider) applyRecorded(ctx context.Context, object *v1alpha1.ProviderConfig, pinned bizfly.Scope) {
+	elsewhere := object.DeepCopy()
+	elsewhere.Spec.Endpoint, elsewhere.Spec.Region, elsewhere.Spec.ProjectID = "", "", ""
+	recorded, err := p.effective(ctx, elsewhere)
+	candidate := recorded
+	candidate.ProjectID = cmp.Or(candidate.ProjectID, pinned.ProjectID)
+	if err == nil && target(candidate) == pinned {
+		_ = p.apply(recorded, candidate, false) // it is valid
+	}
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
@@ -206,25 +202,6 @@ func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizf
 	return p.last.client.Scope(ctx)
 }
 
-// serversOf returns the ids of all servers where a configuration is about, and remembers them for a while. They are only compared with ids
-// that are known.
-func (p *DefaultProvider) serversOf(ctx context.Context, config bizfly.Config) ([]string, error) {
-	scope, err := p.probe(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	if p.last.servers != nil && p.Clock.Since(p.last.at) <= ttl.ProbedServers {
-		return p.last.servers, nil
-	}
-	p.last.client.Confirm(scope)
-	servers, err := p.last.client.ListServers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.last.servers, p.last.at = lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), p.Clock.Now()
-	return p.last.servers, nil
-}
-
 // target is the scope that a valid configuration is about as far as it says so itself.
 func target(config bizfly.Config) bizfly.Scope {
 	region, _ := bizfly.ParseRegion(config.Region)
@@ -232,26 +209,29 @@ func target(config bizfly.Config) bizfly.Scope {
 	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}
 }
 
-// allowTarget is allow for a configuration before its login, by what the configuration names itself.
-func (p *DefaultProvider) allowTarget(ctx context.Context, candidate bizfly.Config, pinned bizfly.Scope) error {
-	wanted := target(candidate)
-	wanted.ProjectID = lo.CoalesceOrEmpty(wanted.ProjectID, pinned.ProjectID)
-	return p.allow(ctx, wanted, &pinned, candidate)
-}
-
-// allow rejects another scope while anything exists that would not be found there.
-func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned *bizfly.Scope, candidate bizfly.Config) error {
-	if pinned == nil {
-		return p.provenByServers(ctx, wanted, candidate)
-	}
-	if wanted == *pinned {
+// allow returns why a scope is rejected.
+func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, wanted bizfly.Scope) error {
+	if pinned != nil && *pinned == wanted {
 		return nil
 	}
 	claims, err := p.claims(ctx)
-	if err == nil && len(claims) > 0 {
-		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
+	if err != nil {
+		return err
 	}
-	return err
+	return decide(pinned, wanted, object.Spec.ProjectID, claims)
+}
+
+// decide returns why a scope is rejected: anything exists that would not be found there. Where none is recorded although servers exist, as with
+// a ProviderConfig that was deleted while no controller ran, the user must name the project.
+func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) error {
+	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
+	switch {
+	case pinned != nil && *pinned != wanted && len(claims) > 0:
+		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
+	case pinned == nil && servers > 0 && named != wanted.ProjectID:
+		return &ScopeUnrecordedError{Wanted: wanted, Servers: servers}
+	}
+	return nil
 }
 
 // claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is asked often, and reads
@@ -272,31 +252,9 @@ func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error
 	}), nil
 }
 
-// provenByServers lets a scope be written down for the first time. Where servers exist already, the one that was written down
-// has been lost, as with a ProviderConfig that was deleted while no controller ran, and at least one of them must be found in this one,
-// unless the user has named the project.
-func (p *DefaultProvider) provenByServers(ctx context.Context, wanted bizfly.Scope, candidate bizfly.Config) error {
-	claims, err := p.claims(ctx)
-	if err != nil {
-		return err
-	}
-	ids := lo.FilterMap(claims, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) })
-	if len(ids) == 0 || p.named == wanted.ProjectID {
-		return nil
-	}
-	servers, err := p.serversOf(ctx, candidate)
-	if err != nil {
-		return fmt.Errorf("looking for the servers of NodeClaims in %s: %w", wanted, err)
-	}
-	if lo.Some(ids, servers) {
-		return nil
-	}
-	return &ScopeUnprovenError{Wanted: wanted, Servers: len(ids)}
-}
-
 // guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
 // leader pins first, so that a crash in between leaves no server in a scope that is not written down.
-func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, result *Result) {
+func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, result *Result) {
 	if p.active == nil {
 		return
 	}
@@ -322,9 +280,7 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	case err == nil:
 		// Another scope that was allowed when it became active need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.
-		config := *p.active
-		config.ProjectID = scope.ProjectID
-		if result.ScopeErr = p.allow(ctx, scope, pinned, config); result.ScopeErr == nil {
+		if result.ScopeErr = p.allow(ctx, object, pinned, scope); result.ScopeErr == nil {
 			result.Scope = &scope
 		}
 	default:

@@ -106,15 +106,6 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		Expect(provider().Sync(ctx).ScopeErr).To(MatchError(And(ContainSubstring("HoChiMinh"), ContainSubstring("HaNoi"))))
 		Expect(requests.Load()).To(BeZero())
 	})
-	It("should not get the credentials from a process that starts, before its first look", func() {
-		initial, err := provider().Initial(ctx)
-		Expect(err).To(MatchError(ContainSubstring("BIZFLY_CLOUD_REGION")), "the environment has none")
-		Expect(initial.APIURL).To(BeEmpty())
-		options.Environment.Region, options.Environment.APIURL = "HN", "https://manage.bizflycloud.vn/api"
-		initial, err = provider().Initial(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(initial.APIURL).To(Equal("https://manage.bizflycloud.vn/api"))
-	})
 	It("should not get the credentials at a host that is not allowed, whatever exists", func() {
 		object.Status.Scope = nil
 		options.Environment.AllowedHosts = []string{"*.bizflycloud.vn", "manage.example.com"}

@@ -29,7 +29,6 @@ type class struct {
 	settings    *options.Options
 	zones       []string        // sorted
 	active      map[string]bool // by zone
-	enabled     map[string]bool // by category
 	billingPlan v1alpha1.BillingPlan
 	profile     string
 	disks       []catalog.Disk // the root disk first
@@ -49,7 +48,6 @@ func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, s
 		settings:     settings,
 		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
 		active:       lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
-		enabled:      lo.SliceToMap(snapshot.ServerTypes, func(t *gobizfly.ServerType) (string, bool) { return strings.ToLower(t.Name), t.Enabled }),
 		billingPlan:  nodeClass.EffectiveBillingPlan(),
 		profile:      profileOf(nodeClass),
 		disks:        catalog.Disks(&nodeClass.Spec),
@@ -157,8 +155,6 @@ func (c *class) closed(f *facts, zone string) string {
 		return "the tuning closes the zone (closedZones)"
 	case !c.active[zone]:
 		return "BizFly Cloud has closed the zone for new servers"
-	case !c.enabled[f.category]:
-		return fmt.Sprintf("BizFly Cloud has closed the category %s", f.category)
 	case !c.hasDisksIn(zone, f.category):
 		return fmt.Sprintf("the zone has no volume type for the disks of the category %s", f.category)
 	}

@@ -245,8 +245,6 @@ var _ = Describe("Instance types", func() {
 			s.Region.Zones = []gobizfly.AvailabilityZone{{ShortName: "HN1"}, {ShortName: "HN2", Active: true}}
 		}, "HN2"),
 		Entry("in a zone that the cloud no longer knows", func(s *catalog.Snapshot) { s.Region.Zones = s.Region.Zones[:1] }, "HN1"),
-		Entry("while its category is closed", func(s *catalog.Snapshot) { s.ServerTypes = []*gobizfly.ServerType{{Name: "Premium"}} }),
-		Entry("while its category is unknown", func(s *catalog.Snapshot) { s.ServerTypes = s.ServerTypes[:1] }),
 	)
 	DescribeTable("should be left out",
 		func(ctx context.Context, edit func(*gobizfly.ServerFlavorResponse)) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -23,11 +24,11 @@ import (
 const (
 	// maxLearned bounds of how many flavors and profiles something is known; the next one forgets all.
 	maxLearned = 16384
-	// maxSeen is how many nodes of a flavor and profile count: those that reported last. Others are forgotten, so that an outdated
-	// value disappears as new nodes report.
-	maxSeen = 8
-	// loneTolerance is how far the only node of a flavor may be from what was promised and still be believed: a share.
-	loneTolerance = 0.2
+	// maxSeen is how many nodes of a flavor and profile count: those that reported last. The least of two is below what a broken node alone
+	// says for no longer than two launches.
+	maxSeen = 2
+	// noticeable is how much less than estimated a first node may offer before that is reported: a share.
+	noticeable = 0.2
 	// agreement is how far two nodes may be from each other and still report the same: a share.
 	agreement = 0.02
 	// leastShare is the share of what is estimated of a flavor below which no node is believed: kubelets report their size
@@ -38,7 +39,7 @@ const (
 )
 
 // report is what a node has and what pods may use of it, by the indices below; 0 is not known.
-type report [6]int64
+type report [8]int64
 
 const (
 	capacityMemory     = iota // KiB, which is how kernels count
@@ -47,14 +48,42 @@ const (
 	allocatableCPU            // thousandths of a CPU
 	allocatableMemory         // KiB
 	allocatableStorage        // KiB
+	smallPages                // KiB of huge pages of 2 MiB, and noPages where a node has none
+	largePages                // KiB of huge pages of 1 GiB
 )
 
-// reportOf reads the resources of a node, or those that a NodeClaim was promised.
+// noPages is what a node without huge pages reports: 0 is not known.
+const noPages = 1
+
+// reportOf reads the resources of a node, or those that a NodeClaim was promised. The kubelet, and core, subtract huge pages from the
+// memory that pods may use. A NodePool may decide how many a node has, so that memory is learned with them.
 func reportOf(capacity, allocatable corev1.ResourceList) report {
+	memory := allocatable.Memory().Value()
+	for name, quantity := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && memory > 0 {
+			memory += quantity.Value()
+		}
+	}
+	small, large := capacity[hugePages2Mi], capacity[hugePages1Gi]
 	return report{
 		capacity.Memory().Value() / kib, capacity.StorageEphemeral().Value() / kib, allocatable.Pods().Value(),
-		allocatable.Cpu().MilliValue(), allocatable.Memory().Value() / kib, allocatable.StorageEphemeral().Value() / kib,
+		allocatable.Cpu().MilliValue(), memory / kib, allocatable.StorageEphemeral().Value() / kib, small.Value() / kib, large.Value() / kib,
 	}
+}
+
+// The huge pages of the only architecture.
+const (
+	hugePages2Mi = corev1.ResourceHugePagesPrefix + "2Mi"
+	hugePages1Gi = corev1.ResourceHugePagesPrefix + "1Gi"
+)
+
+// ownPages returns the report with the huge pages that image and user data of the NodeClass make. Those that the NodeClaim was promised are of
+// a NodePool's overlay, or are known already.
+func (r report) ownPages(promised report) report {
+	for _, i := range []int{smallPages, largePages} {
+		r[i] = lo.Ternary(promised[i] > 0, 0, max(r[i], noPages))
+	}
+	return r
 }
 
 func within(a, b int64, share float64) bool {
@@ -85,13 +114,13 @@ type knowledge struct {
 	believed report
 }
 
-// with returns the knowledge with one more node, which was promised so much.
-func (k knowledge) with(node seenNode, promised report) knowledge {
+// with returns the knowledge with one more node: the least of the last that report anything.
+func (k knowledge) with(node seenNode) knowledge {
 	seen := append(lo.Reject(k.seen, func(s seenNode, _ int) bool { return s.name == node.name }), node)
 	next := knowledge{seen: seen[max(0, len(seen)-maxSeen):]}
 	for i := range next.believed {
 		values := lo.FilterMap(next.seen, func(s seenNode, _ int) (int64, bool) { return s.report[i], s.report[i] > 0 })
-		was, is := k.believed[i], believe(values, promised[i])
+		was, is := k.believed[i], lo.Min(values)
 		if is == 0 || is > was && within(is, was, agreement) {
 			// A few KiB more are noise, and would rebuild instance types with each node.
 			is = was
@@ -101,30 +130,13 @@ func (k knowledge) with(node seenNode, promised report) knowledge {
 	return next
 }
 
-// believe returns the least value on which two nodes agree, or that of the only node when it is near what was promised; 0 is none.
-// Where no two agree, it is the second least: one broken node changes nothing.
-func believe(values []int64, promised int64) int64 {
-	slices.Sort(values)
-	switch {
-	case len(values) == 0 || len(values) == 1 && !within(values[0], promised, loneTolerance):
-		return 0
-	case len(values) == 1:
-		return values[0]
-	}
-	for i := range len(values) - 1 {
-		if within(values[i], values[i+1], agreement) {
-			return values[i]
-		}
-	}
-	return values[1]
-}
-
 // Observe learns the size of a registered node that the NodeClaim was launched for with the present spec and image of the NodeClass. It
-// reports whether the node, which has not said so before, offers noticeably less of anything than instance types promise: a second node
-// must confirm it, and below leastShare none can.
+// reports whether the node, which has not said so before, offers noticeably less of anything than instance types promise. Below the floor
+// nothing is believed.
 func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) (short bool) {
 	key := learnedKey{profileOf(nodeClass), claim.Labels[corev1.LabelInstanceTypeStable]}
-	said, promised := reportOf(node.Status.Capacity, node.Status.Allocatable), reportOf(claim.Status.Capacity, claim.Status.Allocatable)
+	promised := reportOf(claim.Status.Capacity, claim.Status.Allocatable)
+	said := reportOf(node.Status.Capacity, node.Status.Allocatable).ownPages(promised)
 	believable, floor := seenNode{node.Name, said}, p.floor(ctx, nodeClass, key.flavor)
 	for i := range said {
 		if said[i] > 0 {
@@ -138,7 +150,7 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if slices.Contains(was.seen, believable) {
 		return false
 	}
-	is := was.with(believable, promised)
+	is := was.with(believable)
 	next := &learned{seq: known.seq, byKey: maps.Clone(known.byKey)}
 	if len(next.byKey) >= maxLearned {
 		clear(next.byKey)
@@ -150,9 +162,12 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 			Info("learned the size of nodes of a flavor")
 	}
 	p.learned.Store(next)
-	return lo.SomeBy(lo.Range(len(said)), func(i int) bool {
-		planned := lo.CoalesceOrEmpty(is.believed[i], promised[i])
-		return said[i] > 0 && said[i] < planned && !within(said[i], planned, agreement)
+	return lo.SomeBy(lo.Range(smallPages), func(i int) bool {
+		planned, share := was.believed[i], agreement
+		if planned == 0 {
+			planned, share = promised[i], noticeable
+		}
+		return said[i] > 0 && said[i] < planned && !within(said[i], planned, share)
 	})
 }
 
@@ -168,7 +183,7 @@ func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	}
 	estimated := p.estimated(b)
 	floor = reportOf(estimated, resources.Subtract(estimated, overhead(estimated, b.reservations).Total()))
-	for i := range floor {
+	for i := range smallPages {
 		floor[i] = int64(float64(floor[i]) * lo.Ternary(i <= capacityStorage, leastShare, leastOffered))
 	}
 	return floor
@@ -187,6 +202,11 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	}
 	set(corev1.ResourceMemory, known[capacityMemory], int64(b.facts.memoryMiB))
 	set(corev1.ResourceEphemeralStorage, known[capacityStorage], int64(b.rootDiskGiB)*(gib/mib))
+	for name, kibibytes := range map[corev1.ResourceName]int64{hugePages2Mi: known[smallPages], hugePages1Gi: known[largePages]} {
+		if kibibytes > noPages {
+			capacities[name] = *resource.NewQuantity(kibibytes*kib, resource.BinarySI)
+		}
+	}
 	// More than the default is what the operator wants to keep in any case.
 	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]

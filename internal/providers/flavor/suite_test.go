@@ -115,7 +115,6 @@ func newHandmade(flavors ...*gobizfly.ServerFlavorResponse) *handmade {
 		snapshot.Region.Zones = append(snapshot.Region.Zones, gobizfly.AvailabilityZone{ShortName: name, Active: true})
 	}
 	for _, category := range []string{"Basic", "Premium", "Enterprise", "Dedicated"} {
-		snapshot.ServerTypes = append(snapshot.ServerTypes, &gobizfly.ServerType{Name: category, Enabled: true})
 		for _, medium := range []string{"HDD", "SSD"} {
 			snapshot.VolumeTypes = append(snapshot.VolumeTypes, &gobizfly.VolumeType{
 				Name: category + "-" + medium, Category: category, Type: medium, AvailabilityZones: zones,

@@ -49,7 +49,7 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	switch {
 	case err != nil:
 		return fmt.Errorf("deleting server %s: %w", request.ID, err)
-	case server == nil || server.gone():
+	case server == nil || server.Gone():
 		if p.left.Add(request.ID, nil, cache.DefaultExpiration) == nil {
 			p.left.DeleteExpired()
 			p.leaveBKE(ctx, v, request)

@@ -83,10 +83,10 @@ type Instance struct {
 func (i *Instance) Failed() bool { return i.Status == StatusError }
 
 // Deleting reports whether the server is being deleted or gone.
-func (i *Instance) Deleting() bool { return i.Status == StatusDeleting || i.gone() }
+func (i *Instance) Deleting() bool { return i.Status == StatusDeleting || i.Gone() }
 
-// gone reports whether the server is only still listed.
-func (i *Instance) gone() bool { return i.Status == StatusDeleted || i.Status == StatusSoftDeleted }
+// Gone reports whether the server is only still listed.
+func (i *Instance) Gone() bool { return i.Status == StatusDeleted || i.Status == StatusSoftDeleted }
 
 // Intent is what is recorded before a create request is sent: a server may exist, under this name.
 type Intent struct {

@@ -98,7 +98,7 @@ func (p *DefaultProvider) Flush() {
 // Get returns a server of this cluster. Core asks again and again for one that is being deleted, so that the list is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
 	_, server, err := p.find(ctx, id, time.Time{})
-	if err == nil && (server == nil || server.gone() || !p.ours(server)) {
+	if err == nil && (server == nil || server.Gone() || !p.ours(server)) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return server, err

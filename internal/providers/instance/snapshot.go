@@ -63,7 +63,7 @@ func (s *Snapshot) named(name string) []*Instance {
 	if name == "" {
 		return nil
 	}
-	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.gone() })
+	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.Gone() })
 }
 
 // Ports is one list of the network interfaces of the project, indexed once for all of its readers: read only.

@@ -68,7 +68,7 @@ func (p *DefaultProvider) look(ctx context.Context, r *pending) *outcome {
 		return nil
 	}
 	candidates := lo.Filter(servers.value.OfNodeClaim(r.nodeClaimUID), func(server *Instance, _ int) bool {
-		return p.builtFor(server, r.nodeClaimUID, r.intent) && !server.gone()
+		return p.builtFor(server, r.nodeClaimUID, r.intent) && !server.Gone()
 	})
 	bad, good := lo.FilterReject(candidates, func(s *Instance, _ int) bool { return s.Failed() || s.Deleting() })
 	if server := oldest(good); server != nil {

@@ -79,8 +79,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 
 	It("should be the same in every release of this hash version", func() {
 		// A change of this hash needs another NodeClassHashVersion, or the next upgrade rolls every node.
-		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v1"))
-		Expect(hash(unchanged)).To(Equal("16040370537491359148"))
+		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v2"))
+		Expect(hash(unchanged)).To(Equal("3577060853348955797-public-default"))
 	})
 	It("should not depend on anything but the spec", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
@@ -270,7 +270,6 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("no networks", ``, `networkSelectorTerms: []`),
 		Entry("no metadata", ``, `tags: {}`),
 		Entry("no IPv6", ``, `ipv6: false`),
-		Entry("the default address", ``, `publicIPv4: true`),
 		Entry("the default plan", ``, `billingPlan: OnDemand`),
 		Entry("the default mode", ``, ``),
 		Entry("what the worker image is said to reserve, which changes no server", ``, `kubelet: {systemReserved: {memory: 1Gi}}`),
@@ -278,6 +277,32 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("kubelet settings of nothing", `bootstrapMode: Custom, userData: x`, `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {}}`),
 		Entry("a quantity in another form", `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: "1"}}`,
 			`bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: 1000m}}`),
+	)
+	DescribeTable("should differ by the address of a server only where the spec means another one",
+		func(launchedWith *bool, poolThen string, spec *bool, poolNow string, differs bool) {
+			with := func(publicIPv4 *bool, pool string) *v1alpha1.BizflyNodeClass {
+				nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
+				nodeClass.Spec.PublicIPv4 = publicIPv4
+				if pool != "" {
+					nodeClass.Status.PoolServer = &v1alpha1.PoolServerStatus{PublicIPv4: pool == "public"}
+				}
+				nodeClass.Annotations = map[string]string{v1alpha1.AnnotationNodeClassHash: nodeClass.Hash()}
+				return nodeClass
+			}
+			Expect(with(spec, poolNow).HashDiffers(with(launchedWith, poolThen).Hash())).To(Equal(differs))
+		},
+		Entry("the default written out", nil, "", lo.ToPtr(true), "", false),
+		Entry("the default no longer written out", lo.ToPtr(true), "", nil, "", false),
+		Entry("no address instead of the default one", nil, "", lo.ToPtr(false), "", true),
+		Entry("the default one instead of none", lo.ToPtr(false), "", nil, "", true),
+		Entry("what the pools have written out", nil, "private", lo.ToPtr(false), "private", false),
+		Entry("what the pools have no longer written out", lo.ToPtr(false), "private", nil, "private", false),
+		Entry("another one than that of the pools", nil, "private", lo.ToPtr(true), "private", true),
+		Entry("that of the pools instead of another one", lo.ToPtr(true), "private", nil, "private", true),
+		Entry("another pool", nil, "private", nil, "public", false),
+		Entry("a pool that was not known", nil, "", nil, "private", false),
+		Entry("a pool that is not known any more", nil, "private", nil, "", false),
+		Entry("another pool, where the spec says it", lo.ToPtr(true), "public", lo.ToPtr(true), "private", false),
 	)
 	It("should leave the spec as it is", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/mitchellh/hashstructure/v2"
 	"github.com/samber/lo"
@@ -16,19 +17,52 @@ import (
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
 // with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
 // effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
-const NodeClassHashVersion = "v1"
+const NodeClassHashVersion = "v2"
 
-// Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
+// Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers, and behind it whether
+// servers get a public IPv4 address, which a pool of BKE may decide (HashDiffers).
 // Other selector terms than those of networks, and zones, are left out: what they resolve to is compared with the live server
 // instead, so that a selector which is written differently but means the same rolls nothing. Networks that anyone in the project
 // creates must not roll anything either, so that only their terms do.
 func (in *BizflyNodeClass) Hash() string {
-	return fmt.Sprint(lo.Must(hashstructure.Hash(in.Spec.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
+	hash := lo.Must(hashstructure.Hash(in.Spec.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
 		// Not as sets: two equal data disks would cancel each other out, and their order is the order of the devices.
 		SlicesAsSets:    false,
 		IgnoreZeroValue: true,
 		ZeroNil:         true,
-	})))
+	}))
+	parts := []string{fmt.Sprint(hash), lo.Ternary(in.EffectivePublicIPv4(), addressPublic, addressPrivate)}
+	if in.Spec.PublicIPv4 == nil {
+		parts = append(parts, addressDefault)
+	}
+	return strings.Join(parts, hashSeparator)
+}
+
+// The parts of a hash behind its number.
+const (
+	hashSeparator  = "-"
+	addressPublic  = "public"
+	addressPrivate = "private"
+	// addressDefault says that the spec left the address to BKE's pool or the default.
+	addressDefault = "default"
+)
+
+// HashDiffers reports whether a server that was launched with this hash differs from those of the present spec. The hash of the present
+// spec is that of the annotation, because this is asked on every event of every pod. While the spec leaves the address open, a change of
+// what it is left to replaces no server that was launched so.
+func (in *BizflyNodeClass) HashDiffers(launched string) bool {
+	present, _, _ := strings.Cut(in.Annotations[AnnotationNodeClassHash], hashSeparator)
+	hash, rest, _ := strings.Cut(launched, hashSeparator)
+	address, origin, _ := strings.Cut(rest, hashSeparator)
+	switch {
+	case present == "" || hash == "":
+		return false
+	case present != hash:
+		return true
+	case address == "" || in.Spec.PublicIPv4 == nil && origin == addressDefault:
+		return false
+	}
+	return in.EffectivePublicIPv4() != (address == addressPublic)
 }
 
 // effective returns the spec with every default written out and everything that says nothing left out, as far as hashed
@@ -38,7 +72,7 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	spec := &BizflyNodeClassSpec{}
 	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in)), spec))
 	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
-	spec.PublicIPv4 = lo.ToPtr(lo.FromPtrOr(spec.PublicIPv4, true))
+	spec.PublicIPv4 = nil // which Hash adds
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil
 	}
@@ -86,7 +120,7 @@ func (in *BizflyNodeClass) EffectiveNetworkPlan() NetworkPlan {
 	return lo.CoalesceOrEmpty(in.Spec.NetworkPlan, NetworkPlanFreeDataTransfer)
 }
 
-// EffectivePublicIPv4 reports whether new servers get a public IPv4 address. What a pool has is not part of the hash.
+// EffectivePublicIPv4 reports whether new servers get a public IPv4 address.
 func (in *BizflyNodeClass) EffectivePublicIPv4() bool {
 	return lo.FromPtrOr(in.Spec.PublicIPv4, in.Status.PoolServer == nil || in.Status.PoolServer.PublicIPv4)
 }

@@ -30,7 +30,6 @@ type API struct {
 type catalog struct {
 	Region      gobizfly.Region                  `json:"region"`
 	Flavors     []*gobizfly.ServerFlavorResponse `json:"flavors"`
-	ServerTypes []*gobizfly.ServerType           `json:"server_types"`
 	VolumeTypes []*gobizfly.VolumeType           `json:"volume_types"`
 }
 
@@ -54,11 +53,6 @@ func (a *API) ListRegions(context.Context) ([]gobizfly.Region, error) {
 // ListFlavors implements bizfly.API.
 func (a *API) ListFlavors(context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
 	return a.Flavors, nil
-}
-
-// ListServerTypes implements bizfly.API.
-func (a *API) ListServerTypes(context.Context) ([]*gobizfly.ServerType, error) {
-	return a.ServerTypes, nil
 }
 
 // ListVolumeTypes implements bizfly.API.

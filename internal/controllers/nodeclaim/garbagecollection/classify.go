@@ -89,6 +89,8 @@ func (c *Controller) classifyServer(found *classification, server *instance.Inst
 	switch {
 	case server.ClusterUID == "" || server.NodeClaimUID == "":
 		// Nothing proves that it is ours to delete.
+	case server.Gone():
+		// It is only still listed.
 	case holder != nil && (claim == nil || holder.UID != claim.UID):
 		// A NodeClaim that was restored from a backup has a new UID, and the node of this server.
 		found.held = append(found.held, events.ServerHeld(holder, server.ID, server.NodeClaimUID))

@@ -154,7 +154,10 @@ func (c *Controller) pass(ctx context.Context) error {
 // deleteServers brings the deletions of orphans forward, and ends those of earlier passes whose servers are gone.
 func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapshot, orphans []*instance.Instance) {
 	isOrphan := lo.Keyify(lo.Map(orphans, func(server *instance.Instance, _ int) string { return server.ID }))
-	maps.DeleteFunc(c.deleting, func(id string, _ *instance.Instance) bool { return listed.Get(id) != nil && !lo.HasKey(isOrphan, id) })
+	maps.DeleteFunc(c.deleting, func(id string, _ *instance.Instance) bool {
+		server := listed.Get(id)
+		return server != nil && !server.Gone() && !lo.HasKey(isOrphan, id)
+	})
 	gone := lo.Values(lo.OmitByKeys(c.deleting, lo.Keys(isOrphan)))
 	slices.SortFunc(gone, func(a, b *instance.Instance) int { return strings.Compare(a.ID, b.ID) })
 	servers := slices.Concat(orphans, gone)

@@ -34,6 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -660,6 +661,37 @@ var _ = Describe("Garbage collection", func() {
 		}).Should(BeEmpty())
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
+	})
+	DescribeTable("should not collect a server that is only still listed as", func(status string) {
+		orphan()
+		ended := launched()
+		show := func() {
+			for _, s := range env.Sandbox.Servers() {
+				Expect(env.Sandbox.EditServer(s.ID, func(s *cloud.Server) { s.Status = status })).To(BeTrue())
+			}
+		}
+		show()
+		lost(ended)
+		aged()
+		before := measured("garbage_collected_servers_total")
+		passes()
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+		Expect(measured("garbage_collected_servers_total")).To(Equal(before))
+		Expect(measured("orphan_servers")).To(BeZero())
+		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(BeZero())
+	},
+		Entry("deleted", instance.StatusDeleted),
+		Entry("deleted and recoverable", instance.StatusSoftDeleted),
+	)
+	It("should report a server once whose deletion it has requested, also while that is still listed", func() {
+		id := orphan()
+		aged()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}"})
+		pass()
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Status = instance.StatusSoftDeleted })).To(BeTrue())
+		passes()
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
 	})
 	It("should count a server's age from when it was first seen where the cloud has none", func() {
 		id := orphan()

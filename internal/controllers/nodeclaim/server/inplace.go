@@ -67,7 +67,7 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 		return 0, p.failed(s, err)
 	}
 	// Firewalls that are on the record and not wanted are left of a change that was interrupted: an old list may not show them.
-	due := len(wanted.Firewalls) > 0 && !lo.ElementsMatch(wanted.Attached, wanted.Firewalls)
+	due := len(wanted.Firewalls) > 0 && len(wanted.Attached) > 0 && !lo.ElementsMatch(wanted.Attached, wanted.Firewalls)
 	if !due {
 		if due, err = p.instances.Differs(ctx, s.server, wanted); err != nil || !due {
 			return ttl.InPlace, err

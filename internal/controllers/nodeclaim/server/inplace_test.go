@@ -222,6 +222,23 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
 	})
+	DescribeTable("should read nothing more of a server that has what is selected, while nothing is recorded", func(intent string) {
+		claim := launch("web")
+		stored := live(claim)
+		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = intent
+		if intent == "" {
+			delete(stored.Annotations, v1alpha1.AnnotationLaunchIntent)
+		}
+		Expect(env.Client.Update(ctx, stored)).To(Succeed())
+		env.Sandbox.ResetRequests()
+		done(claim)
+		Expect(env.Sandbox.RequestCounts()).ToNot(HaveKey("GET /iaas-cloud/api/servers/{id}"))
+		Expect(env.Sandbox.RequestCounts()).To(HaveKeyWithValue("GET /iaas-cloud/api/network-interfaces", 1))
+		Expect(changes()).To(BeEmpty())
+	},
+		Entry("of a launch", ""),
+		Entry("of its firewalls", `{"attempt":1,"name":"some"}`),
+	)
 	It("should change the network plan", func() {
 		claim := launch()
 		wants(v1alpha1.NetworkPlanFreeBandwidth)
