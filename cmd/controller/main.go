@@ -20,14 +20,11 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
-	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
@@ -40,6 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -67,25 +65,20 @@ func main() {
 	op, err := operator.New(ctx, core)
 	exitOn(err)
 
-	undecorated := metrics.Decorate(op.CloudProvider)
-	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
-	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, cloudProvider)
+	wired, err := wiring.NewCore(ctx, op.Clock, op.GetClient(), metrics.Decorate(op.CloudProvider), op.InstanceTypeStore)
 	exitOn(err)
-	planningClient := cloudprovider.PlanningClient(op.GetClient())
-	clusterState := state.NewCluster(op.Clock, planningClient, cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
-
-	ours := providerControllers(op, options.FromContext(ctx), clusterState)
+	ours := providerControllers(op, options.FromContext(ctx), wired.Cluster)
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,
 			op.Manager,
 			op.Clock,
-			planningClient,
+			wired.Client,
 			op.EventRecorder,
-			cloudProvider,
-			undecorated,
-			clusterState,
-			op.InstanceTypeStore,
+			wired.CloudProvider,
+			wired.Undecorated,
+			wired.Cluster,
+			wired.Overlays,
 			op.PredictionStore,
 		)...).
 		WithControllers(ctx, ours...).

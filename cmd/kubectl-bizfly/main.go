@@ -11,6 +11,10 @@ import (
 	"os"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/defect"
 )
 
-func main() { os.Exit(cli.NewApp().Run(context.Background(), os.Args[1:]...)) }
+func main() {
+	defect.Exit(cli.ExitFailure)
+	os.Exit(cli.NewApp().Run(context.Background(), os.Args[1:]...))
+}

@@ -32,14 +32,18 @@ Read how a new server becomes a node, and what a template of user data can use.
 
 The script of the worker image reads the cluster's id, its join token and the endpoints from the server's metadata. With the recommended
 chart value BTbke.discoverFromPoolBT, the controller learns them from the server of the newest node of BKE's own pools that has them (label
-BTbke.bizflycloud.vn/node-idBT). Otherwise set BTbke.clusterIDBT, from which the chart derives both endpoints, and the key
-BTbke_cluster_tokenBT of the Secret.
+BTbke.bizflycloud.vn/node-idBT). A Node counts only if the metadata of its server names this cluster. Otherwise set BTbke.clusterIDBT, from
+which the chart derives both endpoints, and the key BTbke_cluster_tokenBT of the Secret.
 
 The condition BTBootstrapReadyBT names what was learned, which must be of the cluster that is set, and its source. If no server has the join
 token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is nowhere follows from the name of the API
 server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try is repeated after a minute.
 
-Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of a pool's server: BTstatus.poolServerBT.
+Which cluster this is, BTbke.clusterIDBT says, else the name of the API server, else the servers of NodeClaims, else most servers of pools.
+Nodes whose server is of another cluster are ignored, and BTBootstrapReadyBT names them.
+
+Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of most servers of pools:
+BTstatus.poolServerBT. If no more than half of them have the same, set BTnetworkSelectorTermsBT, BTfirewallSelectorTermsBT and BTpublicIPv4BT.
 
 A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so. BKE documents no way to give its kubelet labels or taints:
 Karpenter adds them as the node registers. If you know a file from which your image's kubelet reads arguments, write BT.KubeletLabelsBT and
@@ -57,7 +61,7 @@ Both are templates. Several pieces are put together in this order: Secret, BTuse
 
 cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
 BTwrite_filesBT. A script that fails does not stop those after it, BKE's own among them: where the server must not join, let the script wait
-(BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB, and a template 4096 loops and calls. Nodes launched with another
+(BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB. Nodes launched with another
 BTstatus.userDataHashBT drift; it follows a change of the Secret within a minute.
 
 **Give user data nothing that outlives the join.** Every process on a server can read it, and so can every pod unless you [keep pods off the
@@ -92,7 +96,15 @@ and BTpodsPerCoreBT x vCPUs.
 
 ## What templates can use
 
-Templates are [Go's text/template](https://pkg.go.dev/text/template).
+Templates are a part of [Go's text/template](https://pkg.go.dev/text/template) that cannot loop without end. A template has:
+
+- the variables below, constants, and functions chained with BT|BT, such as BT.KubeletTaints | quoteBT
+- BTifBT, BTwithBT and BTelseBT
+- BTrangeBT over a variable that is a list or a map, in at most one other BTrangeBT, with its own variables:
+  BT{{ range $name, $value := .KubeletArgs }}BT. Within BTrangeBT and BTwithBT, a variable is BT$.NodeNameBT
+
+Anything else is an error that names it with line and column: variables of your own, BTdefineBT, BTtemplateBT, BTblockBT, BTprintBT,
+parentheses. A template may run 4096 actions and functions, where a BTrangeBT counts once for each element.
 
 | variable | |
 |---|---|
@@ -101,6 +113,9 @@ Templates are [Go's text/template](https://pkg.go.dev/text/template).
 const bootstrapFunctions = `
 The last five are looked up when a template uses them; one that is not known is an error with the remedy. Looking up needs the chart's
 BTuserData.lookupBT, or BTCLUSTER_ENDPOINTBT and BTspec.kubelet.clusterDNSBT.
+
+Of text/template's own functions, BTandBT, BTorBT, BTnotBT, BTeqBT, BTneBT, BTlenBT and BTindexBT exist:
+BT{{ if index .Labels "team" | eq "storage" }}BT. No result may be larger than user data.
 
 | function | |
 |---|---|

@@ -14,7 +14,7 @@ var _ = Describe("The page of bootstrapping", func() {
 		Expect(err).NotTo(HaveOccurred())
 		for _, text := range []string{
 			"| `.NodeName` `string` | The name that the node must register with",
-			"| `.Taints` `[]corev1.Taint` |", "| `.KubeletArgs` `map[string]string` |",
+			"| `.Taints` `[]Taint` |", "| `.KubeletArgs` `map[string]string` |",
 			"| `.JoinToken` `string` | A bootstrap token made for this server",
 			"| `.CACertHashes` `[]string` |", "| `sha256sum s` | the SHA-256 of s in hexadecimal |", "| `toYaml v` |",
 		} {

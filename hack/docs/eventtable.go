@@ -101,7 +101,7 @@ var eventDocs = []eventDoc{
 		"The server was launched for another NodeClaim, as after a restore from a backup. It is deleted with this NodeClaim.",
 		"Unless NodeClaims were restored, delete the NodeClaim."},
 	{events.ReasonServerKept, true, kindProviderConfig,
-		"A server without NodeClaim has this cluster's metadata and a name of its own, like a copy of a node. It is kept.",
+		"A server that is no NodeClaim's has this cluster's metadata and a name of its own, like a copy of a node. It is kept; `kubectl bizfly doctor` lists it.",
 		"Delete it, or remove its metadata `bizfly-karpenter-cluster-uid`."},
 	{events.ReasonServerDeletionFailed, true, kindNode,
 		"The server still exists ten minutes after its deletion began, or BizFly Cloud rejects the deletion. It is tried again; NodeClaim " +

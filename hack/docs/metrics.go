@@ -13,7 +13,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -219,32 +218,18 @@ func (d double) Collect(chan<- prometheus.Metric) {}
 func kindOf(name string, desc *prometheus.Desc) (string, error) {
 	var known prometheus.AlreadyRegisteredError
 	if errors.As(crmetrics.Registry.Register(double{desc}), &known) {
-		switch collector := known.ExistingCollector.(type) {
+		switch known.ExistingCollector.(type) {
 		case *prometheus.CounterVec:
 			return "counter", nil
 		case *prometheus.GaugeVec:
 			return "gauge", nil
-		case *prometheus.HistogramVec:
+		case *prometheus.HistogramVec, prometheus.Histogram:
 			return "histogram", nil
-		case prometheus.Metric:
-			return kindOfSample(name, collector)
+		case prometheus.Gauge: // before counters, whose methods it has, too
+			return "gauge", nil
+		case prometheus.Counter:
+			return "counter", nil
 		}
 	}
 	return lo.Ternary(strings.HasSuffix(name, "_total"), "counter", "gauge"), nil
-}
-
-func kindOfSample(name string, collector prometheus.Metric) (string, error) {
-	sample := &dto.Metric{}
-	if err := collector.Write(sample); err != nil {
-		return "", fmt.Errorf("reading metric %s: %w", name, err)
-	}
-	switch {
-	case sample.Counter != nil:
-		return "counter", nil
-	case sample.Gauge != nil:
-		return "gauge", nil
-	case sample.Histogram != nil:
-		return "histogram", nil
-	}
-	return "", fmt.Errorf("the type of metric %s is not known", name)
 }

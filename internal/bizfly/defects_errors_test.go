@@ -22,7 +22,7 @@ import (
 )
 
 var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
-	DescribeTable("should keep the status, the code, the words and when to come back, of which gobizfly keeps three classes",
+	DescribeTable("should keep the status, the code, the words and when to come back",
 		func(ctx SpecContext, status int, body string, is func(error) bool) {
 			s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "3600")
@@ -176,7 +176,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	It("should read the service catalog with each login, which gobizfly reads once, and use the old one while it cannot be read", func(ctx SpecContext) {
+	It("should read the service catalog with each login, and use the old one while it cannot", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })

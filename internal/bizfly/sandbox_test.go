@@ -6,10 +6,12 @@ package bizfly_test
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 
@@ -280,17 +282,19 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("a string where an array belongs", cloud.Fault{Effect: cloud.EffectBody, Body: `{"task_id":"x"}`, Commit: true}),
 	)
 
-	It("should succeed in a delete whose first answer was lost", func(ctx SpecContext) {
-		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
-		Expect(err).ToNot(HaveOccurred())
-		servers, err := client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(servers).To(HaveLen(1))
-		sandbox.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectLostResponse, Count: 1})
-		// The second delete may meet the first one under way, or nothing.
-		Expect(client.DeleteServer(ctx, servers[0].ID, nil)).To(Or(Succeed(), Satisfy(bizfly.IsConflict), Satisfy(bizfly.IsNotFound)))
-		Eventually(func() []cloud.Server { return sandbox.State().Servers }).Should(BeEmpty())
-	})
+	DescribeTable("should say what a second delete finds where the answer to the first was lost",
+		func(ctx SpecContext, latency time.Duration, found types.GomegaMatcher) {
+			sandbox := startSandbox(cloud.Options{Latency: latency})
+			client, err := newClient(sandboxConfig(sandbox))
+			Expect(err).ToNot(HaveOccurred())
+			own := sandbox.AddServer(cloud.ServerSpec{Name: "own"})
+			sandbox.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectLostResponse, Count: 1})
+			Expect(client.DeleteServer(ctx, own.ID, nil)).To(found)
+			Expect(sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(2))
+		},
+		Entry("the deletion under way", time.Hour, Satisfy(bizfly.IsConflict)),
+		Entry("no server", time.Duration(0), Satisfy(bizfly.IsNotFound)),
+	)
 
 	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {
 		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))

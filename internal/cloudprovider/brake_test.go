@@ -202,7 +202,7 @@ var _ = Describe("The limits of the cluster", func() {
 		heldBack(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), cloudprovider.ReasonMaxVNDPerHourReached)
 		launched(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
 	})
-	It("should know the price of a server by its NodeClaim where BizFly Cloud calls its flavor by another name", func() {
+	It("should know a server's price by its NodeClaim where its flavor has another name", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_2g")))
 		server := serverOf(claim)

@@ -77,7 +77,7 @@ var _ = Describe("Create", func() {
 			Expect(err).To(MatchError(ContainSubstring("is being resolved")))
 			Expect(createRequests()).To(BeZero())
 		})
-		It("should end a NodeClaim of a NodePool while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
+		It("should end a NodePool's NodeClaim while the NodeClass is first resolved, or core stalls", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
@@ -85,7 +85,7 @@ var _ = Describe("Create", func() {
 			claim.Labels = map[string]string{karpv1.NodePoolLabelKey: "default"}
 			Expect(corecloudprovider.IsNodeClassNotReadyError(failedCreate(claim))).To(BeTrue())
 		})
-		It("should retry a NodeClaim without a NodePool while it is being resolved for the first time, since core creates no other", func() {
+		It("should retry a NodeClaim without a NodePool while the NodeClass is first resolved", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
@@ -114,7 +114,7 @@ var _ = Describe("Create", func() {
 	})
 
 	Context("the intent", func() {
-		It("should be recorded before the create request, and the NodeClaim that core passed left unchanged", func() {
+		It("should be recorded before the create request, and not in the NodeClaim that core passed", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			passed := claim.DeepCopy()
@@ -147,7 +147,7 @@ var _ = Describe("Create", func() {
 			launched(claim)
 			Expect(servers()).To(HaveLen(1))
 		})
-		It("should launch one server although two processes lead for a moment, and neither sees the other's intent at first", func() {
+		It("should launch one server although two processes lead for a moment", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			other, config, patches := env.CloudProvider, env.CloudProviderConfig, 0
@@ -216,7 +216,7 @@ var _ = Describe("Create", func() {
 			Expect(intentOf(claim).Attempt).To(Equal(2))
 			Expect(createRequests()).To(Equal(2))
 		})
-		It("should follow one of this process after neither its rejection nor the next one could be recorded", func() {
+		It("should follow one of this process although its rejection could not be recorded", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
@@ -327,7 +327,7 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
 			Expect(createRequests()).To(BeZero())
 		})
-		It("should be recorded as rejected when its request was not sent, although the time of the caller is up", func() {
+		It("should be recorded as rejected when its request was not sent before the caller's deadline", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			caller, end := context.WithCancel(ctx)
@@ -346,7 +346,7 @@ var _ = Describe("Create", func() {
 	})
 
 	Context("called again for one NodeClaim", func() {
-		It("should return the same server from memory, although the NodeClaim that core passes is stale", func() {
+		It("should return the same server from memory, although the NodeClaim is stale", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(launched(claim).Status.ProviderID).To(Equal(launched(claim).Status.ProviderID))
@@ -362,7 +362,7 @@ var _ = Describe("Create", func() {
 			Expect(second.Labels).To(Equal(first.Labels))
 			Expect(createRequests()).To(Equal(1))
 		})
-		It("should wait for the server of a request that was on its way when the process ended, however long ago it was recorded", func() {
+		It("should wait for the server of a request that was on its way when the process ended", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 			env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
@@ -373,7 +373,8 @@ var _ = Describe("Create", func() {
 			env.Restart(ctx)
 			created := make(chan error, 1)
 			go func() { _, err := env.CloudProvider.Create(ctx, claim.DeepCopy()); created <- err }()
-			Consistently(created, "200ms").ShouldNot(Receive())
+			looksAgain(3)
+			Expect(created).ToNot(Receive())
 			env.Sandbox.ClearFaults()
 			Eventually(created).Should(Receive(BeNil()))
 			Expect(createRequests()).To(Equal(1))
@@ -391,7 +392,7 @@ var _ = Describe("Create", func() {
 			Expect(first.Labels).To(Equal(created.Labels))
 			Expect(created.Status.Capacity).To(HaveLen(len(first.Status.Capacity)))
 		})
-		DescribeTable("should know the size and all labels of the server although the NodeClass does not select it any more", func(
+		DescribeTable("should know a server's size and labels although the NodeClass no longer selects it", func(
 			change func(*v1alpha1.BizflyNodeClassSpec),
 		) {
 			class := nodeClass()
@@ -438,7 +439,7 @@ var _ = Describe("Create", func() {
 			env.Restart(ctx)
 			Expect(launched(claim).Status.ProviderID).To(Equal(first.Status.ProviderID))
 		})
-		It("should wait for a server that is slow to get an id, across a restart, without a second create request", func() {
+		It("should wait across a restart for a slow server, without a second create request", func() {
 			cloudTime := clocktesting.NewFakeClock(time.Now())
 			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
 			env.WithoutIDWait()
@@ -453,7 +454,7 @@ var _ = Describe("Create", func() {
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
 		})
-		It("should give the NodeClaim up at once when its request was answered long before the process ended, and nothing has come of it", func() {
+		It("should end the NodeClaim at once when nothing came of a request answered long ago", func() {
 			env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
 			env.WithoutIDWait()
 			nodeClass()
@@ -487,7 +488,7 @@ var _ = Describe("Create", func() {
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
 		})
-		It("should end the NodeClaim, and never send a second create request, when the first one may or may not have been received", func() {
+		It("should end the NodeClaim, and send no second request, when the first may have arrived", func() {
 			nodeClass()
 			claim := unanswered(nil)
 			env.WithoutVisibilityWindow()
@@ -532,7 +533,7 @@ var _ = Describe("Create", func() {
 			Expect(createRequests()).To(Equal(3))
 			Expect(exists(claim)).To(BeTrue(), "core deletes it")
 		})
-		It("should try no other offering after ten seconds, since core plans anew with what is known by then", func() {
+		It("should try no other offering after ten seconds: core plans anew with what is known", func() {
 			nodeClass()
 			env.Sandbox.SetStock("*", "*", "*", 0)
 			intercepted(interceptor.Funcs{Patch: func(
@@ -604,7 +605,7 @@ var _ = Describe("Create", func() {
 			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			Expect(failedCreate(nodeClaim(pool))).To(MatchError(And(ContainSubstring(capacity.ReasonBalanceExhausted), Not(ContainSubstring("Quota")))))
 		})
-		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
+		It("should mark the offering, end the NodeClaim and leave nothing when a build fails later", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)

@@ -138,7 +138,7 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataUserDataHash: "others"}})
 		}, cloudprovider.UserDataDrift),
 	)
-	It("should be detected when all of its networks are others, also where no other server is in them", func() {
+	It("should be detected when all networks are others, also with no other server in them", func() {
 		_, claim := wide()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
@@ -210,7 +210,7 @@ var _ = Describe("Drift of a server", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
-	It("should not be detected in what BizFly Cloud created differently from the start, since it would create the next one so too", func() {
+	It("should not be detected in what BizFly Cloud created differently from the start", func() {
 		nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi"))}}
 		})
@@ -224,7 +224,7 @@ var _ = Describe("Drift of a server", func() {
 		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
 		Expect(drifts(claim)).To(Equal(cloudprovider.DiskDrift))
 	})
-	It("should not be detected in a network that BizFly Cloud adds to every server, and be detected in one that a user adds later", func() {
+	It("should be detected in a network added later, not in one that every server gets", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))
 		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
@@ -268,7 +268,7 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Update(ctx, n)).To(Succeed())
 		}),
 	)
-	It("should roll no node of a static NodePool while nothing that could replace it can be launched", func() {
+	It("should roll no node of a static NodePool while no replacement can be launched", func() {
 		_, claim := wide()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"billing_plan": "saving_plan"})
 		pool := unit.NodePool(unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g"))
@@ -297,7 +297,7 @@ var _ = Describe("Drift of a server", func() {
 })
 
 var _ = Describe("A quiet cluster", func() {
-	It("should stay quiet for 24 hours, whatever reads fail and however often the controller restarts", func() {
+	It("should stay quiet for 24 hours, through failed reads and restarts", func() {
 		class, first := wide()
 		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}
 		look := func() {

@@ -126,7 +126,7 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		_, calls := lasts(nodeClaim(nil))
 		Expect(calls).To(Equal(1))
 	})
-	DescribeTable("should end at once, and accuse its NodeClass, when what a server joins with cannot be made", func(err error, text string) {
+	DescribeTable("should end at once, and accuse its NodeClass, when no join data can be made", func(err error, text string) {
 		nodeClass := tokens(err)
 		pool := unit.NodePool()
 		Expect(available(pool)).To(BeNumerically(">", 0))

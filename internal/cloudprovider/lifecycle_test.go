@@ -128,7 +128,7 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
 	})
-	It("should be the NodeClass whose network has no address left, reported once, and no other NodeClass", func() {
+	It("should be the NodeClass whose network has no address left, and no other", func() {
 		class := nodeClass()
 		// Three launches are on their way when the network turns out to be full.
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectDelay, Delay: 500 * time.Millisecond, Count: 3},
@@ -187,7 +187,7 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		_, unavailable := env.Capacity.Unavailable(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN2", BillingPlan: "saving_plan"})
 		Expect(unavailable).To(BeFalse())
 	})
-	It("should be every flavor of at least that size when the quota of vCPUs is exceeded, and smaller servers still launch", func() {
+	It("should be every flavor of at least that size when the quota of vCPUs is exceeded", func() {
 		class := nodeClass()
 		reject("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.4c_8g")))).To(BeTrue())
@@ -215,7 +215,7 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Expect(unavailable("nix.2c_8g", "HN1")).To(BeFalse())
 		Expect(unavailable("nix.2c_5g", "HN1")).To(BeFalse())
 	})
-	It("should be found by real quotas: a cluster grows with small servers when big ones do not fit", func() {
+	It("should be found by real quotas: a cluster grows with small servers", func() {
 		nodeClass()
 		limit := 6
 		env.Sandbox.SetQuota(cloud.Quota{VCPUs: &limit})

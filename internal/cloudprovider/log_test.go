@@ -95,7 +95,7 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(lines()).To(HaveExactElements(line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
 			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity")))
 	})
-	It("should have one line of a NodeClaim whose offerings have become unavailable since they were compared", func() {
+	It("should have one line of a NodeClaim whose offerings became unavailable meanwhile", func() {
 		class, err := class()
 		Expect(err).ToNot(HaveOccurred())
 		class.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread
@@ -117,7 +117,7 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(string(out.Contents())).To(MatchRegexp("recording the outcome of a create request.*etcd is away"))
 	})
-	DescribeTable("should have one line of a node that did not register, with its price and its time since the request", func(classGone bool) {
+	DescribeTable("should have one line of a node that did not register, with its price and its age", func(classGone bool) {
 		claim := launched(of("nix.2c_4g"))
 		intent := intentOf(claim)
 		price := priced(unit.NodePool())["nix.2c_4g/HN1"]

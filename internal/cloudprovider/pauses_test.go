@@ -30,7 +30,7 @@ var _ = Describe("The settings", func() {
 		env.Clock.Step(2 * time.Minute)
 		Eventually(func() int { return available(pool) }).Should(Equal(before))
 	})
-	It("should pause the account, and report it, when it is unpaid and a 403 does not say so, and go on once it is paid", func() {
+	It("should pause the account, and report it, when it is unpaid and a 403 gives no reason", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Sandbox.SetQuota(cloud.Quota{Unpaid: true})

@@ -229,7 +229,7 @@ var _ = Describe("Placement", func() {
 		}
 	})
 
-	It("should reject requirements that contradict each other, and not take what lacks the label for both", func() {
+	It("should reject requirements that contradict each other, and what lacks the label", func() {
 		nodeClass()
 		claim := nodeClaim(nil,
 			unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, "2"),

@@ -105,7 +105,7 @@ var _ = Describe("Provisioning", func() {
 		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).
 			To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
 	})
-	It("should put the price at launch on the NodeClaim and its node, which neither scheduling nor drift takes for a requirement", func() {
+	It("should put the launch price on NodeClaim and node, where nothing takes it as required", func() {
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.4c_8g"))
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")})

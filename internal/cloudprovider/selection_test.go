@@ -57,7 +57,7 @@ var _ = Describe("Create", func() {
 			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
 			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
 		)
-		DescribeTable("should prefer at the same price a flavor that the cloud describes completely, since others may be closed",
+		DescribeTable("should prefer at the same price a flavor that the cloud describes completely",
 			func(incomplete func(*cloud.Flavor)) {
 				catalog := cloud.DefaultCatalog()
 				flavors := catalog.Flavors[cloud.RegionHN]

@@ -75,6 +75,13 @@ func unanswered(pool *karpv1.NodePool) *karpv1.NodeClaim {
 	return claim
 }
 
+// looksAgain waits until so many further lists of servers were read: what waits for a server has looked, and goes on.
+func looksAgain(times int) {
+	GinkgoHelper()
+	lists := func() int { return env.Sandbox.RequestCounts()["GET /iaas-cloud/api/servers"] }
+	Eventually(lists).Should(BeNumerically(">=", lists()+times))
+}
+
 // createRequests is how many servers were requested, rejected requests included.
 func createRequests() int { return env.Sandbox.RequestCounts()[createRoute] }
 

@@ -138,7 +138,7 @@ var _ = Describe("A deletion", func() {
 		env.Sandbox.ClearFaults()
 		deleted(claim)
 	})
-	It("should report one that BizFly Cloud rejects from the first on, of which core notes nothing", func() {
+	It("should report one that BizFly Cloud rejects from the first on", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden,

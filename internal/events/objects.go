@@ -103,12 +103,12 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 		id, v1alpha1.MetadataClusterUID)
 }
 
-// ServerKept reports that a server has this cluster's metadata and no NodeClaim, and is kept because its name does not prove that
+// ServerKept reports that a server has this cluster's metadata and is no NodeClaim's, and is kept because its name does not prove that
 // this cluster has launched it.
 func ServerKept(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
 	return every(untilActed, warning(config, id, ReasonServerKept,
-		"Server %s (%s) has the metadata of this cluster, no NodeClaim, and a name that this cluster did not give: it may be a user's copy of a node, and is kept. "+
-			"If it is not needed, delete it manually", name, id))
+		"Server %s (%s) is kept: it has this cluster's metadata, but a name that this cluster did not give, like a user's copy of a node. "+
+			"If it is not needed, delete it; kubectl bizfly doctor lists what is left", name, id))
 }
 
 // ServerDeletionFailed reports that a server still exists although its deletion began, and why as far as that is known.

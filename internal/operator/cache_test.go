@@ -17,7 +17,7 @@ import (
 )
 
 var _ = Describe("The cache", func() {
-	It("should hold no managed fields, and a patch or an update of what it holds should not remove them", func(ctx SpecContext) {
+	It("should hold no managed fields, and no patch or update should remove them", func(ctx SpecContext) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "cached-"}}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(env.Client.Delete(ctx, node)).To(Succeed()) })

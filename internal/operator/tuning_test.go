@@ -145,11 +145,9 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			Expect(err).ToNot(HaveOccurred())
 			return requests("/servers")
 		}
-		tune("serverListMaxAge", "1m")
 		first := list()
-		Consistently(list).WithTimeout(4 * time.Second).Should(Equal(first))
 		tune("serverListMaxAge", "100ms")
-		Eventually(list).Should(BeNumerically(">", first))
+		Eventually(list).Should(BeNumerically(">=", first+20), "with lists of 5 seconds that takes longer than a spec waits")
 	})
 	Context("instance types", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{

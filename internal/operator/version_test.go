@@ -6,11 +6,10 @@ package operator_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 var _ = Describe("The version", func() {
@@ -19,13 +18,11 @@ var _ = Describe("The version", func() {
 		Expect(operator.Version()).To(ContainSubstring(operator.Commit()))
 	})
 	It("should be a metric", func() {
-		families, err := crmetrics.Registry.Gather()
+		info, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_build_info")
 		Expect(err).NotTo(HaveOccurred())
-		family, ok := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_build_info" })
-		Expect(ok).To(BeTrue())
-		Expect(family.GetMetric()).To(HaveLen(1))
-		Expect(family.GetMetric()[0].GetGauge().GetValue()).To(Equal(1.0))
-		labels := lo.SliceToMap(family.GetMetric()[0].GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
+		Expect(info).To(HaveLen(1))
+		Expect(info[0].Value).To(Equal(1.0))
+		labels := info[0].Labels
 		Expect(labels).To(HaveKeyWithValue("commit", operator.Commit()))
 		Expect(labels).To(And(HaveKey("version"), HaveKey("goversion"), HaveLen(3)))
 	})

@@ -55,7 +55,7 @@ var _ = Describe("Look", func() {
 		Expect(look(ctx, stored(config(), 1))).To(Equal("ProviderConfig default: ready\n"))
 	})
 
-	It("should fail where the controller has never logged in, and so has created no ProviderConfig", func(ctx context.Context) {
+	It("should fail where the controller has never logged in", func(ctx context.Context) {
 		_, err := look(ctx, stored(nodeClass("a"), 1))
 		Expect(err).To(MatchError(ContainSubstring("no ProviderConfig default")))
 	})

@@ -84,7 +84,7 @@ var _ = Describe("Redactor", func() {
 		Expect(r.Text("?a=K10abcdef%3A%3Aserver%3Ap%26w&b=YWJjZGVmLjAxMjM0NTY3ODlhYmNkZWY=")).To(Equal("?a=[REDACTED]&b=[REDACTED]"))
 	})
 
-	It("should remember the newest secrets of requests up to 1 MiB, and no number of them pushes a password or a token out", func() {
+	It("should remember 1 MiB of request secrets, and never drop a password or a token", func() {
 		r.LearnCredentials("the-password")
 		r.LearnToken("the-newest-one")
 		of := func(n int) string { return fmt.Sprintf("launch %d ", n) + strings.Repeat("x ", 32<<10) + "end" }

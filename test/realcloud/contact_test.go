@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -184,9 +184,9 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 
 	It("should answer for what does not exist", func(ctx SpecContext) {
 		needsOffer()
-		_, err := contact.api.GetServer(ctx, uuid.NewString())
+		_, err := contact.api.GetServer(ctx, string(uuid.NewUUID()))
 		Expect(bizfly.IsNotFound(err)).To(BeTrue(), "a server that never was: %v", err)
-		_, err = contact.api.GetTask(ctx, uuid.NewString())
+		_, err = contact.api.GetTask(ctx, string(uuid.NewUUID()))
 		contact.behaves("unknown-task", "the answer for a task that never existed", said(err))
 		bases := []string{}
 		for _, service := range []string{"cloud_server", "api"} {
@@ -216,7 +216,7 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
-		broken.Status.Images[0].ID = uuid.NewString()
+		broken.Status.Images[0].ID = string(uuid.NewUUID())
 		_, _, err = contact.launch(ctx, broken, chosen)
 		Expect(err).To(HaveOccurred())
 		contact.behaves("unknown-image", "the outcome of a create request with an unknown image", said(err))

@@ -149,7 +149,7 @@ var _ = Describe("A snapshot that keeps its server", func() {
 })
 
 var _ = Describe("The offerings", func() {
-	It("should be of different flavors and within the budget together, with a generation where prices are equal", func(ctx SpecContext) {
+	It("should be of different flavors and within the budget together", func(ctx SpecContext) {
 		box := hiding()
 		r := anotherRun(box, func(*settings) {})
 		Expect(r.Catalog.Refresh(ctx)).To(Succeed())

@@ -99,7 +99,7 @@ var _ = Describe("In the modes", Label("modes"), func() {
 		}, SpecTimeout(2*time.Minute))
 	}
 
-	It("should launch a flavor of a generation when a cheaper one without is closed, after one rejected request", func(ctx SpecContext) {
+	It("should launch a flavor of a generation after one rejected request for a closed one", func(ctx SpecContext) {
 		run := newModeRun(ctx, []string{oldClosed})
 		run.node(ctx, 1)
 		Expect(run.rejected()).To(Equal(1), "nix.3c_6g, by one name in one zone")
@@ -107,7 +107,7 @@ var _ = Describe("In the modes", Label("modes"), func() {
 		Expect(run.rejected()).To(Equal(1))
 	}, SpecTimeout(2*time.Minute))
 
-	It("should go on while the catalog fails for hours, and launch after a restart as soon as it answers", func(ctx SpecContext) {
+	It("should go on while the catalog fails for hours, also after a restart", func(ctx SpecContext) {
 		run := newModeRun(ctx, nil)
 		first := run.node(ctx, 1)
 		run.env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable},

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -58,7 +58,7 @@ func (r *run) oldFlavors(ctx context.Context, class *v1alpha1.BizflyNodeClass, o
 		r.name, r.taskID = name, taskID
 	}()
 	class = class.DeepCopy()
-	class.Status.Images[0].ID = uuid.NewString()
+	class.Status.Images[0].ID = string(uuid.NewUUID())
 	snapshot, err := r.Catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	answers := map[string]string{}

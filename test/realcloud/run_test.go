@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,7 +109,7 @@ func (n noting) CreateServer(ctx context.Context, request *gobizfly.ServerCreate
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{},
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, string(uuid.NewUUID())), findings: map[string]answers.Finding{}, seenPorts: map[string]string{},
 		unseen: map[string]string{}}
 	if s.leftoversOf != "" {
 		r.note("any of that run", "")

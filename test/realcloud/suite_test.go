@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,7 +21,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
-	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -119,20 +119,23 @@ func read(env map[string]string) (settings, error) {
 	return s, err
 }
 
+// runKey is the region and the id of a run.
+var runKey = regexp.MustCompile(`(?i)^(.+)([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+
 // sweepOf returns the id of a run that is written as <region>-<id>: lists of another region show nothing of it, as if nothing were left.
 func sweepOf(key, configured string) (id string, err error) {
 	if key == "" {
 		return "", nil
 	}
-	region, id := key[:max(0, len(key)-len(uuid.Nil.String()))], key[max(0, len(key)-len(uuid.Nil.String())):]
-	if _, err := uuid.Parse(id); err != nil || region == "" {
+	match := runKey.FindStringSubmatch(key)
+	if match == nil {
 		return "", fmt.Errorf("E2E_CLOUD_SWEEP is %q: take it whole from the log, or from the name of the file in .cache/reports", key)
 	}
-	was, err := bizfly.ParseRegion(strings.TrimSuffix(region, "-"))
+	was, err := bizfly.ParseRegion(strings.TrimSuffix(match[1], "-"))
 	if is, _ := bizfly.ParseRegion(configured); err != nil || is != was {
 		return "", fmt.Errorf("E2E_CLOUD_SWEEP is %q, a run in another region than BIZFLY_CLOUD_REGION=%s: set that to the region of the run", key, configured)
 	}
-	return id, nil
+	return match[2], nil
 }
 
 // secrets are what must be nowhere in the answers.

@@ -93,7 +93,7 @@ var _ = Describe("The sandbox", func() {
 		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
 	})
 
-	It("should have a cluster of the Kubernetes that it is given, and images of the versions around it", func() {
+	It("should have a cluster of the given Kubernetes, and images of the versions around it", func() {
 		c, err := parse([]string{"--kubernetes-minor=30"})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(c.cloud.Version).To(Equal("v1.30.4"))

@@ -55,7 +55,7 @@ var _ = Describe("The bounds of a launch", func() {
 		}
 	}
 
-	DescribeTable("should be an option: a cloud whose creates take four minutes, and show their server only then", func(patience time.Duration, launched bool) {
+	DescribeTable("should be an option: a cloud that takes four minutes to create and show a server", func(patience time.Duration, launched bool) {
 		before := lifecycle.LaunchTimeout
 		lifecycle.LaunchTimeout = patience
 		DeferCleanup(func() { lifecycle.LaunchTimeout = before })
@@ -128,7 +128,7 @@ var _ = Describe("The bounds of a launch", func() {
 		Expect(hung).To(BeNumerically("<=", lifecycle.LaunchTimeout), fmt.Sprint("the others took ", took))
 	})
 
-	It("should hold for late servers, five minutes and one pass, while another one cannot be deleted", func() {
+	It("should hold for late servers while another one cannot be deleted", func() {
 		var bound time.Duration
 		var took []time.Duration
 		within(func(o *cloud.Options) { o.Latency = 20 * time.Second }, func(sim *simulation) {

@@ -65,7 +65,7 @@ var _ = Describe("The requests to the cloud", func() {
 		every(ctx, options.Defaults().CatalogInterval, func() { _ = sim.shared.Refresh(ctx) })
 	}
 
-	It("should be at most 3.2 a node, and one to leave BKE, in a burst of 500 launches and removals, shared lists included", func() {
+	It("should be at most 3.2 a node, and one to leave BKE, in a burst of 500", func() {
 		const nodes = 500
 		var counts map[string]int
 		var left []cloud.Server

@@ -14,7 +14,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +31,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/invariants"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
@@ -264,11 +264,9 @@ const (
 
 // gauge is the value of the series of a gauge with this value of its only label.
 func gauge(name, label string) (value float64) {
-	for _, family := range lo.Must(crmetrics.Registry.Gather()) {
-		for _, m := range family.GetMetric() {
-			if family.GetName() == name && m.GetLabel()[0].GetValue() == label {
-				value = m.GetGauge().GetValue()
-			}
+	for _, sample := range lo.Must(metrics.Gather(crmetrics.Registry, name)) {
+		if lo.Contains(lo.Values(sample.Labels), label) {
+			value = sample.Value
 		}
 	}
 	return value
@@ -276,12 +274,7 @@ func gauge(name, label string) (value float64) {
 
 // total is the sum of a counter's series.
 func total(counter string) (sum float64) {
-	for _, family := range lo.Must(crmetrics.Registry.Gather()) {
-		if family.GetName() == counter {
-			sum += lo.SumBy(family.GetMetric(), func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
-		}
-	}
-	return sum
+	return lo.SumBy(lo.Must(metrics.Gather(crmetrics.Registry, counter)), func(s metrics.Sample) float64 { return s.Value })
 }
 
 // serveAll waits until every untouched workload has its nodes.

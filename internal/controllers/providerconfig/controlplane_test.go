@@ -39,7 +39,7 @@ var _ = Describe("The API servers that are recorded", func() {
 		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
 		Expect(recognized().IsTrue()).To(BeTrue())
 	})
-	It("should stay when none of them runs any more, as in a clone, which is reported once and leaves the ProviderConfig ready", func() {
+	It("should stay in a clone, where none of them runs, and be reported once", func() {
 		apiServers = []string{"10.9.0.1"}
 		for range 3 {
 			process.look()
@@ -72,7 +72,7 @@ var _ = Describe("The API servers that are recorded", func() {
 			Expect(recognized().IsTrue()).To(BeTrue())
 		}
 	})
-	It("should not take in the API server of a clone, which is beside those of the snapshot for seconds", func() {
+	It("should not take in a clone's API server that is listed beside the old ones", func() {
 		apiServers = []string{"10.0.0.1", "10.9.0.1"}
 		process.look()
 		process.clock.Step(20 * time.Second)

@@ -72,7 +72,7 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
 		Expect(api.GetServer(ctx, server.ID)).ToNot(BeNil())
 	})
-	It("should be that of the credentials again when the ProviderConfig names no project any more, while there are no NodeClaims", func() {
+	It("should be that of the credentials again without a named project or NodeClaims", func() {
 		own := stored().Status.Scope.ProjectID
 		apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
 		process.look()
@@ -92,7 +92,7 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
 	})
 	for _, restart := range []bool{false, true} {
-		It("should be that of the credentials again, when the last NodeClaim is gone after the ProviderConfig names no project any more"+
+		It("should be that of the credentials again when the last NodeClaim is gone"+
 			lo.Ternary(restart, ", also over a restart", ""), func() {
 			own := stored().Status.Scope.ProjectID
 			apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
@@ -112,7 +112,7 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		})
 	}
-	It("should be defended, and written down again, when the ProviderConfig is replaced by one for another project", func() {
+	It("should be defended and recorded again when another project's ProviderConfig replaces it", func() {
 		claim()
 		Expect(kubeClient.Delete(ctx, stored())).To(Succeed())
 		Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{
@@ -152,7 +152,7 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
 			Expect(restarted.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		})
-		DescribeTable("should not log in, nor list servers, each time that a configuration is checked while none is written down",
+		DescribeTable("should not log in, nor list servers, for each check while none is recorded",
 			func(config func() bizfly.Config) {
 				restarted := startWith(true, config(), false)
 				sandbox.ResetRequests()

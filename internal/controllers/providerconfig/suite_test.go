@@ -226,7 +226,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(stored().Status.LastLoginTime).ToNot(BeNil())
 			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
-		It("should wait for a ProviderConfig that a user creates where it must create none, and use it", func() {
+		It("should wait for a user's ProviderConfig where it must create none, and use it", func() {
 			process = startWith(true, environment(), false)
 			process.look()
 			Expect(kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})).To(MatchError(ContainSubstring("not found")))
@@ -253,7 +253,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(stored().Status.Scope.Region).To(Equal("HoChiMinh"))
 			Expect(stored().Status.Zones).To(ConsistOf("HCM1"))
 		})
-		It("should pin another region before its catalog is read, and read that again where it could not be", func() {
+		It("should pin another region before its catalog is read, and read that again later", func() {
 			Expect(process.catalog.Refresh(ctx)).To(Succeed())
 			process.look()
 			sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
@@ -288,7 +288,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(follower.client.ListServers(ctx)).To(BeEmpty())
 		})
-		It("should record the forms that create requests were accepted in, and give them to each replica that starts", func() {
+		It("should record accepted forms of create requests, and give them to each new replica", func() {
 			process.look()
 			Expect(stored().Status.RequestForms).To(BeEmpty())
 			learned := map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}
@@ -429,7 +429,7 @@ var _ = Describe("ProviderConfig", func() {
 		})
 	})
 
-	It("should not be created, nor looked for again at once, while it is not known whether there is one", func() {
+	It("should not be created, nor looked for at once, while it is unknown whether one exists", func() {
 		errUnreadable = errors.New("the API server does not answer")
 		DeferCleanup(func() { errUnreadable = nil })
 		for range 30 {

@@ -138,7 +138,7 @@ var _ = Describe("The tuning", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
 		}, providerconfig.ReasonConfigMapUnusable, "the ConfigMap does not exist"),
 	)
-	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is active", func() {
+	It("should name the rule when another ConfigMap may be read, and keep what is active", func() {
 		applyConfigMap(map[string]string{"accountPause": "5m"})
 		refer(tuningName)
 		process.look()
@@ -163,7 +163,7 @@ var _ = Describe("The tuning", func() {
 		Expect(ready().IsTrue()).To(BeTrue())
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
-	It("should name each key that is ignored in an event of its own, list them, and apply the rest", func() {
+	It("should name each ignored key in an event, list them, and apply the rest", func() {
 		applyConfigMap(map[string]string{"accountPause": "5 minutes", "acountPause": "5m", "serverIDWait": "10s"})
 		refer(tuningName)
 		process.look()

@@ -20,23 +20,18 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"golang.org/x/sync/singleflight"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // LabelPoolNode is on the nodes of BKE's own pools.
 const LabelPoolNode = "bke.bizflycloud.vn/node-id"
 
 const (
-	// maxServers bounds how many pool servers, or launch configurations of pools, are read before one has the values.
-	maxServers = 3
+	// maxConfigurations bounds how many launch configurations of pools are read before one has the values.
+	maxConfigurations = 3
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
 	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
@@ -175,73 +170,39 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	}
 }
 
-// learn reads the metadata of the newest pool server that has the values. They must be those that are configured, and of one of this
-// project's clusters in the Kubernetes Engine. Servers that have joined before are not compared with: the token may have been rotated since.
+// learn returns the values of the newest pool server of this cluster that has them, which must be of one of this project's clusters in the
+// Kubernetes Engine. Servers that have joined before are not compared with: the token may have been rotated since.
 // Where no server has the values, they are those of a pool's launch configuration, and what follows from the name of the API server.
 func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
-	nodes, err := p.PoolNodes(ctx)
+	pool, err := p.poolServers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found *reading
-	var readings []*reading
-	var failures []error
-	for _, node := range nodes {
-		read, err := p.read(ctx, node)
+	failures := pool.failures
+	for _, server := range pool.servers {
+		err := p.consistent("its server's metadata", server.reading)
 		if err == nil {
-			readings = append(readings, read)
-			err = p.consistent("its server's metadata", read)
-		}
-		if err == nil {
-			found = read
+			found = server.reading
 			break
 		}
-		failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
+		failures = append(failures, fmt.Errorf("node %s: %w", server.node.Name, err))
 	}
-	if len(nodes) == 0 {
+	if pool.nodes == 0 {
 		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
 			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", LabelPoolNode))
 	}
 	if found == nil {
-		if found, err = p.withoutServers(ctx, readings); err != nil {
+		if found, err = p.withoutServers(ctx, pool.servers); err != nil {
 			return nil, errors.Join(append(failures, err)...)
 		}
 	}
 	if _, err := p.api.GetCluster(ctx, found.ClusterID); err != nil {
 		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, found.clusterFrom, err)
 	}
-	return p.completed(found), nil
-}
-
-// SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
-var SelectPoolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
-
-// PoolNodes returns some nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
-func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
-	list := &corev1.NodeList{}
-	if err := p.reader.List(ctx, list, SelectPoolNodes); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	newest := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
-		_, parsed := providerid.Parse(node.Spec.ProviderID)
-		return parsed
-	})
-	slices.SortFunc(newest, func(a, b corev1.Node) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return newest[:min(len(newest), maxServers)], nil
-}
-
-func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading, error) {
-	id, _ := providerid.Parse(node.Spec.ProviderID)
-	metadata, err := p.api.GetServerMetadata(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("reading server %s: %w", id, err)
-	}
-	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
-		return nil, errors.New("its server was launched by Karpenter")
-	}
-	return p.readingOf(metadata, "the pool server of node "+node.Name), nil
+	values := p.completed(found)
+	values.Learned = strings.Join(lo.Compact(append([]string{values.Learned}, pool.ignored...)), "; ")
+	return values, nil
 }
 
 // reading are values with where they are from: metadata, the configuration, or the name of the API server.
@@ -257,10 +218,10 @@ type reading struct {
 func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *reading {
 	id, join := clusterOf(p.config.APIServer)
 	r := &reading{Values: Values{
-		ClusterID: cmp.Or(metadata["bke_cluster_id"], p.config.ClusterID, id), Token: cmp.Or(metadata["bke_cluster_token"], p.config.Token),
+		ClusterID: cmp.Or(metadata[metadataClusterID], p.config.ClusterID, id), Token: cmp.Or(metadata["bke_cluster_token"], p.config.Token),
 		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
 	}, from: from, clusterFrom: from, joinFrom: from}
-	if metadata["bke_cluster_id"] == "" {
+	if metadata[metadataClusterID] == "" {
 		r.clusterFrom = lo.Ternary(p.config.ClusterID == "", apiServerName, "BKE_CLUSTER_ID")
 	}
 	if r.JoinEndpoint == "" && r.ClusterID == id {

@@ -19,11 +19,11 @@ const apiServerName = "the name of the API server"
 
 // withoutServers returns the values of a cluster none of whose pool servers has them all. Of what was read of those, only the cluster counts.
 // That launch configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
-func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (*reading, error) {
+func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer) (*reading, error) {
 	// What is configured, and follows from the name of the API server, may be enough.
 	found := p.readingOf(nil, apiServerName)
-	if of, known := lo.Find(read, func(r *reading) bool { return r.ClusterID != "" }); known {
-		found = p.readingOf(map[string]string{"bke_cluster_id": of.ClusterID}, of.clusterFrom)
+	if len(read) > 0 {
+		found = p.readingOf(map[string]string{metadataClusterID: read[0].reading.ClusterID}, read[0].reading.clusterFrom)
 	}
 	if found.Complete() {
 		return found, p.consistent(found.joinFrom, found)
@@ -38,7 +38,7 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []*reading) (
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
 	// A pool of servers elsewhere has none.
 	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool { return p.LaunchConfigID != "" })
-	for _, pool := range pools[:min(len(pools), maxServers)] {
+	for _, pool := range pools[:min(len(pools), maxConfigurations)] {
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
 		if err == nil {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,9 +23,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
@@ -39,7 +44,7 @@ func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 
 var _ = BeforeSuite(func() {
 	suite.UseControlPlane()
-	env := &envtest.Environment{}
+	env := &envtest.Environment{CRDs: apis.CRDs}
 	config, err := env.Start()
 	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(env.Stop)
@@ -56,9 +61,14 @@ type counting struct {
 	notSent bool
 	// elsewhere is how many pools of servers elsewhere the cluster has before the others.
 	elsewhere int
+	// others are clusters of the project beside that of the sandbox.
+	others []string
 }
 
 func (c *counting) GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error) {
+	if slices.Contains(c.others, uid) {
+		return &gobizfly.FullCluster{}, nil
+	}
 	cluster, err := c.API.GetCluster(ctx, uid)
 	if err == nil {
 		cluster.WorkerPools = append(make([]gobizfly.ExtendedWorkerPool, c.elsewhere), cluster.WorkerPools...)
@@ -152,7 +162,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(api.read).To(Equal(1))
 	})
-	It("should be learned again when they are old, without a launch that waits, and stay while that fails", func() {
+	It("should be learned again when old, without holding up a launch, and stay while that fails", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
 		first, err := learner.Values(ctx)
@@ -208,6 +218,76 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""},
 			"reading cluster zzzz, which the pool server of node pool-1 names"),
 	)
+	// later waits until a node that is created now is newer than this one: creation times are in seconds.
+	later := func(name string) {
+		GinkgoHelper()
+		Eventually(func() int64 { return time.Now().Unix() }).Should(BeNumerically(">", created(name).Unix()))
+	}
+	const otherToken = "the-token-of-another-cluster"
+	// elsewhere is the metadata of another cluster of the project.
+	elsewhere := func() map[string]string {
+		api.others = []string{"prodprodprodprod"}
+		return metadata("bke_cluster_id", "prodprodprodprod", "bke_cluster_token", otherToken,
+			"bke_join_endpoint", "http://engine.example/engine/cluster_join/prodprodprodprod")
+	}
+	DescribeTable("should not be those of another cluster, which Nodes of anybody's making name", func(rogues int, configure func()) {
+		for i := range 20 {
+			node(fmt.Sprintf("pool-%02d", i), pool("x"), metadata())
+		}
+		later("pool-19")
+		for i := range rogues {
+			node(fmt.Sprintf("rogue-%d", i), pool("x"), elsewhere())
+		}
+		configure()
+		values, err := provider().Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		known := sandbox.BKE()
+		Expect(values).To(And(HaveField("ClusterID", known.ClusterUID), HaveField("Token", clusterToken), HaveField("JoinEndpoint", known.JoinEndpoint)))
+		Expect(values.Learned).To(And(HaveSuffix("; node rogue-0 is ignored, since its server is of cluster prodprodprodprod"), Not(ContainSubstring(otherToken))))
+		Expect(provider().PoolNodes(ctx)).To(And(Not(BeEmpty()), HaveEach(HaveField("Name", HavePrefix("pool-")))))
+	},
+		Entry("where most pool servers are of this one", 1, func() {}),
+		Entry("where the name of the API server says which it is", 1, func() { config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" }),
+	)
+	It("should stay those of the cluster that the servers of NodeClaims have joined, however many Nodes name another", func() {
+		joined := sandbox.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata("bizfly-karpenter-managed", "true")})
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: karpv1.NodeClaimSpec{
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
+		}}
+		Expect(kube.Create(ctx, claim)).To(Succeed())
+		DeferCleanup(func() { Expect(kube.Delete(ctx, claim)).To(Succeed()) })
+		claim.Status.ProviderID = "bizflycloud://" + joined.ID
+		Expect(kube.Status().Update(ctx, claim)).To(Succeed())
+		for i := range 3 {
+			node(fmt.Sprintf("rogue-%d", i), pool("x"), elsewhere())
+		}
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring(`node rogue-0: its server's metadata bke_cluster_id `+
+			`"prodprodprodprod" is not that of NodeClaims' servers %q`, sandbox.BKE().ClusterUID), Not(ContainSubstring(otherToken)))))
+		Expect(provider().PoolNodes(ctx)).To(BeEmpty())
+
+		By("one node of this cluster among them")
+		node("pool-1", pool("x"), metadata())
+		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
+	It("should be those that the older ones of as many Nodes name", func() {
+		node("pool-1", pool("x"), metadata())
+		later("pool-1")
+		node("rogue", pool("x"), elsewhere())
+		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
+	It("should not be learned from servers that are of no cluster, nor their interfaces", func() {
+		node("bastion", pool("x"), nil)
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(ContainSubstring("node bastion: its server's metadata lacks bke_cluster_id")))
+		Expect(provider().PoolNodes(ctx)).To(BeEmpty())
+	})
+	It("should leave it open which nodes are of a pool while no server can be read", func() {
+		node("pool-1", pool("x"), metadata())
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusBadGateway})
+		_, err := provider().PoolNodes(ctx)
+		Expect(err).To(MatchError(ContainSubstring("node pool-1: reading server")))
+	})
 	It("should be looked for again a minute later, and not before", func() {
 		learner := provider()
 		_, err := learner.Values(ctx)
@@ -249,7 +329,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(api.reads()).To(Equal(2))
 	})
-	It("should be learned from a pool server among hundreds of nodes of Karpenter's that BKE labels like its own", func() {
+	It("should be learned from a pool's server among hundreds of nodes labelled alike", func() {
 		for i := range 150 {
 			node(fmt.Sprintf("default-%03d", i), map[string]string{"bke.bizflycloud.vn/node-id": "x", "karpenter.sh/nodepool": "general"}, metadata())
 		}
@@ -260,11 +340,11 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		for i := range 110 {
 			node(fmt.Sprintf("pool-%03d", i), pool("x"), metadata("bke_cluster_token", "old-token"))
 		}
-		Eventually(func() int64 { return time.Now().Unix() }).Should(BeNumerically(">", created("pool-109").Unix()), "creation times are in seconds")
+		later("pool-109")
 		node("pool-999", pool("x"), metadata())
 		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
 	})
-	It("should be looked for every minute for as long as they are not found, so that a pool that comes back is used at once", func() {
+	It("should be looked for every minute until they are found", func() {
 		learner := provider()
 		_, err := learner.Values(ctx)
 		Expect(err).To(HaveOccurred())
@@ -312,7 +392,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
 		}, "BKE_CLUSTER_ID, BKE_JOIN_ENDPOINT learned from the name of the API server"),
 	)
-	It("should be learned from a launch configuration behind many pools of servers elsewhere, which have none", func() {
+	It("should be learned from a launch configuration behind many foreign pools without servers", func() {
 		sandbox.AddPool("workers")
 		api.elsewhere, config.ClusterID = 5, sandbox.BKE().ClusterUID
 		Expect(provider().Values(ctx)).To(HaveField("Learned", HaveSuffix("learned from the launch configuration of pool workers")))

@@ -18,8 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
-	"text/template/parse"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
@@ -55,20 +55,22 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		return "", invalidUserData(s.field, at(err),
 			"the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
 	}
-	bindSteps(parsed)
 	out := &limitedBuffer{}
-	err = parsed.Execute(out, variables)
+	if err = checkTemplate(parsed, s.text, variables); err == nil {
+		err = parsed.Execute(out, variables)
+	}
 	var invalid *ValidationError
+	var rejected *templateError
 	var lookup *lookupError
 	switch {
 	case err == nil:
 		return out.String(), nil
 	case errors.Is(err, errTooLarge):
 		return "", tooLarge()
-	case errors.Is(err, errTooLong):
-		return "", invalidUserData(s.field, "", fmt.Sprintf("the template repeats its loops and calls its parts more than %d times; let it repeat less", maxSteps))
 	case errors.As(err, &invalid):
 		return "", invalid
+	case errors.As(err, &rejected):
+		return "", invalidUserData(s.field, rejected.where, rejected.problem)
 	case errors.As(err, &lookup):
 		return "", lookup
 	case errors.Is(err, errFormat):
@@ -77,7 +79,7 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
 	}
 	return "", invalidUserData(s.field, at(err),
-		"the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
+		"the template cannot be rendered: a key does not exist, or a function got what it cannot use; functions are "+functionNames)
 }
 
 // at returns the line and column of a template error, and nothing else of it.
@@ -94,8 +96,7 @@ func at(err error) string {
 
 var errTooLarge = errors.New("the rendered user data is too large")
 
-// limitedBuffer does not grow beyond what BizFly Cloud accepts, so that a template that calls itself cannot exhaust the
-// controller's memory.
+// limitedBuffer does not grow beyond what BizFly Cloud accepts.
 type limitedBuffer struct{ bytes.Buffer }
 
 // Write implements io.Writer.
@@ -106,66 +107,8 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-const (
-	// maxSteps bounds how often a template may repeat its loops and call its parts: range also takes a number, and one that
-	// writes nothing is not stopped by the size of its result.
-	maxSteps = 4096
-	// stepFunction is called at each of them.
-	stepFunction = "_step"
-)
-
-var errTooLong = errors.New("the template takes too many steps")
-
-// stepNode is {{ _step }}, which writes nothing.
-var stepNode = template.Must(template.New("step").Funcs(template.FuncMap{stepFunction: func() string { return "" }}).
-	Parse("{{ " + stepFunction + " }}")).Root.Nodes[0]
-
-// bindSteps makes a template fail once it has taken more steps than any user data needs: text/template itself cannot be
-// interrupted, and a controller that renders indefinitely launches nothing any more.
-func bindSteps(parsed *template.Template) {
-	steps := 0
-	parsed.Funcs(template.FuncMap{stepFunction: func() (string, error) {
-		if steps++; steps > maxSteps {
-			return "", errTooLong
-		}
-		return "", nil
-	}})
-	for _, part := range parsed.Templates() {
-		if part.Tree != nil && part.Root != nil {
-			countLoops(part.Root)
-			countEach(part.Root)
-		}
-	}
-}
-
-// countLoops puts a step into each loop of a list of nodes.
-func countLoops(list *parse.ListNode) {
-	if list == nil {
-		return
-	}
-	for _, node := range list.Nodes {
-		var branch *parse.BranchNode
-		switch node := node.(type) {
-		case *parse.RangeNode:
-			branch = &node.BranchNode
-			countEach(node.List)
-		case *parse.IfNode:
-			branch = &node.BranchNode
-		case *parse.WithNode:
-			branch = &node.BranchNode
-		default:
-			continue
-		}
-		countLoops(branch.List)
-		countLoops(branch.ElseList)
-	}
-}
-
-// countEach puts a step before everything else.
-func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0, stepNode) }
-
-// functions are what a template can call beside those of text/template. Their names and the order of their arguments are
-// sprig's, which Helm has made known:
+// functions are what a template can call, beside and, or, not, eq, ne, len and index of text/template. Their names and the
+// order of their arguments are sprig's, which Helm has made known:
 //
 //	toYaml v             v as YAML, without a trailing newline
 //	toJson v             v as JSON
@@ -179,12 +122,11 @@ func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0,
 //	default d v          v, or d where v is empty
 //	lower s, upper s, trim s, replace old new s
 //	contains sub s, hasPrefix prefix s, hasSuffix suffix s
-//	printf format v...   with the verbs %s, %d, %v, %q and %% alone
+//	printf format v...   with the verb %s alone
 //
-// Every function whose result can grow rejects more than user data can hold, those of text/template that are replaced here
-// included: templates run in the controller, and a few lines that double a variable would otherwise exhaust its memory.
+// No result is larger than user data can be: templates run in the controller.
 var functions = template.FuncMap{
-	"toYaml":    func(v any) (string, error) { return marshaled(yaml.Marshal(v)) },
+	"toYaml":    toYAML,
 	"toJson":    func(v any) (string, error) { return marshaled(json.Marshal(v)) },
 	"b64enc":    func(s string) (string, error) { return bounded(base64.StdEncoding.EncodeToString([]byte(s))) },
 	"indent":    indent,
@@ -195,23 +137,33 @@ var functions = template.FuncMap{
 	"splitList": splitList,
 	"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
 	"default":   defaultTo,
-	"lower":     strings.ToLower,
-	"upper":     strings.ToUpper,
-	"trim":      strings.TrimSpace,
+	"lower":     func(s string) (string, error) { return bounded(strings.ToLower(s)) },
+	"upper":     func(s string) (string, error) { return bounded(strings.ToUpper(s)) },
+	"trim":      func(s string) (string, error) { return bounded(strings.TrimSpace(s)) },
 	"replace":   replace,
 	"contains":  func(part, s string) bool { return strings.Contains(s, part) },
 	"hasPrefix": func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
 	"hasSuffix": func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
-	"print":     printing(fmt.Sprint),
 	"printf":    printf,
-	"println":   printing(fmt.Sprintln),
-	"html":      printing(template.HTMLEscaper),
-	"js":        printing(template.JSEscaper),
-	"urlquery":  printing(template.URLQueryEscaper),
 }
 
+// builtins are those functions of text/template that a template can call.
+var builtins = sets.New("and", "or", "not", "eq", "ne", "len", "index")
+
 // functionNames is for errors.
-var functionNames = strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+var functionNames = strings.Join(slices.Sorted(maps.Keys(functions)), ", ") + ", " + strings.Join(sets.List(builtins), ", ")
+
+// toYAML counts before it writes YAML, which takes a hundred times the memory of JSON.
+func toYAML(v any) (string, error) {
+	out, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	if len(out) > 4*maxUserDataBytes { // JSON escapes what YAML does not
+		return "", errTooLarge
+	}
+	return marshaled(yaml.JSONToYAML(out))
+}
 
 func marshaled(out []byte, err error) (string, error) {
 	if err != nil {
@@ -231,7 +183,10 @@ func indent(n int, s string) (string, error) {
 	}
 	blanks := strings.Repeat(" ", n)
 	out, err := replace("\n", "\n"+blanks, s)
-	return blanks + out, err
+	if err != nil {
+		return "", err
+	}
+	return bounded(blanks + out)
 }
 
 // replace counts before it allocates: nothing else makes text grow as fast.
@@ -249,41 +204,25 @@ func bounded(s string) (string, error) {
 	return s, nil
 }
 
-// printing returns a function that prints its values, after it has counted them: none of these makes text shorter.
-func printing(write func(...any) string) func(...any) (string, error) {
-	return func(values ...any) (string, error) {
-		if err := measure(values); err != nil {
-			return "", err
-		}
-		return bounded(write(values...))
-	}
-}
+// formats are those of printf: a width is a few bytes of a template and up to a megabyte of its result.
+var formats = regexp.MustCompile(`^([^%]|%[s%])*$`)
 
-// measure rejects values whose texts are together longer than what is accepted.
-func measure(values []any) error {
-	total := 0
-	for _, value := range values {
-		if total += len(fmt.Sprint(value)); total > maxUserDataBytes {
-			return errTooLarge
-		}
-	}
-	return nil
-}
-
-// formats are those of printf. A width or precision is a few bytes of a template and up to a megabyte of its result, for each element of a
-// list, and an index repeats a value; these verbs write a small multiple of a value.
-var formats = regexp.MustCompile(`^([^%]|%[%sdvq])*$`)
-
-var errFormat = errors.New("printf takes the verbs %s, %d, %v, %q and %%, without a width, precision, flag or index")
+var errFormat = errors.New("printf takes the verb %s alone, once for each value, and %% for a percent sign")
 
 func printf(format string, values ...any) (string, error) {
-	if !formats.MatchString(format) {
+	if !formats.MatchString(format) || strings.Count(strings.ReplaceAll(format, "%%", ""), "%s") != len(values) {
 		return "", errFormat
 	}
-	if err := measure(values); err != nil {
-		return "", err
+	total := 0
+	texts := make([]any, 0, len(values))
+	for _, value := range values {
+		text := fmt.Sprint(value)
+		if total += len(text); total > maxUserDataBytes {
+			return "", errTooLarge
+		}
+		texts = append(texts, text)
 	}
-	return bounded(fmt.Sprintf(format, values...))
+	return bounded(fmt.Sprintf(format, texts...))
 }
 
 func join(separator string, list any) (string, error) {
@@ -305,11 +244,14 @@ func join(separator string, list any) (string, error) {
 }
 
 // splitList returns no part of an empty text, so that a list of no labels is an empty list.
-func splitList(separator, s string) []string {
+func splitList(separator, s string) ([]string, error) {
 	if s == "" {
-		return []string{}
+		return []string{}, nil
 	}
-	return strings.Split(s, separator)
+	if _, err := bounded(s); err != nil {
+		return nil, err
+	}
+	return strings.Split(s, separator), nil
 }
 
 func defaultTo(fallback, v any) any {

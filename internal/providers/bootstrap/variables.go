@@ -9,6 +9,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/samber/lo"
@@ -47,7 +48,7 @@ type Variables struct {
 	// Labels are all labels of the node, karpenter.sh/do-not-sync-taints among them.
 	Labels map[string]string
 	// Taints are all taints that the node must register with, karpenter.sh/unregistered first, startup taints last.
-	Taints []corev1.Taint
+	Taints []Taint
 	// KubeletLabels are the labels that a kubelet accepts, ready for --node-labels.
 	KubeletLabels string
 	// KubeletTaints are the taints, ready for --register-with-taints.
@@ -73,30 +74,32 @@ type Variables struct {
 	// Tags is spec.tags.
 	Tags map[string]string
 
-	clusterDNS []string
-	cluster    *cluster
-	token      func() (string, error)
+	// What follows is looked up when a template uses it, once for all that it does with it.
+	apiServerEndpoint, caBundle, joinToken func() (string, error)
+	caCertHashes, clusterDNS               func() ([]string, error)
+}
+
+// Taint is a taint of the node, with the fields of Kubernetes' own.
+type Taint struct {
+	Key    string             `json:"key"`
+	Value  string             `json:"value,omitempty"`
+	Effect corev1.TaintEffect `json:"effect"`
 }
 
 // APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT, else that of kube-public/cluster-info.
-func (v *Variables) APIServerEndpoint() (string, error) { return v.cluster.endpoint() }
+func (v *Variables) APIServerEndpoint() (string, error) { return v.apiServerEndpoint() }
 
 // CABundle is the certificate of the cluster's authority, PEM: what the controller trusts, else that of kube-public/cluster-info.
-func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
+func (v *Variables) CABundle() (string, error) { return v.caBundle() }
 
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
-func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
+func (v *Variables) CACertHashes() ([]string, error) { return v.caCertHashes() }
 
 // ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service kube-system/kube-dns.
-func (v *Variables) ClusterDNS() ([]string, error) {
-	if len(v.clusterDNS) > 0 {
-		return v.clusterDNS, nil
-	}
-	return v.cluster.dns()
-}
+func (v *Variables) ClusterDNS() ([]string, error) { return v.clusterDNS() }
 
 // JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.
-func (v *Variables) JoinToken() (string, error) { return v.token() }
+func (v *Variables) JoinToken() (string, error) { return v.joinToken() }
 
 func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool) (*Variables, error) {
 	registration, err := newRegistration(input)
@@ -108,15 +111,18 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 	if err != nil {
 		return nil, err
 	}
+	lookups := &cluster{ctx: ctx, config: &p.config}
 	return &Variables{
-		NodeName:                input.NodeName,
-		ClusterName:             p.config.ClusterName,
-		KubernetesVersion:       input.KubernetesVersion,
-		ProviderIDPrefix:        providerid.Prefix,
-		ServerIDCommand:         serverIDCommand,
-		NetworkIDs:              input.NetworkIDs,
-		Labels:                  registration.labels,
-		Taints:                  registration.taints,
+		NodeName:          input.NodeName,
+		ClusterName:       p.config.ClusterName,
+		KubernetesVersion: input.KubernetesVersion,
+		ProviderIDPrefix:  providerid.Prefix,
+		ServerIDCommand:   serverIDCommand,
+		NetworkIDs:        input.NetworkIDs,
+		Labels:            registration.labels,
+		Taints: lo.Map(registration.taints, func(t corev1.Taint, _ int) Taint {
+			return Taint{Key: t.Key, Value: t.Value, Effect: t.Effect}
+		}),
 		KubeletLabels:           registration.labelsFlag(),
 		KubeletTaints:           registration.taintsFlag(),
 		KubeletConfiguration:    configuration,
@@ -129,9 +135,16 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionSoft:            settings.EvictionSoft,
 		EvictionSoftGracePeriod: settings.EvictionSoftGracePeriod,
 		Tags:                    input.NodeClass.Spec.Tags,
-		clusterDNS:              settings.ClusterDNS,
-		cluster:                 &cluster{ctx: ctx, config: &p.config},
-		token:                   p.tokenOf(ctx, input, tried),
+		apiServerEndpoint:       sync.OnceValues(lookups.endpoint),
+		caBundle:                sync.OnceValues(lookups.authority),
+		caCertHashes:            sync.OnceValues(lookups.authorityHashes),
+		clusterDNS: sync.OnceValues(func() ([]string, error) {
+			if len(settings.ClusterDNS) > 0 {
+				return settings.ClusterDNS, nil
+			}
+			return lookups.dns()
+		}),
+		joinToken: sync.OnceValues(p.tokenOf(ctx, input, tried)),
 	}, nil
 }
 
@@ -158,12 +171,15 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 	}
 }
 
-// variableNames is for errors.
-var variableNames = func() string {
+// variableList are the names of all variables.
+var variableList = func() []string {
 	t := reflect.TypeFor[*Variables]()
 	names := lo.FilterMap(reflect.VisibleFields(t.Elem()), func(f reflect.StructField, _ int) (string, bool) { return f.Name, f.IsExported() })
 	for i := range t.NumMethod() {
 		names = append(names, t.Method(i).Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }()
+
+// variableNames is for errors.
+var variableNames = strings.Join(variableList, ", ")

@@ -11,12 +11,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 var _ = Describe("Capacity", func() {
@@ -115,11 +115,10 @@ var _ = Describe("Capacity", func() {
 		provider.RecordLaunch(next, 50*time.Second)
 		reported := func() []float64 {
 			GinkgoHelper()
-			families, err := crmetrics.Registry.Gather()
+			averages, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_seconds_average")
 			Expect(err).NotTo(HaveOccurred())
-			family, _ := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_launch_seconds_average" })
-			return lo.FilterMap(family.GetMetric(), func(m *dto.Metric, _ int) (float64, bool) {
-				return m.GetGauge().GetValue(), lo.ContainsBy(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "reported" })
+			return lo.FilterMap(averages, func(s metrics.Sample, _ int) (float64, bool) {
+				return s.Value, lo.Contains(lo.Values(s.Labels), "reported")
 			})
 		}
 		Expect(reported()).To(Equal([]float64{50}))
@@ -190,7 +189,7 @@ var _ = Describe("Capacity", func() {
 		clk.Step(80 * time.Minute)
 		Expect(provider.RecentFailures(offering)).To(Equal(0))
 	})
-	It("should mark what keeps failing for longer each time, up to eight times, until a success or two hours without a failure", func(ctx context.Context) {
+	It("should mark for longer each time, up to eight times, until a success or two quiet hours", func(ctx context.Context) {
 		mark := func() time.Duration {
 			return provider.MarkFailed(ctx, offering, capacity.ReasonLaunchFailed, time.Minute)
 		}

@@ -92,7 +92,7 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(before.BKEReadAt).To(Equal(start), "a snapshot is immutable")
 		Expect(after.Flavors[0]).To(BeIdenticalTo(before.Flavors[0]))
 	})
-	It("should stay not ready while a part was never read without which there are no instance types", func(ctx context.Context) {
+	It("should stay not ready while a part that instance types need was never read", func(ctx context.Context) {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Count: 1})
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the flavors")))
 		_, err := provider.Snapshot()
@@ -222,7 +222,7 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "c"})
 	})
 
-	DescribeTable("should replace the regions by the zones of the login's region alone, whichever others flavors name",
+	DescribeTable("should replace the regions by the zones of the login's region alone",
 		func(ctx context.Context, region, label string, zones ...string) {
 			api.set(func() {
 				api.region, api.regionsDown = region, &bizfly.APIError{Class: bizfly.ClassOutage, Status: http.StatusServiceUnavailable}

@@ -36,14 +36,14 @@ var _ = Describe("Zones", func() {
 		}
 	})
 
-	It("should list the zones by name, closed ones included, without those that no label could name", func() {
+	It("should list the zones by name, closed ones included, without invalid labels", func() {
 		Expect(snapshot.Zones()).To(Equal([]catalog.Zone{{Name: "HN1", Active: false}, {Name: "HN2", Active: true}}))
 	})
 	It("should close every zone of a closed region", func() {
 		snapshot.Region.Active = false
 		Expect(snapshot.Zones()).To(HaveEach(HaveField("Active", false)))
 	})
-	It("should label the region with its short name, as the cloud controller manager does by default", func() {
+	It("should label the region with its short name, as the cloud controller manager does", func() {
 		Expect(snapshot.RegionLabel()).To(Equal("HN"))
 	})
 	DescribeTable("should choose the volume type of medium, category and zone",

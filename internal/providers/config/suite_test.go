@@ -121,7 +121,7 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		Expect(provider().Sync(ctx).CredentialsErr).To(MatchError(And(ContainSubstring("BIZFLY_CLOUD_ALLOWED_HOSTS"), ContainSubstring(elsewhere.URL))))
 		Expect(requests.Load()).To(BeZero())
 	})
-	It("should be asked ever more seldom after it has rejected the credentials, though it is looked at every few seconds", func() {
+	It("should be asked ever more seldom after it has rejected the credentials", func() {
 		claims = nil
 		clk := clocktesting.NewFakeClock(time.Now())
 		options.Environment.Clock = clk
@@ -132,7 +132,7 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 		}
 		Expect(requests.Load()).To(And(BeNumerically(">", 4), BeNumerically("<", 15)))
 	})
-	It("should be in no outage any more that the next login ends, also where nothing else is called", func() {
+	It("should end an outage with the next login, also where nothing else is called", func() {
 		claims, answer = nil, http.StatusServiceUnavailable
 		client := &adapter{}
 		options.Client = client

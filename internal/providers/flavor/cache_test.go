@@ -76,7 +76,7 @@ var _ = Describe("The answers that are kept", func() {
 			r.marks.MarkUnavailable(context.Background(), capacity.Offering{Flavor: "none"}, capacity.ReasonLaunchFailed, time.Minute)
 		}),
 	)
-	It("should show a mark at once and its end in time, and make only the types anew that it concerns", func(ctx context.Context) {
+	It("should show a mark at once and its end in time, and renew only its types", func(ctx context.Context) {
 		before := get(ctx)
 		marked := before[7]
 		r.marks.MarkUnavailable(ctx, capacity.Offering{Flavor: marked.Name, Zone: "HN2", BillingPlan: "on_demand"}, capacity.ReasonInsufficientCapacity, time.Minute)
@@ -170,7 +170,7 @@ var _ = Describe("Types that live claims run on", func() {
 		})
 	}
 
-	It("should stay, unavailable and at their price, when the cloud delists them, also for a controller that starts later", func(ctx context.Context) {
+	It("should stay, unavailable and at their price, when delisted, also after a restart", func(ctx context.Context) {
 		name := source.snapshot.Flavors[5].Name
 		before := r.list(ctx, nodeClass)[name]
 		claim(ctx, before, "HN2", nodeClass.Name)
@@ -230,7 +230,7 @@ var _ = Describe("Types that live claims run on", func() {
 		delist(name)
 		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
 	})
-	It("should keep the offering of a zone that the NodeClass has left, without making it a topology domain", func(ctx context.Context) {
+	It("should keep the offering of a zone that was left, but not as a topology domain", func(ctx context.Context) {
 		name := source.snapshot.Flavors[5].Name
 		claim(ctx, r.list(ctx, nodeClass)[name], "HN2", nodeClass.Name)
 		nodeClass.Status.Zones = []string{"HN1"}

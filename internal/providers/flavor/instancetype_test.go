@@ -40,7 +40,7 @@ var _ = Describe("Instance types of the sandbox's catalog", func() {
 		Expect(len(types)).To(BeNumerically(">=", 50))
 		Expect(types).NotTo(Or(HaveKey("1c_1g_vps"), HaveKey("2c_2g_vps")))
 	})
-	It("should define every well-known label but the NodePool's own, with values that labels can have", func() {
+	It("should define every well-known label but the NodePool's own, with valid values", func() {
 		for _, it := range types {
 			for key := range karpv1.WellKnownLabels {
 				if key == karpv1.NodePoolLabelKey {
@@ -56,7 +56,7 @@ var _ = Describe("Instance types of the sandbox's catalog", func() {
 			Expect(v1alpha1.InstanceTypeLabels.Difference(it.Requirements.Keys())).To(BeEmpty())
 		}
 	})
-	It("should give every offering exactly one zone, one capacity type and a price, and nothing else", func() {
+	It("should give every offering one zone, one capacity type, a price, and nothing else", func() {
 		for _, it := range types {
 			Expect(it.Offerings).NotTo(BeEmpty(), it.Name)
 			for _, offering := range it.Offerings {
@@ -163,7 +163,7 @@ var _ = Describe("Instance types", func() {
 	})
 	// What mke2fs 1.47 leaves of the partition after the boot partition: least where it made the file system at that size, and more where
 	// that grew from the 2 GiB of a cloud image.
-	DescribeTable("should report what the ext4 of the root disk has, never more, and within a hundredth of one that grew from an image's",
+	DescribeTable("should report what the root disk's ext4 has within a hundredth, and never more",
 		func(ctx context.Context, diskGiB int, made, grown float64) {
 			nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: resource.NewQuantity(int64(diskGiB)<<30, resource.BinarySI)}
 			partition := float64(int64(diskGiB-1) << 30)
@@ -207,7 +207,7 @@ var _ = Describe("Instance types", func() {
 		}
 		Expect(it.Requirements.Get(corev1.LabelTopologyRegion).Values()).To(ConsistOf("HN"))
 	})
-	It("should report the root disk alone as ephemeral storage, since nothing formats the data disks", func(ctx context.Context) {
+	It("should report the root disk alone as ephemeral storage", func(ctx context.Context) {
 		before := only(ctx).Capacity.StorageEphemeral().String()
 		nodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("500Gi"))}}
 		nodeClass.Generation++

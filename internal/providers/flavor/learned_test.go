@@ -96,7 +96,7 @@ var _ = Describe("The size of nodes", func() {
 		Expect(offered.Memory().Value() >> 20).To(BeNumerically("~", 2500000>>10, 1))
 		Expect(offered.StorageEphemeral().Value() >> 20).To(BeNumerically("~", 34000000>>10, 1))
 	})
-	It("should not be what one node says alone when that differs much, and should be once a second one says the same", func(ctx context.Context) {
+	It("should not be what one node says when that differs much, until a second one agrees", func(ctx context.Context) {
 		before := offers(ctx, "cpu", "memory")
 		less := list("cpu", "1300m", "memory", "2000Mi")
 		Expect(observe(ctx, "a", nil, less)).To(BeTrue(), "it is reported")
@@ -118,7 +118,7 @@ var _ = Describe("The size of nodes", func() {
 		}
 		Expect(memory(ctx)).To(Equal("3900Mi"))
 	})
-	It("should stay the least while nodes differ by little, so that nothing is made anew with each node", func(ctx context.Context) {
+	It("should stay the least while nodes differ by little", func(ctx context.Context) {
 		for i, reported := range []string{"3936Mi", "3930Mi"} {
 			sees(ctx, fmt.Sprint(i), reported)
 		}
@@ -165,14 +165,14 @@ var _ = Describe("The size of nodes", func() {
 		Expect(observe(ctx, "b", none, none)).To(BeFalse())
 		Expect(offers(ctx, "cpu", "memory", "ephemeral-storage", "pods")).To(Equal(before))
 	})
-	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
+	It("should leave out an operator's overhead above the default, whatever nodes report", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
 		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		Expect(memory(ctx)).To(Equal("3Gi"))
 		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.02 })
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
-	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {
+	It("should leave out the operator's reserve of the worker image, whatever nodes report", func(ctx context.Context) {
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(30)), SystemReserved: map[string]string{"memory": "2Gi"},
 			KubeReserved: map[string]string{"memory": "0", "cpu": "500m"}}
 		Expect(offers(ctx, "cpu", "memory", "pods")).To(Equal([]string{"1480m", "1640Mi", "30"}), "3788Mi less 2Gi and 100Mi")
@@ -185,7 +185,7 @@ var _ = Describe("The size of nodes", func() {
 		}
 		Expect(offers(ctx, "memory")).To(Equal([]string{"1Gi"}), "nodes keep even more")
 	})
-	It("should not be below 60 %, nor what pods get below a third, of the estimate, whatever two nodes report", func(ctx context.Context) {
+	It("should not fall below 60 % of the estimate, nor below a third of it for pods", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)[name]
 		all := before.Allocatable()
 		for _, node := range []string{"a", "b", "c"} {

@@ -10,8 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,21 +21,19 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 var _ = Describe("The metrics of offerings", func() {
 	// gathered is the value by flavor and zone of a family.
 	gathered := func(name string) map[[2]string]float64 {
 		GinkgoHelper()
-		var gatherer prometheus.Gatherer = crmetrics.Registry
-		families, err := gatherer.Gather()
+		samples, err := metrics.Gather(crmetrics.Registry, name)
 		Expect(err).NotTo(HaveOccurred())
-		family, found := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
-		Expect(found).To(BeTrue())
+		Expect(samples).ToNot(BeEmpty(), name)
 		reported := map[[2]string]float64{}
-		for _, metric := range family.GetMetric() {
-			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
-			reported[[2]string{labels["instance_type"], labels["zone"]}] = metric.GetGauge().GetValue()
+		for _, sample := range samples {
+			reported[[2]string{sample.Labels["instance_type"], sample.Labels["zone"]}] = sample.Value
 		}
 		return reported
 	}
@@ -88,7 +84,7 @@ var _ = Describe("The metrics of offerings", func() {
 		_, err := crmetrics.Registry.Gather()
 		Expect(err).NotTo(HaveOccurred())
 	})
-	It("should report the price of each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
+	It("should report each offering's price once, also when a NodeClass was made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
 		for range 2 {
 			_, err := r.List(ctx, named("default", "HN1", "HN2"))
@@ -112,7 +108,7 @@ var _ = Describe("The metrics of offerings", func() {
 		r.list(ctx, named("default", "HN1", "HN2"))
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
 	})
-	It("should report the size of an instance type once, as its flavor states it, however many NodeClasses use it", func(ctx context.Context) {
+	It("should report an instance type's size once, however many NodeClasses use it", func(ctx context.Context) {
 		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
 		r.list(ctx, named("default", "HN1", "HN2"))
 		r.list(ctx, named("other", "HN1"))
@@ -122,13 +118,11 @@ var _ = Describe("The metrics of offerings", func() {
 	It("should say where a price comes from, by the least certain number in it", func(ctx context.Context) {
 		sources := func() []string {
 			GinkgoHelper()
-			families, err := crmetrics.Registry.Gather()
+			samples, err := metrics.Gather(crmetrics.Registry, "karpenter_cloudprovider_instance_type_offering_price_estimate")
 			Expect(err).NotTo(HaveOccurred())
-			family, _ := lo.Find(families, func(f *dto.MetricFamily) bool {
-				return f.GetName() == "karpenter_cloudprovider_instance_type_offering_price_estimate"
-			})
-			return lo.FlatMap(family.GetMetric(), func(m *dto.Metric, _ int) []string {
-				return lo.FilterMap(m.GetLabel(), func(l *dto.LabelPair, _ int) (string, bool) { return l.GetValue(), l.GetName() == "source" })
+			return lo.FilterMap(samples, func(s metrics.Sample, _ int) (string, bool) {
+				source, found := s.Labels["source"]
+				return source, found
 			})
 		}
 		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))

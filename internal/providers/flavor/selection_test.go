@@ -62,7 +62,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		_, err := r.Matching(v1alpha1.FlavorSelectorTerm{})
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
-	It("should be known to be described completely only by generation, zones and plans of the cloud itself", func() {
+	It("should count as described only by the cloud's own generation, zones and plans", func() {
 		describe := func(f *gobizfly.ServerFlavorResponse) {
 			f.Generation.Code, f.Generation.AvailabilityZones, f.BillingPlans = "p2", []string{"HN1"}, []string{"on_demand"}
 		}
@@ -88,7 +88,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		Expect(r.list(ctx, nodeClass)["p2.2c_4g"]).NotTo(BeIdenticalTo(before["p2.2c_4g"]))
 		Expect(selecting(ctx)).To(HaveLen(6))
 	})
-	It("should keep one that a claim runs on, unavailable and at its price, because core replaces nodes whose type has vanished", func(ctx context.Context) {
+	It("should keep one that a claim runs on, unavailable and at its price", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)["p4a.4c_8g"]
 		Expect(env.Client.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: "p4a.4c_8g", corev1.LabelTopologyZone: "HN2"}},
@@ -149,7 +149,7 @@ var _ = Describe("Disks that the NodeClass asks for", func() {
 		Expect(available(types["p2.2c_4g"])).To(BeEmpty())
 		Expect(types["p2.2c_4g"].Offerings[0].Price).To(BeNumerically(">", 0))
 	})
-	DescribeTable("should make a zone that lacks one of them neither available nor a domain of topology spread",
+	DescribeTable("should make a zone that lacks one of them no domain of topology spread",
 		func(ctx context.Context, edit func(*v1alpha1.BizflyNodeClassSpec), missing string) {
 			edit(&nodeClass.Spec)
 			source.change(func(s *catalog.Snapshot) {

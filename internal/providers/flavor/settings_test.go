@@ -48,7 +48,7 @@ var _ = Describe("A configuration that changes", func() {
 		hide()
 		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
 	})
-	It("should close a zone to launches until it is opened again, and keep what is listed and its price", func(ctx context.Context) {
+	It("should close a zone until it is opened again, and keep what is listed and its price", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)[name]
 		r.tune(func(o *options.Options) { o.ClosedZones = []string{"HN1", "elsewhere"} })
 		closed := r.list(ctx, nodeClass)[name]

@@ -151,7 +151,7 @@ var _ = Describe("BKE aliases", func() {
 		_, err := resolve(alias("bke@latest"))
 		Expect(missOf(err).Remedy).To(ContainSubstring("set BKE_CLUSTER_ID"))
 	})
-	It("should call no alias missing, and try no other term, before it could be learned which cluster is ours", func() {
+	It("should call no alias missing, and try no other term, before the cluster is known", func() {
 		learned := ""
 		catalogProvider := startWith(func(config *catalog.Config) {
 			config.LearnedBKEClusterID = func(context.Context) string { return learned }
@@ -231,7 +231,7 @@ var _ = Describe("BKE aliases", func() {
 				Expect(read(imageOf(newest, own))).To(HaveField("ID", own), "reads count in a row only")
 			}
 		})
-		It("should not follow the control plane's version to an older one while it is answered wrong for a moment", func() {
+		It("should not follow a wrong answer to an older version of the control plane", func() {
 			snapshot, err := snapshots.Snapshot()
 			Expect(err).ToNot(HaveOccurred())
 			cluster := *snapshot.Cluster
@@ -297,7 +297,7 @@ var _ = Describe("BKE aliases", func() {
 		start(true)
 		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
 	})
-	It("should not call the id of a worker image missing before the Kubernetes Engine has answered", func() {
+	It("should not call a worker image's id missing before the Kubernetes Engine answers", func() {
 		sandbox = cloud.Start(options)
 		fail("/api/kubernetes-engine/**")
 		client := connect.Client(ctx, sandbox)

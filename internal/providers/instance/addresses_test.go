@@ -40,7 +40,7 @@ var _ = Describe("Addresses", func() {
 		w.deletedWithLeftovers(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(left(w)).To(BeEmpty())
 	})
-	It("should be kept, and reported where the name proves whose they were, after a user has made them permanent", func() {
+	It("should be kept, and reported by its proven name, after a user made it permanent", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		other, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaim.UID = "another" })

@@ -5,6 +5,9 @@ package instance
 
 import "context"
 
+// AwaitLeaves waits until no node is on its way out of BKE: nothing that was asked for so far is sent any more.
+func (p *DefaultProvider) AwaitLeaves() { _ = p.leaving.Wait() }
+
 // List returns the servers of a list that is at most a few seconds old, for tests.
 func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
 	snapshot, err := p.Snapshot(ctx, 0)

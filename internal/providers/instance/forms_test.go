@@ -31,7 +31,7 @@ var _ = Describe("The form of a create request", func() {
 			withDataDisks(r)
 		}
 	}
-	DescribeTable("should be found with few rejected requests, and not be tried wrong again, also after a restart",
+	DescribeTable("should be found with few rejected requests, and remembered over a restart",
 		func(modes []string, flavor string, rejected int, forms map[string]string, disk map[string]any, name string) {
 			w := newWorld(cloud.Options{Modes: modes})
 			w.launch(attempt(1, flavor))
@@ -105,7 +105,7 @@ var _ = Describe("The form of a create request", func() {
 		Entry("and names the volume type"),
 		Entry("and names nothing", "silent-volume-types"),
 	)
-	It("should change with the next launch where the task of an old flavor fails with words that nothing recognises", func() {
+	It("should change with the next launch where an old flavor's task fails for no known reason", func() {
 		w := newWorld(cloud.Options{Modes: []string{"old-flavors-closed", "late-rejections"}})
 		request, _ := w.request(attempt(1, "nix.2c_4g"))
 		_, _, err := send(ctx, w.provider, request, nil)
@@ -184,7 +184,7 @@ var _ = Describe("The form of a create request", func() {
 		}
 		Expect(w.created()).To(HaveLen(3))
 	})
-	It("should begin anew in another zone, since a zone that rejects everything says nothing of forms", func() {
+	It("should begin anew in another zone", func() {
 		w := newWorld(cloud.Options{})
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"HN1"`, Effect: cloud.EffectStatus, Status: 422, Message: "E_4711"})
 		for n := range 4 {
@@ -197,7 +197,7 @@ var _ = Describe("The form of a create request", func() {
 		Expect(w.created()).To(HaveLen(before + 1))
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))
 	})
-	It("should make flavors with two names doubtful for two hours when one is rejected, except those of a family that was launched", func() {
+	It("should make flavors with two names doubtful for two hours, but no launched family", func() {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
 		w.provider.Forms().Restore(map[string]string{"flavor.nix": "Full"})

@@ -138,7 +138,7 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *Insta
 	isRoot := func(id string) bool { return isRootDisk(attached[id], lo.FromPtr(listed[id])) }
 	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
 	named := func(id string) bool {
-		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
+		return diskNamed(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name, RootDiskSuffix)
 	}
 	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
 	// it can be written by others.
@@ -207,5 +207,13 @@ func (i *Instance) Names(v Volume) bool { return dataDiskNamed(v.Name, i.launchN
 
 // dataDiskNamed reports whether a disk has a name that the cloud gives to the data disks of a create request.
 func dataDiskNamed(volumeName, serverName string) bool {
-	return serverName != "" && strings.HasPrefix(volumeName, serverName) && strings.Contains(volumeName[len(serverName):], dataDiskInfix)
+	return diskNamed(volumeName, serverName, dataDiskInfix)
+}
+
+// diskNamed reports whether a disk has the name that the cloud gives to one of a server, with the code that it may have appended to the name
+// of the server. A disk of a user's copy of the server is named after the copy.
+func diskNamed(volumeName, serverName, infix string) bool {
+	rest, found := strings.CutPrefix(volumeName, serverName)
+	code, _, isDisk := strings.Cut(rest, infix)
+	return serverName != "" && found && isDisk && (code == "" || isAppendedCode(code))
 }

@@ -165,7 +165,7 @@ var _ = Describe("What a deleted server leaves", func() {
 		w.deletedWithLeftovers(w.restart(), request)
 		Expect(volumes(w)).To(ConsistOf(golden.ID, named.ID, rescued))
 	})
-	It("should not be another server's root disk that was attached to rescue it, though the record names it", func() {
+	It("should not be another server's root disk, though the record names it", func() {
 		w := newWorld(cloud.Options{})
 		broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
 		Expect(w.box.RemoveServer(broken.ID)).To(Succeed())

@@ -79,16 +79,22 @@ func (c cluster) provenIn(text string) string {
 // ProvenName returns the name of a server of the cluster with this UID that the text begins with; "" where it begins with none.
 func ProvenName(clusterUID, text string) string { return cluster{uid: clusterUID}.provenIn(text) }
 
-// appendedCode is what BizFly Cloud was seen to append to the name of a server ("multi-server-TNnUw4Im"), as far as it cannot be
-// a word that a user has appended to the name of a copy.
-var appendedCode = regexp.MustCompile("^-[0-9A-Za-z]{8}$")
+// appendedCode are what all codes have that BizFly Cloud was seen to append to the name of a server, such as "multi-server-TNnUw4Im": eight
+// letters and digits, a digit, a small letter, and a capital one that does not begin a word. What a user appends to the name of a copy, such
+// as a date or "-Backup01", must not be taken for one: the copy would be deleted.
+var appendedCode = []*regexp.Regexp{
+	regexp.MustCompile("^-[0-9A-Za-z]{8}$"), regexp.MustCompile("[0-9]"), regexp.MustCompile("[a-z]"), regexp.MustCompile("[0-9a-z][A-Z]"),
+}
+
+func isAppendedCode(text string) bool {
+	return lo.EveryBy(appendedCode, func(form *regexp.Regexp) bool { return form.MatchString(text) })
+}
 
 // launchedAs returns the name under which a server was launched that is called so: the same one, or the same without the code
 // that the cloud has appended. It is "" for any other name.
 func (c cluster) launchedAs(name string) string {
 	proven := c.provenIn(name)
-	code := strings.TrimPrefix(name, proven)
-	if code == "" || (appendedCode.MatchString(code) && strings.ContainsAny(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")) {
+	if code := strings.TrimPrefix(name, proven); code == "" || isAppendedCode(code) {
 		return proven
 	}
 	return ""

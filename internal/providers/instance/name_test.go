@@ -67,7 +67,10 @@ var _ = Describe("Name", func() {
 	})
 	It("should be the server's own as the cloud made it, and not a name that a user made of it", func() {
 		w := newWorld(cloud.Options{})
-		for suffix, proven := range map[string]bool{"": true, "-TNnUw4Im": true, "-restored": false, "-copy": false, "-copy-of-Nov": false, "x": false} {
+		for suffix, proven := range map[string]bool{
+			"": true, "-TNnUw4Im": true, "-Cv4N54hV": true, "-restored": false, "-copy": false, "-copy-of-Nov": false, "x": false,
+			"-20261128": false, "-backup01": false, "-clone001": false, "-Backup01": false, "-SNAPSHOT": false, "-COPY2026": false, "-TNnUw4Im-copy": false,
+		} {
 			server := w.box.AddServer(cloud.ServerSpec{Name: ownName + suffix, Metadata: metadata(clusterUID, claimUID, 1)})
 			Expect(w.provider.Get(ctx, server.ID)).To(HaveField("NameProven", proven), suffix)
 		}

@@ -24,7 +24,7 @@ var _ = Describe("Get", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(Equal(server))
 	})
-	It("should find it in a list of a few seconds ago without a call, and read only what the list lacks", func() {
+	It("should find it in a recent list without a call, and read only what the list lacks", func() {
 		w := newWorld(cloud.Options{}, sharing)
 		server, _ := w.launch()
 		_, err := w.provider.List(ctx)

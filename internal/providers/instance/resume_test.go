@@ -154,10 +154,11 @@ var _ = Describe("Resume", func() {
 			Eventually(now.HasWaiters).Should(BeTrue())
 			now.Step(time.Minute)
 			Eventually(func() int { return w.count(listServers) }).Should(Equal(2))
-			Consistently(done, "50ms").ShouldNot(Receive())
+			Eventually(now.HasWaiters).Should(BeTrue(), "it has looked, and waits for the next look")
+			Expect(done).ToNot(Receive())
 			Eventually(func() chan error { now.Step(time.Minute); return done }).Should(Receive(MatchError(instance.ErrOutcomeUnknown)))
 		})
-		It("should report the outcome as unknown after the window when the task does not exist any more", func() {
+		It("should report the outcome as unknown after the window when the task is gone", func() {
 			w := newWorld(cloud.Options{})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"

@@ -52,7 +52,7 @@ var _ = Describe("Reboot", func() {
 		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
 		Expect(reboots()).To(Equal(2))
 	})
-	It("should not reboot a server that is being rebooted, whatever a controller that has restarted remembers", func() {
+	It("should not reboot a server that is being rebooted, also after a restart", func() {
 		Expect(w.box.SetServerStatus(server.ID, instance.StatusHardReboot)).To(Succeed())
 		Expect(w.restart().Reboot(ctx, server.ID, "one")).To(Succeed())
 		Expect(reboots()).To(BeZero())

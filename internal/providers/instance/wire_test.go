@@ -294,7 +294,7 @@ var _ = Describe("Data disks", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(ConsistOf("volume data_datadisk_1", "volume other-server_datadisk_1"))
 	})
-	It("should stay where the server was taken away from outside without them, and be reported as what may be wanted", func() {
+	It("should stay, and be reported, where the server was deleted from outside without them", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())

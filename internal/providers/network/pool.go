@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -40,7 +41,7 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 	return cmp.Or(found, known), err
 }
 
-// Interfaces returns what the interfaces of the first of the nodes have that has any, or what is known if any node has the same: pools
+// Interfaces returns what the interfaces of most of the nodes have, or what is known if any node has the same: pools
 // may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
 	byServer, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
@@ -58,12 +59,12 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 	if err != nil {
 		return nil, err
 	}
-	var first *v1alpha1.PoolServerStatus
+	var all []*v1alpha1.PoolServerStatus
 	var failures []error
 	for _, node := range nodes {
 		ports := byServer[serverOf(node)]
-		if len(ports) == 0 || first != nil && known == nil {
-			continue // only what is known has to be looked for in the others
+		if len(ports) == 0 {
+			continue
 		}
 		found, err := p.interfacesOf(ctx, ports, node)
 		if err != nil {
@@ -73,12 +74,24 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 		if known != nil && sameInterfaces(found, known) {
 			return known, nil
 		}
-		first = cmp.Or(first, found)
+		all = append(all, found)
 	}
-	if first == nil || known != nil && len(failures) > 0 {
+	if len(all) == 0 || known != nil && len(failures) > 0 {
 		return nil, errors.Join(failures...) // what is known may be what the others have
 	}
-	return first, nil
+	return mostCommon(all)
+}
+
+// mostCommon returns what more than half of the nodes have. Who may create a Node may let it name any server of this cluster.
+func mostCommon(all []*v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
+	for _, candidate := range all {
+		if 2*lo.CountBy(all, func(other *v1alpha1.PoolServerStatus) bool { return sameInterfaces(candidate, other) }) > len(all) {
+			return candidate, nil
+		}
+	}
+	names := lo.Map(all, func(found *v1alpha1.PoolServerStatus, _ int) string { return found.Node })
+	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, and no more than half of them the same",
+		strings.Join(names, ", "))
 }
 
 // errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.

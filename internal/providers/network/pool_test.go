@@ -74,12 +74,12 @@ var _ = Describe("A server of a pool", func() {
 		Entry("where interfaces are listed with a type"),
 		Entry("and where they are not", "interfaces-without-type"),
 	)
-	It("should have the private networks of a public server alone, although no interface is listed with a type", func() {
+	It("should have a public server's private networks alone, although no interface has a type", func() {
 		startIn("interfaces-without-type", "public-pools")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		Expect(learn()).To(And(HaveField("PublicIPv4", true), HaveField("Networks", ConsistOf(sandbox.BKE().NetworkID))))
 	})
-	DescribeTable("should be an error where its addresses leave open whether it is public, or in which networks", func(addresses, message string) {
+	DescribeTable("should be an error where its addresses leave its networks open", func(addresses, message string) {
 		startIn()
 		server := sandbox.AddPool("workers")
 		addNode("pool-1", server)
@@ -117,6 +117,21 @@ var _ = Describe("A server of a pool", func() {
 		found, err := provider.PoolServer(ctx, nodeClass)
 		Expect(err).To(HaveOccurred())
 		Expect(found).To(Equal(known))
+	})
+	It("should be what most nodes have, since who may create a Node may let it name any server of the cluster", func() {
+		startIn()
+		private, public := sandbox.AddServer(cloud.ServerSpec{Name: "private"}), sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
+		addNode("rogue", public)
+		addNode("pool-1", private)
+		addNode("pool-2", sandbox.AddServer(cloud.ServerSpec{Name: "another"}))
+		Expect(learn()).To(And(HaveField("Node", "pool-1"), HaveField("PublicIPv4", false)))
+
+		By("nothing where no more than half agree")
+		nodes, nodeClass.Status.PoolServer = nodes[:2], nil
+		lists.Flush()
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring("nodes rogue, pool-1 of BKE's pools have different networks, firewalls or public addresses")))
+		Expect(found).To(BeNil())
 	})
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")
@@ -191,7 +206,7 @@ var _ = Describe("A server of a pool", func() {
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectBody, Body: `[{"id": "free"}]`})
 		Expect(learn()).To(BeNil())
 	})
-	It("should stay what was learned when learning is switched off, also for another spec: servers keep firewalls and private addresses", func() {
+	It("should stay what was learned when learning is switched off, also for another spec", func() {
 		startIn()
 		addNode("pool-1", sandbox.AddPool("workers"))
 		known := learn()

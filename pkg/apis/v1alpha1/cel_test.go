@@ -89,7 +89,7 @@ var _ = Describe("The rules of the custom resource definitions", func() {
 	// The newest is the one of the libraries of the tests.
 	const newest = 36
 
-	It("should compile, within the limit of their cost, on every supported minor version of Kubernetes", func() {
+	It("should compile within their cost limit on every supported minor of Kubernetes", func() {
 		for minor := oldest(); minor <= newest; minor++ {
 			for i, crd := range apis.CRDs {
 				count, problems := compile(minor, crd)

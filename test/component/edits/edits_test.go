@@ -41,7 +41,7 @@ var _ = Describe("The edits of a schema", func() {
 			`disks: [{"fast":true,"name":"a"},{"fast":true,"name":"a"},{"fast":true,"name":"a"}]`, "disks: null",
 		))
 	})
-	It("should set what an object requires where an edit creates one, and leave the spec that is edited as it is", func() {
+	It("should set what an object requires where an edit creates it, on a copy of the spec", func() {
 		schema, err := edits.New(definition(toy), map[string][]any{"disks.name": {"a"}})
 		Expect(err).ToNot(HaveOccurred())
 		base := map[string]any{"size": int64(3)}

@@ -471,7 +471,7 @@ var _ = Describe("A BizflyNodeClass", func() {
 		return problems
 	}
 
-	It("should be the same after each edit of a field and back, and after each edit what a new one is", func() {
+	It("should be the same after an edit and back, and after each edit like a new one", func() {
 		c := &counts{used: sets.New[string]()}
 		var problems []string
 		for i, base := range bases {

@@ -48,7 +48,7 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 	}
 	nodes := func() int { return len(expectations.ExpectNodes(ctx, env.Client)) }
 
-	DescribeTable("should be launched without use a bounded number of times, and then have the capacity that is planned",
+	DescribeTable("should be launched in vain a bounded number of times, then plan the true capacity",
 		func(reserved corev1.ResourceList, unused int) {
 			h := keeping(reserved)
 			Expect(h.settle(filling())).To(HaveLen(1), "nothing holds the pod any more, and core knows it")

@@ -185,7 +185,7 @@ var _ = Describe("Disruption", func() {
 		Expect(env.Servers()).To(HaveLen(1))
 		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
-	DescribeTable("should replace several nodes by a cheaper one, whatever other capacity types the NodePool allows",
+	DescribeTable("should replace several nodes by a cheaper one, with any capacity types in the NodePool",
 		func(capacityTypes ...karpv1.NodeSelectorRequirementWithMinValues) {
 			pool.Spec.Template.Spec.Requirements = append(capacityTypes, unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
 			ready(pool)

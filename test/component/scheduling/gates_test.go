@@ -93,7 +93,7 @@ var _ = Describe("Feature gates", func() {
 			core.provision(pod)
 			Expect(serverOf(pod).Flavor.Name).To(Equal("p2.4c_8g"))
 		})
-		It("should launch for GPUs that only the overlay knows of, and promise them, without their labels", func() {
+		It("should launch for, and promise, GPUs that only the overlay knows of", func() {
 			ready(unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist)))
 			overlaid("e2.16c_64g", karpv1alpha1.NodeOverlaySpec{Capacity: list("nvidia.com/gpu", "2")})
 			pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{

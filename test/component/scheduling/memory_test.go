@@ -41,7 +41,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	}
 	nodes := func() []*corev1.Node { return expectations.ExpectNodes(ctx, env.Client) }
 
-	DescribeTable("should need one node for what is packed onto one, before and after it is known how much they see", func(overhead float64) {
+	DescribeTable("should need one node for what is packed onto one, before and after it has learned", func(overhead float64) {
 		poolOf(name)
 		tc := newTestCluster(overhead)
 		estimated := planned()

@@ -170,7 +170,7 @@ var _ = Describe("Node repair", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
 	}
 
-	DescribeTable("should replace one node whose server does not run, and not before three minutes have passed",
+	DescribeTable("should replace one node whose server does not run, after three minutes",
 		func(status string) {
 			cluster(3, true)
 			c.set(status, nodes[0])
@@ -241,7 +241,7 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(3))
 	})
-	It("should leave a node whose server is missing to core's garbage collection, which spares a kubelet that answers", func() {
+	It("should leave a node whose server is missing to core, which spares a live kubelet", func() {
 		cluster(3, true)
 		Expect(env.Sandbox.RemoveServer(serverID(nodes[0]))).To(Succeed())
 		collector := garbagecollection.NewController(env.Clock, env.Client, env.CloudProvider)
@@ -344,7 +344,7 @@ var _ = Describe("Node repair", func() {
 			},
 			Entry("403", http.StatusForbidden), Entry("404", http.StatusNotFound), Entry("400", http.StatusBadRequest),
 		)
-		DescribeTable("should retry the reboot for five minutes where the cloud may accept it later, and then replace the node",
+		DescribeTable("should retry a reboot for five minutes, and then replace the node",
 			func(fault cloud.Fault) {
 				fault.Method, fault.Path = http.MethodPost, "/servers/*/action"
 				env.Sandbox.AddFaults(1, fault)

@@ -101,7 +101,7 @@ var _ = Describe("Pods", func() {
 	})
 
 	Context("with resource claims", func() {
-		It("should wait, since core launches nothing for them by default, and no other pod should wait with them", func() {
+		It("should wait, as core does nothing for them by default, and hold up no other pod", func() {
 			applied(unit.NodePool())
 			claim := coretest.ResourceClaimForRequests("gpu", coretest.ExactDeviceRequest("gpu", "gpu.example.com", 1))
 			expectations.ExpectApplied(ctx, env.Client, claim)
@@ -142,7 +142,7 @@ var _ = Describe("Pods", func() {
 			expectations.ExpectNotScheduled(ctx, env.Client, unknown)
 		})
 		It("should leave servers with GPUs alone when they need none", func() {
-			applied(unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist)))
+			applied(unit.NodePool())
 			plain := pods(3, coretest.PodOptions{ResourceRequirements: requests("6", "20Gi")})
 			core.provision(plain...)
 			for _, p := range plain {
@@ -338,7 +338,7 @@ var _ = Describe("Pods", func() {
 		})
 	})
 
-	It("should go to the NodePool of the greater weight, and to the other for what that cannot run", func() {
+	It("should go to the NodePool of the greater weight, else to one that can run them", func() {
 		preferred := unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "enterprise"))
 		preferred.Spec.Weight = lo.ToPtr(int32(50))
 		applied(preferred)

@@ -5,14 +5,15 @@ package docs
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	"github.com/spf13/pflag"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -54,17 +55,23 @@ func newAccount(ctx context.Context) *account {
 }
 
 // flags are those of a command.
-type flags struct{ *pflag.FlagSet }
+type flags struct{ *flag.FlagSet }
+
+func (f flags) value(name string) string {
+	GinkgoHelper()
+	known := f.Lookup(name)
+	Expect(known).NotTo(BeNil(), name)
+	return known.Value.String()
+}
 
 // text is the value of a flag, or another one in the place of a value of the reader's.
 func (f flags) text(name, readers string) string {
-	value, err := f.GetString(name)
-	Expect(err).NotTo(HaveOccurred())
+	value := f.value(name)
 	return lo.Ternary(value == unknown, readers, value)
 }
 
 func (f flags) number(name string) int {
-	value, err := f.GetInt(name)
+	value, err := strconv.Atoi(f.value(name))
 	Expect(err).NotTo(HaveOccurred())
 	return value
 }
@@ -101,9 +108,7 @@ var sends = map[string]func(context.Context, *account, flags) error{
 		return err
 	},
 	"server delete": func(ctx context.Context, a *account, f flags) error {
-		with, err := f.GetBool("delete-rootdisk")
-		Expect(err).NotTo(HaveOccurred())
-		_, err = a.api.CloudServer.Delete(ctx, a.server, lo.Ternary(with, []string{a.disk}, nil))
+		_, err := a.api.CloudServer.Delete(ctx, a.server, lo.Ternary(f.value("delete-rootdisk") == "true", []string{a.disk}, nil))
 		return err
 	},
 	"volume list": func(ctx context.Context, a *account, _ flags) error {

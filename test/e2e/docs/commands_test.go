@@ -6,6 +6,7 @@ package docs
 import (
 	_ "embed"
 	"errors"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,7 +23,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/spf13/pflag"
+	"github.com/samber/lo"
 	"mvdan.cc/sh/v3/syntax"
 )
 
@@ -105,7 +106,7 @@ func parseBizfly(c command) error {
 }
 
 // parsedBizfly is the name of such a command, and its flags and arguments.
-func parsedBizfly(c command) (name string, set *pflag.FlagSet, err error) {
+func parsedBizfly(c command) (name string, set *flag.FlagSet, err error) {
 	var arguments, flags string
 	var global string
 	for line := range strings.Lines(bizflyTree) {
@@ -121,33 +122,43 @@ func parsedBizfly(c command) (name string, set *pflag.FlagSet, err error) {
 	if name == "" || arguments == "group" {
 		return "", nil, errors.New("no such command")
 	}
-	set = pflag.NewFlagSet(name, pflag.ContinueOnError)
+	set = flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	onlyTrue := ""
-	for _, flag := range strings.Fields(global + " " + flags) {
-		switch flag, kind, _ := strings.Cut(flag, ":"); kind {
+	for _, known := range strings.Fields(global + " " + flags) {
+		switch known, kind, _ := strings.Cut(known, ":"); kind {
 		case "bool":
-			set.Bool(flag, false, "")
+			set.Bool(known, false, "")
 		case "true":
-			set.Bool(flag, true, "")
-			onlyTrue = flag
+			set.Bool(known, true, "")
+			onlyTrue = known
 		case "int":
-			set.Int(flag, 0, "")
-		case "stringArray":
-			set.StringArray(flag, nil, "")
+			set.Int(known, 0, "")
 		default:
-			set.String(flag, "", "")
+			set.String(known, "", "")
 		}
 	}
-	if err := set.Parse(c.words[1+len(strings.Fields(name)):]); err != nil {
-		return "", nil, err
+	// No flag has a short form there, and flags may stand behind arguments.
+	given, words := 0, c.words[1+len(strings.Fields(name)):]
+	if short, found := lo.Find(words, regexp.MustCompile(`^-[^-]`).MatchString); found {
+		return "", nil, fmt.Errorf("no such flag: %s", short)
 	}
-	if on, err := set.GetBool(onlyTrue); err == nil && !on {
+	for len(words) > 0 {
+		if !strings.HasPrefix(words[0], "--") {
+			words, given = words[1:], given+1
+			continue
+		}
+		if err := set.Parse(words); err != nil {
+			return "", nil, err
+		}
+		words = set.Args()
+	}
+	if on := set.Lookup(onlyTrue); on != nil && on.Value.String() == "false" {
 		return "", nil, fmt.Errorf("--%s=false is not sent", onlyTrue)
 	}
 	if minimum, more := strings.CutSuffix(arguments, "+"); arguments != "any" {
-		if n, err := strconv.Atoi(minimum); err != nil || set.NArg() < n || set.NArg() > n && !more {
-			return "", nil, fmt.Errorf("%d arguments, not %s", set.NArg(), arguments)
+		if n, err := strconv.Atoi(minimum); err != nil || given < n || given > n && !more {
+			return "", nil, fmt.Errorf("%d arguments, not %s", given, arguments)
 		}
 	}
 	return name, set, nil

@@ -144,7 +144,7 @@ var _ = Describe("The blocks of the pages", func() {
 			Expect(p.indented).To(BeEmpty(), path)
 		}
 	})
-	It("should have commands that their tools know, where they are not executed, as have sentences, samples and hints", func() {
+	It("should have commands, sentences, samples and hints that their tools know", func() {
 		found, hinted := documented()
 		Expect(len(hinted)).To(BeNumerically(">", 20))
 		found = append(found, hinted...)
@@ -171,7 +171,7 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=true", Succeed()),
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling false", MatchError("3 arguments, not 2")),
 		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=false", MatchError("--autoscaling=false is not sent")),
-		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --enable-autoscaling", MatchError(ContainSubstring("unknown flag"))),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --enable-autoscaling", MatchError(ContainSubstring("not defined: -enable-autoscaling"))),
 		Entry("", "bizfly kubernetes workerpool list $CLUSTER", MatchError("no such command")),
 		Entry("", "bizfly iam project list", MatchError("no such command")),
 		Entry("", "bizfly server delete $A $B", Succeed()),
@@ -245,6 +245,11 @@ var _ = Describe("The blocks of the pages", func() {
 					continue
 				}
 				Expect(yaml.Unmarshal([]byte(document), pool)).To(Succeed(), at)
+				Expect(pool.Spec.Limits).NotTo(BeEmpty(), "%s: NodePool %s", at, pool.Name)
+				Expect(document).To(ContainSubstring("expireAfter: "), "%s: Karpenter's default ignores budgets", at)
+				if pool.Spec.Replicas == nil {
+					Expect(document).To(ContainSubstring("consolidateAfter: "), "%s: Karpenter's default is 0s", at)
+				}
 				// Servers with user data of their own need what that installs.
 				if lo.Contains([]string{"kubeadm", "k3s"}, pool.Name) {
 					continue

@@ -106,7 +106,7 @@ var _ = Describe("The image", func() {
 		Expect(fields["NoNewPrivs"]).To(Equal("1"))
 	})
 
-	It("should answer its probes, and report in metric and log which version of which commit it is", func(ctx SpecContext) {
+	It("should answer its probes, and report its version and commit in metric and log", func(ctx SpecContext) {
 		Expect(get(ctx, env.Controller().HealthURL()+"healthz")).To(Equal("ok"))
 		Expect(get(ctx, env.Controller().HealthURL()+"readyz")).To(Equal("ok"))
 		version, commit := os.Getenv("IMAGE_VERSION"), os.Getenv("IMAGE_COMMIT")

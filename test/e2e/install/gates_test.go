@@ -97,7 +97,7 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("should have asked for nothing that it was not granted, and have used what comes with the gates", func() {
+	It("should have asked for nothing ungranted, and have used what comes with the gates", func() {
 		events, err := env.AuditEvents(serviceAccount())
 		Expect(err).NotTo(HaveOccurred())
 		// What was asked while an earlier release was taken away is another spec's matter.

@@ -187,7 +187,7 @@ var _ = Describe("A release", Ordered, func() {
 		settled(3)
 	})
 
-	It("should roll no node when it is upgraded to this commit's charts with another version of the hash", func() {
+	It("should roll no node when it is upgraded to charts with another hash version", func() {
 		before := nodes(Default)
 		Expect(env.Scale(ctx, controller, 0)).To(Succeed())
 		ended()
@@ -260,7 +260,7 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
 	})
 
-	It("should have requested nothing that it was not granted, and have been granted nothing that is not needed", func() {
+	It("should have requested nothing ungranted, and been granted nothing needless", func() {
 		expectLeastPrivilege(user, rights, began)
 	})
 })

@@ -138,7 +138,7 @@ var _ = Describe("Removal", Ordered, func() {
 		run("charts/karpenter-provider-bizflycloud/README.md", "remove with helm")
 		removeDefinitions()
 	})
-	It("should leave nothing in the documented order with kubectl, nor replace a node when it is upgraded so", func() {
+	It("should leave nothing in the documented order with kubectl, and roll no node in an upgrade", func() {
 		administer()
 		dir := overlay()
 		variable := "OVERLAY=" + dir

@@ -80,7 +80,7 @@ func joined(sample string) (*karpv1.NodePool, *corev1.Node, *karpv1.NodeClaim) {
 var _ = Describe("Bootstrapping", func() {
 	BeforeEach(publishCluster)
 
-	It("should join a cluster of kubeadm by the sample, with a token, a certificate and a kubelet of its own", func() {
+	It("should join a kubeadm cluster by the sample, with a token and certificate of its own", func() {
 		apply("kubeadm", "rbac.yaml")
 		pool, node, claim := joined("kubeadm")
 
@@ -103,7 +103,7 @@ var _ = Describe("Bootstrapping", func() {
 		expectNothingLeft(pool)
 	})
 
-	It("should join a cluster of k3s by the sample, with pods per core and a soft eviction that the scheduler minds", func() {
+	It("should join a k3s cluster by the sample, with pods per core and a soft eviction", func() {
 		pool, node, claim := joined("k3s")
 		Eventually(func(g Gomega) { g.Expect(joinTokens(g)).To(BeEmpty()) }).Should(Succeed())
 		pods := min(110, 20*node.Status.Capacity.Cpu().Value())

@@ -55,7 +55,7 @@ func expectProbes(g Gomega) {
 }
 
 var _ = Describe("An outage of the cloud", func() {
-	It("should block neither a restart nor a drain, lose nothing, and leave no effect when it is over", func() {
+	It("should block neither restart nor drain, lose nothing, and end without an effect", func() {
 		pool := readyPool()
 		web := deployment(pool, 3, environment.Apart)
 		create(web)

@@ -34,7 +34,7 @@ func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *kar
 }
 
 var _ = Describe("Scaling", func() {
-	It("should launch servers in every zone for pods that must be spread, and delete them when the pods are gone", func() {
+	It("should launch servers in every zone for spread pods, and delete them after the pods", func() {
 		pool := readyPool()
 		web := deployment(pool, 4)
 		web.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -56,7 +56,7 @@ var _ = Describe("Scaling", func() {
 		expectNothingLeft(pool)
 	})
 
-	It("should replace two servers by a cheaper one where the NodePool leaves the capacity type open", func() {
+	It("should replace two servers by a cheaper one where the capacity type is open", func() {
 		pool := readyPool(karpv1.NodeSelectorRequirementWithMinValues{
 			Key: v1alpha1.LabelInstanceCategory, Operator: corev1.NodeSelectorOpIn, Values: []string{"premium"},
 		})

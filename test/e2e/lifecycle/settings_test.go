@@ -51,7 +51,7 @@ func recordAPIServers(addresses []string) {
 }
 
 var _ = Describe("The settings of the controller", func() {
-	It("should let garbage collection only report, in a dry run and where the cluster may be a clone", func() {
+	It("should let garbage collection only report in a dry run and in a possible clone", func() {
 		orphan := addOrphan()
 		exists := func(g Gomega) bool {
 			return lo.ContainsBy(truth(g).Servers, func(s cloud.Server) bool { return s.ID == orphan.ID && !s.Truth.Deleting })

@@ -24,7 +24,7 @@ import (
 )
 
 var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
-	It("should join by the metadata of the worker image alone, and take no pod before it has the taints of its NodePool", func() {
+	It("should join by the worker image's metadata alone, and take no pod before its taints", func() {
 		apply("nodeclass-default.yaml")
 		np := &karpv1.NodePool{}
 		read(np, "nodepool-default.yaml")
@@ -60,6 +60,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 		Expect(waiting.Spec.NodeName).To(BeEmpty(), "it came before the taint")
 
 		claim := claimsOf(Default, "default")[0]
+		Expect(claim.Status.Allocatable).NotTo(BeEmpty())
 		for name, planned := range claim.Status.Allocatable {
 			reported := nodes[0].Status.Allocatable[name]
 			AddReportEntry(string(name), fmt.Sprintf("planned %s, reported %s", planned.String(), reported.String()))
@@ -73,7 +74,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 })
 
 var _ = Describe("User data of 16 KiB in several parts", func() {
-	It("should run in the order that its page documents, with BKE's own script after the NodeClass's", func() {
+	It("should run in the documented order, with BKE's own script after the NodeClass's", func() {
 		comment := "#" + strings.Repeat("0123456789abcde\n#", 900)
 		class := &v1alpha1.BizflyNodeClass{}
 		read(class, "nodeclass-default.yaml")

@@ -152,7 +152,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		Expect(helm("test", release, "--namespace", namespace, "--timeout", "2m")).To(ContainSubstring("Succeeded"))
 	})
 
-	It("should drain a node as a PodDisruptionBudget allows, with the pods' grace, and delete its server", func() {
+	It("should drain a node as budget and grace allow, and delete its server", func() {
 		By("having three nodes, and a budget that lets one pod go at a time")
 		slow := workload("slow", 3, environment.Apart, func(spec *corev1.PodSpec) {
 			spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
@@ -193,7 +193,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		Expect(ids).NotTo(Or(ContainElement(idOf(old[0])), ContainElement(idOf(old[1]))))
 	})
 
-	It("should lose no launch when the chart is upgraded to another image, and when the leader is killed", func() {
+	It("should lose no launch when the chart is upgraded, and when the leader is killed", func() {
 		apart := workload("apart", 2, environment.Apart)
 		apart.Spec.Template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = apart.Spec.Selector
 		create(apart)
@@ -250,7 +250,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		}).Should(Succeed())
 	})
 
-	It("should reboot a node whose kubelet hangs, which comes back as the same node, and replace one whose server is stopped", func() {
+	It("should reboot a node whose kubelet hangs, and replace one whose server is stopped", func() {
 		stays := workload("stays", 2, environment.Apart, func(spec *corev1.PodSpec) {
 			spec.Tolerations = append(spec.Tolerations,
 				corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})

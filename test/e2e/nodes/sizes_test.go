@@ -163,7 +163,7 @@ func tuneOverhead(share string) {
 }
 
 var _ = Describe("What is planned for a node", func() {
-	DescribeTable("should be what its kubelet reports, never more and at most a hundredth less, for the first node of a flavor and for the next",
+	DescribeTable("should be what its kubelet reports: never more, and at most a hundredth less",
 		func(name string, change func(*v1alpha1.BizflyNodeClass)) {
 			class := &v1alpha1.BizflyNodeClass{}
 			read(class, "kubeadm", "nodeclass.yaml")

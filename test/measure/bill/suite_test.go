@@ -24,7 +24,7 @@ var _ = Describe("The workloads of the bill", func() {
 		Expect(lo.FindDuplicates(lo.Map(every, func(w bill.Workload, _ int) string { return w.Name }))).To(BeEmpty())
 	})
 
-	It("should fit: each pod a worker with 8 vCPUs and 16 GiB, all pods of a moment the limit of 100 vCPUs of the default NodePool", func() {
+	It("should fit: each pod a worker of 8 vCPUs, all pods of a moment the limit of vCPUs", func() {
 		for _, w := range every {
 			Expect(w.Pods).ToNot(BeEmpty(), w.Name)
 			Expect(lo.FindDuplicates(lo.Map(w.Pods, func(p bill.Pod, _ int) string { return p.Name }))).To(BeEmpty(), w.Name)

@@ -4,14 +4,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 // priceMetric is the controller's own word on what an offering costs.
@@ -33,23 +33,14 @@ func readPrices(ctx context.Context, url string) (map[offering]float64, error) {
 		return nil, fmt.Errorf("asking for the prices: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	samples, err := metrics.Read(response.Body, priceMetric)
 	if err != nil {
 		return nil, fmt.Errorf("reading the prices: %w", err)
 	}
 	prices := map[offering]float64{}
-	for _, metric := range families[priceMetric].GetMetric() {
-		var o offering
-		for _, label := range metric.GetLabel() {
-			switch label.GetName() {
-			case "flavor", "instance_type":
-				o.flavor = label.GetValue()
-			case "zone":
-				o.zone = label.GetValue()
-			}
-		}
-		prices[o] = metric.GetGauge().GetValue()
+	for _, sample := range samples {
+		flavor := cmp.Or(sample.Labels["instance_type"], sample.Labels["flavor"])
+		prices[offering{flavor: flavor, zone: sample.Labels["zone"]}] = sample.Value
 	}
 	return prices, nil
 }

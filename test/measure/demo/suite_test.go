@@ -114,7 +114,7 @@ var _ = Describe("The ground truth", func() {
 		))
 		Expect(panels).NotTo(HaveKey("Available offerings"), "without a NodeClass, nothing is on offer")
 	})
-	It("should have prices of vCPUs, with a share of the root disk, and what a rejection makes unavailable", func() {
+	It("should have prices of vCPUs with a share of the disk, and what a rejection marks", func() {
 		class := v1alpha1.BizflyNodeClass{}
 		for _, condition := range class.StatusConditions().List() {
 			class.StatusConditions().SetTrue(condition.Type)

@@ -8,22 +8,21 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/procfs"
 	"github.com/samber/lo"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 // sampleInterval is how often memory is looked at, to find its highest.
@@ -112,7 +111,7 @@ func (m *meter) read(ctx context.Context) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.requests = counted(served["apiserver_request_total"], "verb", "resource")
+	s.requests = countRequests(served)
 	if s.stolen, err = stolen(); err != nil {
 		return nil, err
 	}
@@ -128,29 +127,43 @@ func (m *meter) read(ctx context.Context) (*snapshot, error) {
 
 // stolen is how much processor time, in seconds, the machine's host has given to others although this machine had use for it.
 func stolen() (float64, error) {
-	machine, err := procfs.NewDefaultFS()
+	// The line of all processors has the stolen time in its eighth number.
+	fields, err := procNumbers("/proc/stat", "cpu", 8)
 	if err != nil {
-		return 0, fmt.Errorf("finding what the kernel counts: %w", err)
+		return 0, err
 	}
-	stat, err := machine.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("reading what the kernel counts: %w", err)
-	}
-	return stat.CPUTotal.Steal, nil
+	return fields[7] / userHertz, nil
 }
 
 // process reads what the controller's process uses.
 func (m *meter) process(s *snapshot) error {
-	process, err := procfs.NewProc(m.env.Controller().PID())
+	// After its name in parentheses: state, then 10 numbers that are not read, utime and stime; rss is the 22nd after the name.
+	fields, err := procNumbers(fmt.Sprintf("/proc/%d/stat", m.env.Controller().PID()), ")", 22)
 	if err != nil {
-		return fmt.Errorf("finding the controller's process: %w", err)
+		return err
 	}
-	stat, err := process.Stat()
-	if err != nil {
-		return fmt.Errorf("reading what the controller uses: %w", err)
-	}
-	s.cpu, s.rss = stat.CPUTime(), float64(stat.ResidentMemory())/(1<<20)
+	s.cpu, s.rss = (fields[11]+fields[12])/userHertz, fields[21]*float64(os.Getpagesize())/(1<<20)
 	return nil
+}
+
+// userHertz is the unit of processor time in /proc, on every architecture of Go.
+const userHertz = 100
+
+// procNumbers returns the numbers behind the last occurrence of a word in the first line of a file of /proc; what is no number is 0.
+func procNumbers(file, word string, least int) ([]float64, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading what the kernel counts: %w", err)
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	fields := strings.Fields(first[strings.LastIndex(first, word)+len(word):])
+	if len(fields) < least {
+		return nil, fmt.Errorf("%s has only %d numbers", file, len(fields))
+	}
+	return lo.Map(fields, func(field string, _ int) float64 {
+		number, _ := strconv.ParseFloat(field, 64)
+		return number
+	}), nil
 }
 
 // phase measures what is done.
@@ -236,7 +249,8 @@ func minus(after, before map[string]int) map[string]int {
 	return left
 }
 
-func scrape(ctx context.Context, c *http.Client, url string) (map[string]*dto.MetricFamily, error) {
+// scrape asks an API server what it has served.
+func scrape(ctx context.Context, c *http.Client, url string) ([]metrics.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -248,27 +262,18 @@ func scrape(ctx context.Context, c *http.Client, url string) (map[string]*dto.Me
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	served, err := metrics.Read(response.Body, "apiserver_request_total")
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of %s: %w", url, err)
 	}
-	return families, nil
+	return served, nil
 }
 
-// counted sums a counter by labels.
-func counted(family *dto.MetricFamily, by ...string) map[string]int {
+// countRequests sums them by verb and resource.
+func countRequests(served []metrics.Sample) map[string]int {
 	sums := map[string]int{}
-	for _, metric := range family.GetMetric() {
-		var key []string
-		for _, name := range by {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == name {
-					key = append(key, label.GetValue())
-				}
-			}
-		}
-		sums[strings.TrimSpace(strings.Join(key, " "))] += int(metric.GetCounter().GetValue())
+	for _, sample := range served {
+		sums[strings.TrimSpace(sample.Labels["verb"]+" "+sample.Labels["resource"])] += int(sample.Value)
 	}
 	return sums
 }

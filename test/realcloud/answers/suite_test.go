@@ -111,7 +111,7 @@ var _ = Describe("The recorder", func() {
 		}))
 	})
 
-	It("should keep each text of a rejection and of a task, wherever it is, but what is private and what users write", func(ctx SpecContext) {
+	It("should keep each text of a rejection and a task, but nothing private or a user's", func(ctx SpecContext) {
 		_, d := rejected(ctx, http.MethodPost, "/iaas-cloud/api/servers",
 			`{"badRequest":{"detail":"Khu vực hush-hush đã hết"},"errors":[{"flavor":"sold out"}],"metadata":{"bke_cluster_token":"T"}}`, "hush-hush")
 		Expect(d.Answers["POST cloud_server/servers 401"].Values).To(Equal(map[string][]string{
@@ -133,7 +133,7 @@ var _ = Describe("The recorder", func() {
 		Expect(d.Answers["DELETE cloud_server/volumes/{id} 200"].Shape).To(Equal(map[string][]string{"": {"empty"}}))
 	})
 
-	It("should ask what the client does not, of who was asked before and with the same credentials", func(ctx SpecContext) {
+	It("should ask what the client does not, with the same credentials and endpoint", func(ctx SpecContext) {
 		recorder, _ := recorded(ctx, http.MethodGet, "/hcm/iaas-cloud/api/servers", `[]`)
 		status, body, err := recorder.Ask(ctx, "cloud_server", "/servers?name=x")
 		Expect(err).NotTo(HaveOccurred())

@@ -217,7 +217,7 @@ var _ = Describe("The command line", func() {
 		s.settle()
 		Expect(s.State().Volumes).To(HaveExactElements(HaveField("Status", "available")))
 	})
-	It("should launch a server by medium, from a snapshot and from a volume, and in another region", func() {
+	It("should launch a server by medium, from a snapshot or a volume, and elsewhere", func() {
 		s.launch(object{"rootdisk": object{"size": 20, "type": "HDD"}, "is_created_wan": true})
 		disk := s.server(s.launch(nil)).VolumesAttached[0].ID
 		snapshot := s.expect(200, http.MethodPost, compute+"/snapshots", object{"name": "s", "volume_id": disk, "force": true})["id"]
@@ -257,7 +257,7 @@ var _ = Describe("The command line", func() {
 		s.expect(200, http.MethodPost, compute+"/wanips/"+ip+"/action", object{"action": "attach_server", "server_id": second})
 		Expect(s.server(second).IPAddresses.WANV4).To(HaveLen(1))
 	})
-	It("should keep the description of a network that a change leaves out, which is an open question", func() {
+	It("should keep the description of a network that a change leaves out", func() {
 		vpc := s.expect(200, http.MethodPost, compute+"/vpc-networks", object{"name": "net", "cidr": "10.60.0.0/24", "description": "mine"})["id"].(string)
 		s.expect(200, http.MethodPut, compute+"/vpc-networks/"+vpc, object{"name": "net"})
 		Expect(s.expect(200, http.MethodGet, compute+"/vpc-networks/"+vpc, nil)).To(HaveKeyWithValue("description", "mine"))
@@ -307,7 +307,7 @@ var _ = Describe("The CSI driver", func() {
 		s.settle()
 		s.expect(404, http.MethodGet, compute+"/volumes/"+id, nil)
 	})
-	It("should attach a volume that names no billing plan to a server on demand, and none of another plan", func() {
+	It("should attach a volume without a billing plan to servers on demand alone", func() {
 		node := s.launch(nil)
 		volume := s.expect(200, http.MethodPost, compute+"/volumes", request(nil))
 		Expect(volume).To(HaveKeyWithValue("billing_plan", "on_demand"))

@@ -40,7 +40,7 @@ var _ = Describe("The bill", func() {
 		b.Advance(time.Second)
 	}
 
-	It("should charge a running server by the published formula: 1.5 times the subscription, and 1.3 times that of its disk", func() {
+	It("should charge a running server and its disk by the published formula", func() {
 		Expect(cost()).To(BeNumerically("~", 10*1.5+10*1.3))
 		Expect(b.Bill().Hours).To(HaveKeyWithValue("running", BeNumerically("~", 1, 0.001)))
 		Expect(b.Bill().VNDPerHour).To(BeNumerically("~", 28))

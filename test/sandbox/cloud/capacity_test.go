@@ -64,7 +64,7 @@ var _ = Describe("Stock", func() {
 })
 
 var _ = Describe("Offerings", func() {
-	It("should be the flavors that are listed for each zone and the plan, with their prices, and with what create requests have met", func() {
+	It("should be the listed flavors by zone and plan, with prices and what requests have met", func() {
 		prices := cloud.Prices{Compute: map[string]cloud.ComputePrice{"": {VCPU: 4800, GiB: 1200}}, GPU: map[string]float64{"": 48_000}}
 		b := newBox(cloud.Options{Prices: prices})
 		offering := func(flavor, zone, plan string) *cloud.Offering {

@@ -4,10 +4,9 @@
 package cloud
 
 import (
+	"crypto/sha1" //nolint:gosec // ids that stay as they are, not a protection
 	"encoding/json"
 	"slices"
-
-	"github.com/google/uuid"
 )
 
 // The regions by their short names, which key GET /regions and the service catalog.
@@ -328,11 +327,14 @@ type FirewallRule struct {
 	CreatedAt       string   `json:"created_at"`
 }
 
-// stableID is the same id for the same thing in every run, so that tests and examples can name it.
-func stableID(parts ...string) string {
+// StableID is the same id for the same thing in every run, so that tests and examples can name it.
+func StableID(parts ...string) string {
 	name := ""
 	for _, part := range parts {
 		name += "/" + part
 	}
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("sandbox.bizflycloud.vn"+name)).String()
+	// Version 5 of RFC 9562, in the namespace of URLs.
+	namespace := []byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
+	sum := sha1.Sum(append(namespace, "sandbox.bizflycloud.vn"+name...)) //nolint:gosec // see above
+	return uuid([16]byte(sum[:16]), 5)
 }

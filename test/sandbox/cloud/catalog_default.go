@@ -43,7 +43,7 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 		if name == "Dedicated" {
 			class = "dedicated_cpu"
 		}
-		id := strings.ReplaceAll(stableID("server-type", name), "-", "")[:24]
+		id := strings.ReplaceAll(StableID("server-type", name), "-", "")[:24]
 		c.ServerTypes = append(c.ServerTypes, ServerType{Name: name, Enabled: true, ComputeClass: []string{class}, Priority: i + 1, ID: id})
 	}
 	for _, region := range c.Regions {
@@ -60,8 +60,8 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 		customImage("golden-node-next", "queued", nil),
 	}
 	c.Snapshots[RegionHN] = []Snapshot{{
-		ID: stableID("snapshot", "golden"), Name: "golden-node_rootdisk@06-05-2024", Status: "available", Size: 20,
-		VolumeID: stableID("snapshot-volume", "golden"), VolumeTypeID: stableID("volume-type", "PREMIUM-SSD1"), BillingPlan: PlanOnDemand,
+		ID: StableID("snapshot", "golden"), Name: "golden-node_rootdisk@06-05-2024", Status: "available", Size: 20,
+		VolumeID: StableID("snapshot-volume", "golden"), VolumeTypeID: StableID("volume-type", "PREMIUM-SSD1"), BillingPlan: PlanOnDemand,
 		Type: "SSD", CreatedAt: "2024-05-06T16:45:12.000000", UpdatedAt: "2024-05-06T16:45:12.000000", Progress: "100%",
 		Metadata: map[string]string{"category": "premium"},
 		Category: "premium", ZoneName: "HN1", RegionName: "HaNoi", Bootable: true,
@@ -86,7 +86,7 @@ func zoneNames(region Region) []string {
 }
 
 func customImage(name, status string, size *int) CustomImage {
-	id := stableID("custom-image", name)
+	id := StableID("custom-image", name)
 	return CustomImage{
 		ID: id, Name: name, Status: status, DiskFormat: "raw", ContainerFormat: "bare", Visibility: "private", Size: size,
 		CreatedAt: catalogTime, UpdatedAt: catalogTime, Tags: []string{}, File: "/v2/images/" + id + "/file", Schema: "/v2/schemas/image",
@@ -112,8 +112,8 @@ func Versions(minor int) []KubernetesVersion {
 	} {
 		for _, patch := range known.patches {
 			version := fmt.Sprintf("v1.%d.%s", known.minor, patch)
-			id := strings.ReplaceAll(stableID("version", version), "-", "")[:24]
-			image := stableID("worker-image", version)
+			id := strings.ReplaceAll(StableID("version", version), "-", "")[:24]
+			image := StableID("worker-image", version)
 			if known.minor == minor && patch == "1" {
 				image = ""
 			}
@@ -138,7 +138,7 @@ func defaultImages(region string) []OSImage {
 	} {
 		entry := OSImage{OS: image.os}
 		for _, version := range image.versions {
-			entry.Versions = append(entry.Versions, ImageVersion{Name: version, ID: stableID("image", region, image.os, version)})
+			entry.Versions = append(entry.Versions, ImageVersion{Name: version, ID: StableID("image", region, image.os, version)})
 		}
 		images = append(images, entry)
 	}
@@ -172,17 +172,17 @@ func defaultVPCs(region string, zones []string) []VPC {
 	}
 	vpcs[0].IsDefault = true
 	vpcs[0].Tags = []string{"default-vpc-network"}
-	vpcs[0].InternetGateway = ptr.To(stableID("internet-gateway", region, "default-vpc"))
+	vpcs[0].InternetGateway = ptr.To(StableID("internet-gateway", region, "default-vpc"))
 	return vpcs
 }
 
 func vpcNetwork(region, name, cidr, first, last string, zones []string) VPC {
-	id := stableID("vpc", region, name)
+	id := StableID("vpc", region, name)
 	return VPC{
 		ID: id, Name: name, AdminStateUp: true, MTU: 1500, Status: "ACTIVE", AvailabilityZoneHints: zones, AvailabilityZones: zones,
 		PortSecurityEnabled: true, Tags: []string{}, CreatedAt: catalogTime, UpdatedAt: catalogTime, RevisionNumber: 1,
 		Subnets: []Subnet{{
-			ID: stableID("subnet", region, name), Name: name, NetworkID: id, IPVersion: 4, EnableDHCP: true, CIDR: cidr,
+			ID: StableID("subnet", region, name), Name: name, NetworkID: id, IPVersion: 4, EnableDHCP: true, CIDR: cidr,
 			AllocationPools: []IPPool{{Start: first, End: last}}, DNSNameservers: []string{"123.31.12.1"}, HostRoutes: []string{},
 			ServiceTypes: []string{}, Tags: []string{}, CreatedAt: catalogTime,
 		}},
@@ -194,17 +194,17 @@ func defaultFirewalls(region string) []Firewall {
 	for _, entry := range []struct{ name, description string }{
 		{"default", "Default security group"}, {"kubernetes-nodes", "Worker nodes"}, {"web", "HTTP and HTTPS"},
 	} {
-		id := stableID("firewall", region, entry.name)
+		id := StableID("firewall", region, entry.name)
 		firewalls = append(firewalls, Firewall{
 			ID: id, Name: entry.name, Description: entry.description, Tags: []string{}, CreatedAt: catalogTime, UpdatedAt: catalogTime,
 			RevisionNumber: 1, RulesCount: 2,
 			Inbound: []FirewallRule{{
-				ID: stableID("rule", id, "in"), SecurityGroupID: id, EtherType: "IPv4", Direction: "ingress", Protocol: ptr.To("tcp"),
+				ID: StableID("rule", id, "in"), SecurityGroupID: id, EtherType: "IPv4", Direction: "ingress", Protocol: ptr.To("tcp"),
 				PortRangeMin: ptr.To(22), PortRangeMax: ptr.To(22), RemoteIPPrefix: ptr.To("0.0.0.0/0"), Description: "SSH", Type: "SSH",
 				CIDR: "0.0.0.0/0", PortRange: ptr.To("22"), Tags: []string{}, CreatedAt: catalogTime,
 			}},
 			Outbound: []FirewallRule{{
-				ID: stableID("rule", id, "out"), SecurityGroupID: id, EtherType: "IPv4", Direction: "egress", Description: "ALL OUT",
+				ID: StableID("rule", id, "out"), SecurityGroupID: id, EtherType: "IPv4", Direction: "egress", Description: "ALL OUT",
 				Tags: []string{}, CreatedAt: catalogTime,
 			}},
 		})
@@ -239,7 +239,7 @@ func defaultFlavors(region string, zones []string) []Flavor {
 		}
 		code := f.prefix
 		generations[code] = &Generation{
-			ID: stableID("generation", region, code), Name: f.vendor + " " + f.generation, Code: code, Category: f.category, Vendor: f.vendor,
+			ID: StableID("generation", region, code), Name: f.vendor + " " + f.generation, Code: code, Category: f.category, Vendor: f.vendor,
 			Model: f.generation, Group: f.category, Description: f.category + " on " + f.vendor, AvailabilityZones: where,
 		}
 		for _, size := range strings.Fields(f.sizes) {
@@ -263,7 +263,7 @@ func defaultFlavors(region string, zones []string) []Flavor {
 
 func newFlavor(region, name, category string, cpu, ram int, generation *Generation) Flavor {
 	flavor := Flavor{
-		ID: stableID("flavor", region, name), Name: name, RAM: ram * 1024, VCPUs: cpu, Category: category,
+		ID: StableID("flavor", region, name), Name: name, RAM: ram * 1024, VCPUs: cpu, Category: category,
 		BillingPlans: []string{PlanSaving, PlanOnDemand}, IsNew: generation != nil,
 	}
 	if generation != nil {

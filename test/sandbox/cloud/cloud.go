@@ -7,6 +7,8 @@ package cloud
 
 import (
 	"encoding/hex"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -15,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"k8s.io/utils/clock"
 )
 
@@ -234,7 +235,15 @@ func (c *Cloud) nextSeq() uint64 {
 }
 
 func (c *Cloud) newUUID() string {
-	return uuid.Must(uuid.NewRandomFromReader(c.rng)).String()
+	var random [16]byte
+	_, _ = io.ReadFull(c.rng, random[:]) // it never fails
+	return uuid(random, 4)
+}
+
+// uuid writes 16 bytes as a UUID of a version.
+func uuid(b [16]byte, version byte) string {
+	b[6], b[8] = b[6]&0x0f|version<<4, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 func (c *Cloud) newHex(n int) string {
@@ -251,4 +260,4 @@ func micros(t time.Time) string  { return t.UTC().Format("2006-01-02T15:04:05.00
 var hanoi = time.FixedZone("ICT", 7*60*60)
 
 // userID is the id of the project's user in the form in which the identity service writes ids.
-func userID(project string) string { return strings.ReplaceAll(stableID("user", project), "-", "") }
+func userID(project string) string { return strings.ReplaceAll(StableID("user", project), "-", "") }

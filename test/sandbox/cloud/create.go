@@ -100,7 +100,7 @@ func (c *Cloud) createServers(q *call) reply {
 		case c.opts.ChangeNames:
 			name = "vm-" + c.newHex(4)
 		case c.opts.AppendNameCode:
-			name += "-T" + c.newHex(4)[1:]
+			name += "-tN4" + c.newHex(4)[3:]
 		}
 		t := c.build(o, name, admitted.doom, q.fx)
 		ids = append(ids, t.ID)

@@ -209,7 +209,7 @@ var _ = Describe("Worker pools", func() {
 		Expect(func() { b.AddWorkerPool(cloud.PoolSpec{Name: "x", Servers: []string{"nowhere"}}) }).To(PanicWith(ContainSubstring("nowhere")))
 	})
 
-	It("should keep what a change leaves out, and in one mode their autoscaling although it is switched off", func() {
+	It("should keep what a change leaves out, in one mode also autoscaling switched off", func() {
 		b = newBox(cloud.Options{Modes: []string{"pools-keep-autoscaling"}})
 		id := b.AddWorkerPool(cloud.PoolSpec{Name: "static", Servers: []string{b.AddServer(cloud.ServerSpec{Name: "a"}).ID}, MinSize: 1, MaxSize: 3})
 		for _, body := range []map[string]any{{}, {"enable_autoscaling": false}} {

@@ -238,7 +238,7 @@ var _ = Describe("Faults of a build", func() {
 		Expect(state.Servers[0].Status).To(Equal("ACTIVE"))
 	})
 
-	It("should make the result text, which the real client cannot read, or null, which it reads as nothing", func() {
+	It("should make the result text, or null, neither of which the real client reads", func() {
 		text, _ := build(cloud.Fault{Effect: cloud.EffectTaskString, Count: 1})
 		Expect(text.object()["result"]).To(BeAssignableToTypeOf(""))
 		_, err := b.client.CloudServer.GetTask(ctx, b.State().Tasks[0].ID)

@@ -213,7 +213,7 @@ func (c *Cloud) firewalls(q *call) []Firewall {
 			if firewall.Name != defaultFirewall {
 				continue
 			}
-			firewall.ID = stableID("firewall", q.region, q.project, firewall.Name)
+			firewall.ID = StableID("firewall", q.region, q.project, firewall.Name)
 		}
 		firewall.TenantID, firewall.ProjectID = q.project, q.project
 		firewalls = append(firewalls, firewall)

@@ -89,12 +89,12 @@ func (c *Cloud) seedGateways() {
 }
 
 func (c *Cloud) renderGateway(q *call, g *internetGateway) gatewayWire {
-	network := stableID("network", g.region, "EXT_DIRECTNET_0")
+	network := StableID("network", g.region, "EXT_DIRECTNET_0")
 	w := gatewayWire{
 		ID: g.id, Name: g.name, Description: g.description, TenantID: g.project, ProjectID: g.project, Status: "ACTIVE",
 		AvailabilityZones: []string{g.zone}, AvailabilityZoneHints: []string{g.zone}, Tags: []string{"IGW"}, CreatedAt: g.created, UpdatedAt: g.update,
 		External: gatewayExternal{NetworkID: network, EnableSNAT: true, FixedIPs: []gatewayIP{{
-			SubnetID: stableID("subnet", g.region, "EXT_DIRECTNET_0"), IPAddress: "103.107.180.104",
+			SubnetID: StableID("subnet", g.region, "EXT_DIRECTNET_0"), IPAddress: "103.107.180.104",
 		}}},
 		Interfaces: []gatewayInterface{},
 	}
@@ -105,7 +105,7 @@ func (c *Cloud) renderGateway(q *call, g *internetGateway) gatewayWire {
 		if vpc, found := c.vpc(q, id); found {
 			pool := vpc.Subnets[0].AllocationPools[0]
 			w.Interfaces = append(w.Interfaces, gatewayInterface{
-				SubnetID: vpc.Subnets[0].ID, PortID: stableID("gateway-port", g.id, id), IPAddress: addressText(addressNumber(pool.Start) - 1), NetworkID: id,
+				SubnetID: vpc.Subnets[0].ID, PortID: StableID("gateway-port", g.id, id), IPAddress: addressText(addressNumber(pool.Start) - 1), NetworkID: id,
 				Network: gatewayNetwork{ID: id, Name: vpc.Name, Description: vpc.Description, Status: vpc.Status},
 			})
 		}

@@ -49,7 +49,7 @@ func (c *Cloud) getCustomImage(q *call) reply {
 		if image.ID == q.vars[0] {
 			// The list has paths; one image has a URL that the client downloads from as it is.
 			image.File = q.base + image.File
-			return ok(map[string]any{"image": image, "token": stableID("download", image.ID)})
+			return ok(map[string]any{"image": image, "token": StableID("download", image.ID)})
 		}
 	}
 	return problem(http.StatusNotFound, "Image "+q.vars[0]+" could not be found.")

@@ -50,11 +50,11 @@ type clusterPackage struct {
 // packages are the editions of a cluster.
 var packages = []clusterPackage{
 	{
-		ID: stableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
+		ID: StableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
 		Price: clusterPrice{Amount: 1260000, BillingCycle: "month"}, Specify: "standard",
 	},
 	{
-		ID: stableID("package", "STANDARD - 0"), Name: "STANDARD - 0", MaxNodes: 10, Memory: 2, SLA: "99.00",
+		ID: StableID("package", "STANDARD - 0"), Name: "STANDARD - 0", MaxNodes: 10, Memory: 2, SLA: "99.00",
 		Price: clusterPrice{BillingCycle: "month"}, Specify: "standard",
 	},
 }

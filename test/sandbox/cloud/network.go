@@ -188,13 +188,13 @@ var wanPools = map[string]IPPool{
 }
 
 func (c *Cloud) wanPort(project, region, zone, name string, firewalls []string) *port {
-	network := stableID("network", region, "EXT_DIRECTNET_0")
+	network := StableID("network", region, "EXT_DIRECTNET_0")
 	ip := c.freeAddress(network, wanPools[region])
 	if ip == "" {
 		return nil
 	}
 	p := c.newPort(project, region, zone, name, firewalls)
-	p.wan, p.ip, p.networkID, p.subnetID, p.networkName = true, ip, network, stableID("subnet", region, "EXT_DIRECTNET_0"), "EXT_DIRECTNET_0"
+	p.wan, p.ip, p.networkID, p.subnetID, p.networkName = true, ip, network, StableID("subnet", region, "EXT_DIRECTNET_0"), "EXT_DIRECTNET_0"
 	return p
 }
 
@@ -214,7 +214,7 @@ func (c *Cloud) addIPv6Port(s *server, firewalls []string) {
 	p := c.newPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-ipv6", firewalls)
 	network := "EXT_DIRECTNET_V6_0"
 	p.wan, p.v6, p.implicit, p.networkName, p.ip = true, true, true, network, ipv6Of(p.mac)
-	p.networkID, p.subnetID = stableID("network", s.truth.Region, network), stableID("subnet", s.truth.Region, network)
+	p.networkID, p.subnetID = StableID("network", s.truth.Region, network), StableID("subnet", s.truth.Region, network)
 	c.attachPort(p, s)
 }
 

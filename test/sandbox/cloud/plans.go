@@ -50,7 +50,7 @@ func (c *Cloud) listPlans(q *call) reply {
 	prices := c.opts.Prices
 	var all []planEntry
 	add := func(product string, amounts map[string]float64) {
-		p := planEntry{ID: stableID("plan", product), Name: strings.ToLower(product) + "_a_month", Product: planProduct{Name: product}}
+		p := planEntry{ID: StableID("plan", product), Name: strings.ToLower(product) + "_a_month", Product: planProduct{Name: product}}
 		for _, category := range slices.Sorted(maps.Keys(amounts)) {
 			for _, region := range c.opts.Catalog.Regions {
 				p.UnitPrices = append(p.UnitPrices, unitPrice{Region: region.RegionName, Category: categoryCodes[category],

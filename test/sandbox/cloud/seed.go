@@ -74,7 +74,7 @@ func (c *Cloud) seedServer(spec ServerSpec) Server {
 			Name: spec.Name, Flavor: flavor.Name, Type: flavor.Category, Metadata: spec.Metadata, UserData: spec.UserData, Firewalls: spec.Firewalls,
 			AvailabilityZone: orDefault(spec.Zone, c.region(region).Zones[0].ShortName), NetworkPlan: networkPlans[0],
 			BillingPlan: orDefault(spec.BillingPlan, PlanOnDemand), RootDisk: &diskRequest{Size: 40},
-			OS: &osRequest{ID: orDefault(spec.ImageID, stableID("worker-image", c.opts.Version)), Type: "image"},
+			OS: &osRequest{ID: orDefault(spec.ImageID, StableID("worker-image", c.opts.Version)), Type: "image"},
 		},
 		rootVolume: VolumeType{Name: "PREMIUM-SSD1", Category: flavor.Category},
 	}
@@ -113,7 +113,7 @@ func (c *Cloud) AddPool(name string) Server {
 		spec := ServerSpec{Name: node.Name, Metadata: c.poolMetadata(c.opts.Version, c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
 			Wan: c.opts.Shape.PublicPools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
 		if c.opts.Shape.PoolServersElsewhere {
-			spec.Project = stableID("project", "of pools")
+			spec.Project = StableID("project", "of pools")
 		}
 		made = c.seedServer(spec)
 		node.PhysicalID = made.ID

@@ -167,7 +167,7 @@ var _ = Describe("Creating a server", func() {
 		Expect(b.State().Servers).To(HaveLen(2))
 	})
 
-	It("should give a public address by default, prefer the saving plan, and use the default network", func() {
+	It("should give a public address, the saving plan and the default network by default", func() {
 		a := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": nil, "billing_plan": nil, "vpc_network_ids": nil, "network_plan": nil}))
 		Expect(a.status).To(Equal(200))
 		state := b.State()

@@ -39,7 +39,7 @@ func (c *Cloud) createSnapshot(q *call) reply {
 func (c *Cloud) takeSnapshot(v *volume, name string, metadata map[string]string) Snapshot {
 	made := Snapshot{
 		ID: c.newUUID(), Name: name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
-		Type: v.wire.Type, VolumeTypeID: stableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan,
+		Type: v.wire.Type, VolumeTypeID: StableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan,
 		CreatedAt: micros(c.now), UpdatedAt: micros(c.now), Progress: "100%",
 		ProjectID: v.project, Metadata: metadata, Category: v.wire.Category,
 		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(v.region).RegionName, Bootable: v.wire.Bootable,

@@ -48,7 +48,7 @@ var _ = Describe("TLS", func() {
 		}}
 	}
 
-	It("should take a client that knows only the real cloud's URL, through HTTPS_PROXY, and send no byte elsewhere", func() {
+	It("should take a client of the real cloud's URL through HTTPS_PROXY, and send nothing else", func() {
 		ctx := context.Background()
 		client, err := gobizfly.NewClient(gobizfly.WithRegionName("HN"), gobizfly.WithHTTPClient(proxied()))
 		Expect(err).ToNot(HaveOccurred())

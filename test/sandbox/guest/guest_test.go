@@ -37,7 +37,7 @@ var _ = Describe("A guest", func() {
 		Expect(h.truth(server.ID)).To(Equal(&cloud.Guest{Joined: true, Node: "slow"}))
 	})
 
-	It("should join as its server's name in lower case, by which the cloud controller manager finds the server", func() {
+	It("should join as its server's name in lower case", func() {
 		server := h.start(h.spec("general-TNnUw4Im"))
 		h.sync()
 		Expect(nodeNames()).To(Equal([]string{"general-tnnuw4im"}))

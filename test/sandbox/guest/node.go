@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -191,7 +190,7 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 
 // bootID is another one each time that the server boots.
 func bootID(s cloud.Server) string {
-	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.ID+s.Truth.ActiveAt.UTC().Format(time.RFC3339Nano))).String()
+	return cloud.StableID("boot", s.ID, s.Truth.ActiveAt.UTC().Format(time.RFC3339Nano))
 }
 
 // register makes the Node. One of that name that stands already is taken over as a kubelet does: labels and status are

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 const (
@@ -172,7 +172,7 @@ func (in *inside) hideHost() error {
 		}
 	}
 	// Each boot has an id of its own, as on a machine with a kernel of its own.
-	return in.cover("/proc/sys/kernel/random/boot_id", uuid.NewString()+"\n")
+	return in.cover("/proc/sys/kernel/random/boot_id", string(uuid.NewUUID())+"\n")
 }
 
 // showFlavor covers what tells programs the size of this machine, cadvisor above all.

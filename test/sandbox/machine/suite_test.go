@@ -42,7 +42,7 @@ var _ = Describe("The metadata service", func() {
 		Expect(body).To(Equal(spec.ID))
 	})
 
-	It("should give it the user data of its create request as it is, and none where there was none", func() {
+	It("should give it the user data of its create request as it is, and none without", func() {
 		_, body := get("10.108.16.2", "/openstack/2018-08-27/user_data")
 		Expect(body).To(Equal(spec.UserData))
 		spec.UserData = ""

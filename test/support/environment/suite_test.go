@@ -97,7 +97,7 @@ var _ = Describe("Processes", func() {
 		Eventually(ticks).Should(BeNumerically(">", frozen))
 	})
 
-	It("should start a process without the variables of our environment that could be a credential", func() {
+	It("should start a process without variables that could be a credential", func() {
 		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
 		p, err := start(shell("env"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -212,6 +212,7 @@ var _ = Describe("Small things", func() {
 		for range 5 {
 			found, err := freePorts(50)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(found).To(HaveLen(50))
 			for _, port := range found {
 				Expect(seen[port]).To(BeFalse())
 				seen[port] = true

@@ -88,7 +88,7 @@ func report(r *Results) string {
 	}
 	settleBound, settlePacking := bounds(r.Settle)
 	dayBound, dayPacking := bounds(r.Day)
-	fmt.Fprintf(&b, "Measured on %s. A ratio is to the bound: no nodes that have what the pods request are cheaper.\n\n", r.Measured)
+	fmt.Fprintf(&b, "Measured on %s. Ratio = bill / the lowest bill that any set of nodes could have.\n\n", r.Measured)
 	table(&b, "all workloads together", "settled, VND per hour", "ratio", "days, VND", "ratio", "if started hours are charged in full, VND",
 		"evictions per pod", "seconds that a pod waited", "servers launched")
 	for _, c := range columns() {

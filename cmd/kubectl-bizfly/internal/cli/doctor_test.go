@@ -408,7 +408,7 @@ var _ = Describe("doctor", func() {
 		}),
 	)
 
-	It("should find out what a launch depends on before an installation, and which of it only a launch shows", func() {
+	It("should find out before an installation what a launch depends on", func() {
 		f := newFixture()
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		addPoolServer(f)
@@ -444,7 +444,7 @@ var _ = Describe("doctor", func() {
 		Expect(answer[doctor.Report](f, "doctor").Facts).To(BeEmpty(), "they are those of a preflight")
 	})
 
-	It("should learn the BKE cluster from its pools before an installation, where the user names none", func() {
+	It("should learn the BKE cluster from its pools where the user names none", func() {
 		f := newFixture()
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
@@ -524,7 +524,7 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
 	})
 
-	It("should find the nodes of BKE's pools where only user data keeps pods from the metadata service, a few by name", func() {
+	It("should name nodes of BKE's pools where only user data guards the metadata service", func() {
 		f := newFixture()
 		f.install()
 		nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)(f)
@@ -547,7 +547,7 @@ var _ = Describe("doctor", func() {
 		Expect(open()).To(BeEmpty())
 	})
 
-	It("should find nothing in a CapacityBuffer that is Karpenter's, nor in any while the controller looks at none", func() {
+	It("should accept Karpenter's CapacityBuffers, and any while the controller ignores them", func() {
 		f := newFixture()
 		f.install()
 		f.put(buffer("buffer.gke.io/standby-capacity"))
@@ -572,7 +572,7 @@ var _ = Describe("doctor", func() {
 			HaveField("What", HaveSuffix(definition.Name)))))
 	})
 
-	It("should fail for checks that could not look where the user is strict, and not for what does not apply", func() {
+	It("should fail in strict mode for checks that could not look, not for inapplicable ones", func() {
 		f := newFixture()
 		f.install()
 		f.failLists(&karpv1.NodePoolList{}, forbidden)
@@ -670,7 +670,7 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("NodeClass")))
 	})
 
-	It("should resolve user data with a join token and an authority from a file, without issuing a token", func() {
+	It("should resolve user data with a join token and a CA file, and issue no token", func() {
 		f := newFixture()
 		f.install()
 		setEnv("JOIN_TOKENS", "true")
@@ -701,7 +701,7 @@ var _ = Describe("doctor", func() {
 			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
 	})
 
-	It("should take neither a dashboard for another Karpenter nor a volume of another cluster for one of this", func() {
+	It("should take no dashboard for another Karpenter and no foreign volume for its own", func() {
 		f := newFixture()
 		f.install()
 		deployment("karpenter-dashboard", "ghcr.io/karpenter/dashboard:1")(f)
@@ -710,7 +710,7 @@ var _ = Describe("doctor", func() {
 		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", BeElementOf("AnotherKarpenter", "VolumeBillingPlan"))))
 	})
 
-	It("should look for other autoscalers without the right to read the status of one outside the cluster", func() {
+	It("should look for other autoscalers without the right to read the status of one", func() {
 		f := newFixture()
 		f.install()
 		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)

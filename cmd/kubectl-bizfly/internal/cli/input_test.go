@@ -640,7 +640,7 @@ var _ = Describe("why", func() {
 })
 
 var _ = Describe("top", func() {
-	It("should show requests against allocatable, the launch price where there is one, and the total", func() {
+	It("should show requests against allocatable, the launch price and the total", func() {
 		f := newFixture()
 		resources := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("4")), corev1.ResourceMemory: lo.Must(parse("8Gi"))}
 		for name, labels := range map[string]map[string]string{

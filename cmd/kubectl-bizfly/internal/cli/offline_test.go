@@ -78,7 +78,7 @@ var _ = Describe("plan without an account", func() {
 		Expect(f.err).To(ContainSubstring("no usable credentials"))
 	})
 
-	It("should ignore what a NodeClass names of an account, and report a zone that the catalog does not have", func() {
+	It("should ignore what a NodeClass names of an account, and report an unknown zone", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil

@@ -217,7 +217,7 @@ var _ = Describe("plan", func() {
 		Expect(f.out).To(And(ContainSubstring("without 1 nodes of an unknown flavor"), Not(ContainSubstring("the plan costs"))))
 	})
 
-	It("should leave out nodes of static NodePools and the pods on them, also beside other NodePools of a file", func() {
+	It("should leave out nodes of static NodePools, and the pods on them", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		base := &karpv1.NodePool{}
@@ -244,7 +244,7 @@ var _ = Describe("plan", func() {
 		}
 	})
 
-	It("should compare with nothing while pods have no place, and say what helps where there is no NodePool", func() {
+	It("should compare with nothing while pods have no place, and name what helps", func() {
 		f := newFixture()
 		f.apply(web)
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})

@@ -40,7 +40,7 @@ var _ = Describe("pool", func() {
 		Expect(lo.Map(pools, func(p pool.Pool, _ int) bool { return p.Scales() })).To(Equal([]bool{false, false, true}))
 	})
 
-	It("should switch the autoscaling of a pool off, read it back, and show the way back, which works", func() {
+	It("should switch the autoscaling of a pool off, and show the way back, which works", func() {
 		f := newFixture()
 		addAutoscalingPool(f)
 		f.ResetRequests()
@@ -208,7 +208,7 @@ var _ = Describe("pool", func() {
 		Expect(changes(f)).To(BeEmpty())
 	})
 
-	It("should print the BKE cluster that it changes, which is that of the pool's server whatever a Deployment names", func() {
+	It("should print the BKE cluster that it changes: that of the pool's server", func() {
 		f := newFixture()
 		addAutoscalingPool(f)
 		nameless()

@@ -14,7 +14,7 @@ import (
 )
 
 var _ = Describe("prices", func() {
-	It("should print what the price list says of the table, and list the rest, without logging in and without a cluster", func() {
+	It("should print, offline, what the price list says of the table, and list the rest", func() {
 		f := newFixture()
 		f.reader = nil
 		f.ResetRequests()

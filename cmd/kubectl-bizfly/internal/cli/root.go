@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/defect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -81,7 +82,7 @@ func (a *App) Run(ctx context.Context, args ...string) int {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	switch err := root.ExecuteContext(ctx); {
+	switch err := execute(ctx, root); {
 	case err == nil:
 		return ExitOK
 	case errors.Is(err, errFindings):
@@ -90,6 +91,12 @@ func (a *App) Run(ctx context.Context, args ...string) int {
 		_, _ = fmt.Fprintln(a.Err, "error:", err)
 		return ExitFailure
 	}
+}
+
+// execute runs the command, and turns a panic into an error.
+func execute(ctx context.Context, root *cobra.Command) (err error) {
+	defer defect.Recover(&err)
+	return root.ExecuteContext(ctx)
 }
 
 // Command makes the command line.

@@ -112,7 +112,7 @@ var _ = Describe("credentials", func() {
 		Expect(received).To(ConsistOf(ContainSubstring("TENANT-ID")))
 	})
 
-	It("should not be sent to an endpoint of a Deployment where they are the user's own, by variable or by argument", func() {
+	It("should not be sent to an endpoint of a Deployment where they are the user's own", func() {
 		unsetEnv("BIZFLY_CLOUD_API_URL")
 		unsetEnv("BIZFLY_CLOUD_ALLOW_HTTP")
 		// Without an endpoint the default one is used, to which this cluster's scope is not pinned: nothing leaves the machine.
@@ -194,7 +194,7 @@ var _ = Describe("credentials", func() {
 		})
 	}
 
-	It("should be the user's own where those are set, without the right to read the controller's Secret", func() {
+	It("should be the user's own where set, without the right to read the controller's Secret", func() {
 		asInstalled()
 		forbidSecrets()
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
@@ -223,7 +223,7 @@ var _ = Describe("credentials", func() {
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
 	})
 
-	It("should be the user's own where those are set, with the right to read the controller's Secret too", func() {
+	It("should be the user's own where set, with the right to read the controller's Secret", func() {
 		asInstalled()
 		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
@@ -301,7 +301,7 @@ var _ = Describe("a terminal", func() {
 		Expect(colors.Replace(f.err)).To(And(ContainSubstring(`\x1b]0;owned`), Not(ContainSubstring("\x1b"))))
 	})
 
-	It("should get the colours of the plugin, in tables of any width, and bytes that are no text as numbers", func() {
+	It("should be coloured in tables of any width, with bytes that are no text as numbers", func() {
 		var out bytes.Buffer
 		setEnv("FORCE_COLOR", "true")
 		printer, err := output.New(&out, io.Discard, output.Table)

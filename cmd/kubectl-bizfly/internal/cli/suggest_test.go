@@ -68,6 +68,7 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		f.reader = nil
 		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
+		Expect(s.Candidates).ToNot(BeEmpty())
 		for _, c := range s.Candidates {
 			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
 			Expect(c.Name).ToNot(ContainSubstring("1 vCPU"))

@@ -211,7 +211,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 	if err != nil {
 		return found, err
 	}
-	return append(found, lo.Map(simulation.Unresolved, func(u plan.Unresolved, _ int) Finding {
+	return append(found, lo.Map(simulation.Assumptions, func(u plan.Assumption, _ int) Finding {
 		f := Finding{
 			Code: "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(u.Condition.Type, "Ready"), "Available"), Severity: Error,
 			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),

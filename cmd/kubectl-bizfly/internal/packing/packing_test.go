@@ -182,7 +182,7 @@ func singleFlavor(in instance, bin packing.Bin) float64 {
 var ctx = context.Background()
 
 var _ = Describe("The best packing", func() {
-	It("should place every item once, on a node that may run it, has capacity and keeps every limit, and never cost less than the bound", func() {
+	It("should place each item once where it may run and fits, at no less than the lower bound", func() {
 		for seed := range uint64(60) {
 			in := random(seed, 1+int(seed), true)
 			p := packing.Best(ctx, in.items, in.bins, packing.Options{Seed: seed, Iterations: 200})
@@ -228,7 +228,7 @@ var _ = Describe("The best packing", func() {
 		Expect(packing.Best(ctx, in.items, in.bins, packing.Options{Seed: 5, Iterations: 300})).To(Equal(one))
 	})
 
-	It("should take as many steps as the number of items allows, and not as many as there is time for", func() {
+	It("should bound its steps by the number of items, not by the time", func() {
 		Expect([]int{packing.Steps(0), packing.Steps(1), packing.Steps(200), packing.Steps(2000), packing.Steps(1_000_000)}).
 			To(Equal([]int{4000, 4000, 4000, 400, 50}))
 		in := random(4, 60, true)

@@ -29,9 +29,13 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 	if err != nil {
 		return 0, 0, nil, err
 	}
+	members, err := s.members(ctx)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	daemons := daemons(members)
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
 	labels := scheduling.NewLabelRequirements(pool.Spec.Template.Labels)
-	daemons := s.daemons()
 	var bins []packing.Bin
 	labelsOf := map[string]scheduling.Requirements{}
 	for _, it := range instanceTypes {
@@ -42,10 +46,7 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 			})
 		}
 	}
-	var pods []*corev1.Pod
-	for _, r := range s.running {
-		pods = append(pods, lo.Values(r.pods)...)
-	}
+	pods := lo.FlatMap(members, func(m *member, _ int) []*corev1.Pod { return m.movable() })
 	groups := newGroups(pods)
 	items := make([]packing.Item, 0, len(pods))
 	for _, pod := range pods {
@@ -88,9 +89,9 @@ func (s *Simulation) ideal(ctx context.Context, pool *karpv1.NodePool, limit tim
 }
 
 // daemons is what the pods of DaemonSets request on every planned node at least.
-func (s *Simulation) daemons() corev1.ResourceList {
+func daemons(members []*member) corev1.ResourceList {
 	var least corev1.ResourceList
-	for _, r := range s.running {
+	for _, r := range members {
 		if least == nil {
 			least = r.daemons.DeepCopy()
 			continue

@@ -12,11 +12,11 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 )
 
 // HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
@@ -61,7 +61,9 @@ type Plan struct {
 	Catalog *Catalog `json:"catalog,omitempty"`
 	// Assumed names the objects that the manifests do not have, and that are those of the default sample.
 	Assumed []string `json:"assumed,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
+	// Assumptions are what was taken for true that is not.
+	Assumptions []Assumption `json:"assumptions,omitempty"`
+	Notes       []string     `json:"notes,omitempty"`
 }
 
 // Group is nodes of one NodePool, flavor and zone.
@@ -107,54 +109,53 @@ func (p *Plan) Used(name corev1.ResourceName) float64 {
 	return lo.SumBy(p.Nodes, func(n Node) float64 { return n.Used[name] }) / float64(len(p.Nodes))
 }
 
-// Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim.
+// Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim. The nodes join, and the pods run there.
 func (s *Simulation) Run(ctx context.Context) (*Plan, error) {
 	pods, err := s.waiting(ctx)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Pods: len(pods), Nodes: []Node{}, Unplaced: []Unplaced{}}
-	results, err := s.Provisioner.Schedule(ctx)
+	before, err := s.members(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("scheduling: %w", err)
+		return nil, err
 	}
-	// Core also schedules the pods of nodes that are being deleted.
-	pending, placed := lo.KeyBy(pods, func(pod *corev1.Pod) types.UID { return pod.UID }), map[types.UID]bool{}
-	place := func(scheduled []*corev1.Pod) (ours []*corev1.Pod) {
-		for _, pod := range scheduled {
-			if pending[pod.UID] != nil {
-				ours, placed[pod.UID] = append(ours, pod), true
-			}
-		}
-		return ours
+	plan := &Plan{Pods: len(pods), Unplaced: []Unplaced{}}
+	failed, onExisting, err := s.provision(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, existing := range results.ExistingNodes {
-		plan.OnExisting += len(place(existing.Pods))
+	plan.OnExisting = onExisting
+	left, err := s.waiting(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, proposed := range results.NewNodeClaims {
-		ours := place(proposed.Pods)
-		if len(ours) == 0 {
+	for _, pod := range left {
+		plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
+	}
+	return plan, s.fill(ctx, plan, before)
+}
+
+// fill writes the nodes into a plan, without those that were there before.
+func (s *Simulation) fill(ctx context.Context, p *Plan, before []*member) error {
+	members, err := s.members(ctx)
+	if err != nil {
+		return err
+	}
+	known := lo.SliceToMap(before, func(m *member) (string, bool) { return m.claim.Name, true })
+	p.Nodes, p.VNDPerHour = []Node{}, 0
+	for _, m := range members {
+		if known[m.claim.Name] {
 			continue
 		}
-		node, err := s.node(ctx, proposed)
+		node, err := s.describe(ctx, m)
 		if err != nil {
-			for _, pod := range ours {
-				plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, err.Error()})
-			}
-			continue
+			return err
 		}
-		plan.Nodes = append(plan.Nodes, *node)
-		plan.VNDPerHour += node.VNDPerHour
+		p.Nodes = append(p.Nodes, *node)
+		p.VNDPerHour += node.VNDPerHour
 	}
-	plan.VNDPerMonth = plan.VNDPerHour * HoursPerMonth
-	failed := lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })
-	for _, pod := range pods {
-		if !placed[pod.UID] {
-			plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
-		}
-	}
-	plan.Notes = s.Notes
-	return plan, nil
+	p.VNDPerMonth, p.Notes, p.Assumptions = p.VNDPerHour*HoursPerMonth, s.Notes, s.Assumptions
+	return nil
 }
 
 // waiting returns the pods that core would provision for.
@@ -180,32 +181,21 @@ func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) str
 			err = errors.New("no NodePool is ready")
 		}
 	}
+	if err == nil && !podutils.IsProvisionable(pod) {
+		err = errors.New("kube-scheduler has not reported that it fits nowhere, which Karpenter waits for")
+	}
 	if err == nil {
 		err = errors.New("the scheduler did not decide about it within its minute")
 	}
 	return err.Error()
 }
 
-// node launches a proposed NodeClaim in the copy.
-func (s *Simulation) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node, error) {
-	name, err := s.Provisioner.Create(ctx, proposed)
-	if err != nil {
-		return nil, fmt.Errorf("creating a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
-	}
-	claim, err := s.launch(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
-	}
-	s.running[name] = newRunning(claim, proposed.Pods)
-	return s.describe(ctx, s.running[name])
-}
-
 // describe returns what runs on a node.
-func (s *Simulation) describe(ctx context.Context, r *running) (*Node, error) {
-	labels, requests := r.claim.Labels, r.requests()
+func (s *Simulation) describe(ctx context.Context, m *member) (*Node, error) {
+	labels, requests := m.claim.Labels, m.requests()
 	node := &Node{
 		NodePool: labels[karpv1.NodePoolLabelKey], Flavor: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
-		Pods: lo.MapToSlice(r.pods, func(_ types.UID, pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }),
+		Pods: lo.Map(m.movable(), func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
 		Used: map[corev1.ResourceName]float64{},
 	}
 	var err error
@@ -213,7 +203,7 @@ func (s *Simulation) describe(ctx context.Context, r *running) (*Node, error) {
 		return nil, err
 	}
 	slices.Sort(node.Pods)
-	for resource, allocatable := range r.claim.Status.Allocatable {
+	for resource, allocatable := range m.claim.Status.Allocatable {
 		requested := requests[resource]
 		if total := allocatable.AsApproximateFloat64(); total > 0 {
 			node.Used[resource] = requested.AsApproximateFloat64() / total
@@ -227,8 +217,8 @@ func (s *Simulation) describe(ctx context.Context, r *running) (*Node, error) {
 
 // Price returns what a flavor in a zone costs NodeClaims of the NodePool, in VND per hour.
 func (s *Simulation) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
-	nodePool := &karpv1.NodePool{}
-	if err := s.Objects.Get(ctx, types.NamespacedName{Name: pool}, nodePool); err != nil {
+	nodePool, err := s.pool(ctx, pool)
+	if err != nil {
 		return 0, err
 	}
 	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, nodePool)

@@ -30,7 +30,7 @@ import (
 func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s", pool, flavor, zone) }
 
 var _ = Describe("kubectl bizfly plan", func() {
-	It("should plan from empty the nodes that the controller then launches, at the price that they then cost", func() {
+	It("should plan from empty the nodes that the controller launches, at their later price", func() {
 		for seed := range uint64(suite.Number("PROPERTY_SEEDS", 12)) {
 			w, err := simulation.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			Expect(err).ToNot(HaveOccurred())

@@ -4,9 +4,7 @@
 package plan
 
 import (
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -17,44 +15,47 @@ import (
 )
 
 // target is where the kube-scheduler would bind a pod: of the nodes that it fits on, the one with the highest score. A pod with pod affinity is left
-// to core's scheduler.
-func (t *Trial) target(m moving) *running {
+// to core's scheduler. The pod then counts as one of the node's.
+func target(nodes []*member, m moving) string {
 	if m.pod.Spec.Affinity != nil && m.pod.Spec.Affinity.PodAffinity != nil {
-		return nil
+		return ""
 	}
-	var best *running
+	var best *member
 	highest := math.Inf(-1)
 	requests := resources.RequestsForPods(m.pod)
 	wanted := corescheduling.NewStrictPodRequirements(m.pod)
-	alike, most := t.alike(m.pod)
-	for _, name := range slices.Sorted(maps.Keys(t.running)) {
-		r := t.running[name]
-		if r.node.Spec.Unschedulable || !r.claim.DeletionTimestamp.IsZero() || StaysInZone(m.pod) && r.node.Labels[corev1.LabelTopologyZone] != m.zone ||
-			corescheduling.Taints(r.node.Spec.Taints).ToleratesPod(m.pod) != nil ||
-			corescheduling.NewLabelRequirements(r.node.Labels).Compatible(wanted) != nil {
+	alike, most := alikeOn(nodes, m.pod)
+	for _, n := range nodes {
+		if n.node.Spec.Unschedulable || StaysInZone(m.pod) && n.node.Labels[corev1.LabelTopologyZone] != m.zone ||
+			corescheduling.Taints(n.node.Spec.Taints).ToleratesPod(m.pod) != nil ||
+			corescheduling.NewLabelRequirements(n.node.Labels).Compatible(wanted) != nil {
 			continue
 		}
-		after := resources.Merge(r.requests(), requests)
-		if !resources.Fits(after, r.node.Status.Allocatable) || !sharesNode(m.pod, lo.Values(r.pods)) {
+		after := resources.Merge(n.requests(), requests)
+		if !resources.Fits(after, n.node.Status.Allocatable) || !sharesNode(m.pod, n.pods) {
 			continue
 		}
-		if score := scoreOf(after, r.node.Status.Allocatable, alike[r], most); score > highest {
-			best, highest = r, score
+		if score := scoreOf(after, n.node.Status.Allocatable, alike[n], most); score > highest {
+			best, highest = n, score
 		}
 	}
-	return best
+	if best == nil {
+		return ""
+	}
+	best.pods = append(best.pods, m.pod)
+	return best.node.Name
 }
 
-// alike counts, on each node and at most on one, the pods that the controller of a pod has created.
-func (t *Trial) alike(pod *corev1.Pod) (counts map[*running]int, most int) {
-	counts = map[*running]int{}
+// alikeOn counts, on each node and at most on one, the pods that the controller of a pod has created.
+func alikeOn(nodes []*member, pod *corev1.Pod) (counts map[*member]int, most int) {
+	counts = map[*member]int{}
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return counts, 0
 	}
-	for _, r := range t.running {
-		counts[r] = lo.CountBy(lo.Values(r.pods), func(other *corev1.Pod) bool { return lo.FromPtr(metav1.GetControllerOf(other)).UID == owner.UID })
-		most = max(most, counts[r])
+	for _, n := range nodes {
+		counts[n] = lo.CountBy(n.pods, func(other *corev1.Pod) bool { return lo.FromPtr(metav1.GetControllerOf(other)).UID == owner.UID })
+		most = max(most, counts[n])
 	}
 	return counts, most
 }

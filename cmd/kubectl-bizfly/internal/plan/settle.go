@@ -4,16 +4,16 @@
 package plan
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -21,18 +21,23 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
-	"sigs.k8s.io/karpenter/pkg/state/cost"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
 )
 
 const (
 	// lookAgain is after how long core looks again at what it has looked at, with the 20 s for which it leaves new nodes alone.
 	lookAgain = 6 * time.Minute
+	// pollPeriod is after how long core looks again where there was nothing to do.
+	pollPeriod = 10 * time.Second
 	// maxLooks bounds the commands of one plan.
 	maxLooks = 300
 )
+
+// ErrNoPlace says that evicted pods fit nowhere.
+var ErrNoPlace = errors.New("evicted pods fit nowhere")
 
 // skippingClock is the real time, but for waits, which take none: core looks at each disruption again after 15 s.
 type skippingClock struct {
@@ -56,25 +61,206 @@ func (c *skippingClock) After(d time.Duration) <-chan time.Time {
 	return fired
 }
 
-// running is one node of the plan.
-type running struct {
+// member is a node of a NodeClaim of the copy.
+type member struct {
 	claim *karpv1.NodeClaim
 	node  *corev1.Node
-	pods  map[types.UID]*corev1.Pod
-	// daemons is what the pods of DaemonSets request there.
+	// pods are all on the node that have not ended, and daemons what DaemonSets request there whose pods the copy does not have.
+	pods    []*corev1.Pod
 	daemons corev1.ResourceList
 }
 
-func newRunning(claim *karpv1.NodeClaim, pods []*corev1.Pod) *running {
-	return &running{
-		claim: claim, pods: lo.KeyBy(pods, func(pod *corev1.Pod) types.UID { return pod.UID }),
-		daemons: resources.Subtract(claim.Spec.Resources.Requests, resources.RequestsForPods(pods...)),
-	}
+// movable are the pods that a drain moves.
+func (m *member) movable() []*corev1.Pod {
+	return lo.Filter(m.pods, func(pod *corev1.Pod, _ int) bool { return podutils.IsReschedulable(pod) })
 }
 
-// requests are those of its pods, DaemonSets included.
-func (r *running) requests() corev1.ResourceList {
-	return resources.Merge(r.daemons, resources.RequestsForPods(lo.Values(r.pods)...))
+// requests are those of all that runs there.
+func (m *member) requests() corev1.ResourceList {
+	return resources.Merge(m.daemons, resources.RequestsForPods(m.pods...))
+}
+
+// members are the nodes of NodeClaims, in the order of the NodeClaims' names.
+func (s *Simulation) members(ctx context.Context) ([]*member, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := s.Objects.List(ctx, claims); err != nil {
+		return nil, err
+	}
+	var all []*member
+	for i := range claims.Items {
+		claim, node := &claims.Items[i], &corev1.Node{}
+		if claim.Status.NodeName == "" || !claim.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := s.Objects.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		} else if err != nil {
+			continue
+		}
+		pods, err := s.PodsOn(ctx, node.Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &member{claim, node, pods, s.daemons[claim.Name]})
+	}
+	return all, nil
+}
+
+// PodsOn returns the pods of a node that have not ended.
+func (s *Simulation) PodsOn(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, !podutils.IsTerminal(&pod) }), nil
+}
+
+// put writes an object, and lets core know.
+func (s *Simulation) put(ctx context.Context, object client.Object) error {
+	if err := s.Objects.Put(object); err != nil {
+		return err
+	}
+	switch o := object.(type) {
+	case *corev1.Pod:
+		return s.Cluster.UpdatePod(ctx, o)
+	case *corev1.Node:
+		return s.Cluster.UpdateNode(ctx, o)
+	case *karpv1.NodeClaim:
+		s.Cluster.UpdateNodeClaim(o)
+	}
+	return nil
+}
+
+// remove deletes an object, which nothing keeps in the copy, and lets core know.
+func (s *Simulation) remove(object client.Object) error {
+	if err := s.Objects.Remove(object); err != nil {
+		return err
+	}
+	switch o := object.(type) {
+	case *corev1.Pod:
+		s.Cluster.DeletePod(client.ObjectKeyFromObject(o))
+	case *corev1.Node:
+		s.Cluster.DeleteNode(o.Name)
+	case *karpv1.NodeClaim:
+		s.Cluster.DeleteNodeClaim(o.Name)
+	}
+	return nil
+}
+
+// bind runs a pod on a node; on none, it waits as the scheduler reports it.
+func (s *Simulation) bind(ctx context.Context, pod *corev1.Pod, node string) error {
+	pod = pod.DeepCopy()
+	if manifests.Unbind(pod); node != "" {
+		pod.Spec.NodeName, pod.Status = node, corev1.PodStatus{Phase: corev1.PodPending}
+	}
+	return s.put(ctx, pod)
+}
+
+// join launches a NodeClaim, and its node joins. Daemons is what DaemonSets will request there.
+func (s *Simulation) join(ctx context.Context, name string, daemons corev1.ResourceList) error {
+	claim, err := s.launch(ctx, name)
+	if err != nil {
+		return err
+	}
+	pool := &karpv1.NodePool{}
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: claim.Labels[karpv1.NodePoolLabelKey]}, pool); err != nil {
+		return err
+	}
+	claim.Status.NodeName = claim.Name
+	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+		claim.StatusConditions().SetTrue(condition)
+	}
+	if pool.Spec.Disruption.ConsolidateAfter.Duration != nil {
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
+	}
+	s.daemons[claim.Name] = daemons
+	if err := s.put(ctx, claim); err != nil {
+		return err
+	}
+	return s.put(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Annotations: claim.Annotations, Labels: lo.Assign(claim.Labels, map[string]string{
+			corev1.LabelHostname: claim.Name, karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
+		})},
+		Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID, Taints: claim.Spec.Taints},
+		Status: corev1.NodeStatus{Capacity: claim.Status.Capacity, Allocatable: claim.Status.Allocatable,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	})
+}
+
+// daemonsOf is what core has added to the requests of the pods for which it wants a NodeClaim.
+func daemonsOf(requests corev1.ResourceList, pods []*corev1.Pod) corev1.ResourceList {
+	return resources.Subtract(requests, resources.RequestsForPods(pods...))
+}
+
+// leave removes a node and its NodeClaim.
+func (s *Simulation) leave(m *member) error {
+	delete(s.daemons, m.claim.Name)
+	return errors.Join(s.remove(m.node), s.remove(m.claim))
+}
+
+// provision lets core's provisioner place the pods that wait, and runs them there. It returns why the others have no place.
+func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error, onExisting int, err error) {
+	pods, err := s.waiting(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	results, err := s.Provisioner.Schedule(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("scheduling: %w", err)
+	}
+	failed = lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })
+	// Core also schedules the pods of nodes that are being deleted.
+	pending := lo.SliceToMap(pods, func(pod *corev1.Pod) (types.UID, bool) { return pod.UID, true })
+	bind := func(scheduled []*corev1.Pod, node string) error {
+		for _, pod := range scheduled {
+			if err := s.bind(ctx, pod, node); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ours := func(scheduled []*corev1.Pod) []*corev1.Pod {
+		return lo.Filter(scheduled, func(pod *corev1.Pod, _ int) bool { return pending[pod.UID] })
+	}
+	for _, existing := range results.ExistingNodes {
+		onExisting += len(ours(existing.Pods))
+		if err := bind(ours(existing.Pods), existing.Name()); err != nil {
+			return nil, 0, err
+		}
+	}
+	for _, proposed := range results.NewNodeClaims {
+		scheduled := ours(proposed.Pods)
+		if len(scheduled) == 0 {
+			continue
+		}
+		name, err := s.launched(ctx, proposed)
+		if err != nil {
+			for _, pod := range scheduled {
+				failed[pod.UID] = err
+			}
+			continue
+		}
+		if err := bind(scheduled, name); err != nil {
+			return nil, 0, err
+		}
+	}
+	return failed, onExisting, nil
+}
+
+// launched makes a node of what core proposes.
+func (s *Simulation) launched(ctx context.Context, proposed *scheduling.NodeClaim) (string, error) {
+	name, err := s.Provisioner.Create(ctx, proposed)
+	if err != nil {
+		return "", fmt.Errorf("creating a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
+	}
+	claim := &karpv1.NodeClaim{}
+	if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
+		return "", err
+	}
+	if err := s.join(ctx, name, daemonsOf(claim.Spec.Resources.Requests, proposed.Pods)); err != nil {
+		return "", errors.Join(fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err), s.remove(claim))
+	}
+	return name, nil
 }
 
 // settled launches nodes for all pods that wait, and lets core consolidate them.
@@ -87,226 +273,136 @@ func (s *Simulation) settled(ctx context.Context) (*Plan, error) {
 }
 
 // Settle lets core consolidate the planned nodes until it finds nothing to do any more, and replaces those of the plan by what is left: what
-// is paid for after the first hour. Nodes that exist are no part of it.
+// is paid for after the first hour.
 func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
-	if err := s.start(ctx); err != nil {
+	switch settled, err := s.consolidate(ctx); {
+	case err != nil:
 		return err
+	case !settled:
+		s.note("the plan has not settled: consolidation still found something after %d changes", maxLooks)
 	}
-	queue, controller := s.consolidation(ctx)
+	return s.fill(ctx, p, nil)
+}
+
+// consolidate lets core look until it finds nothing any more. It returns false where it still does after many looks.
+func (s *Simulation) consolidate(ctx context.Context) (settled bool, err error) {
 	for look, quiet := 0, 0; quiet < 2; look++ {
 		if look == maxLooks || ctx.Err() != nil {
-			s.note("the plan has not settled: consolidation still found something after %d changes", look)
-			break
+			return false, nil
 		}
-		s.clock.skipped.Add(int64(lookAgain))
-		if _, err := controller.Reconcile(ctx); err != nil {
-			return fmt.Errorf("looking for nodes to consolidate: %w", err)
-		}
-		commands := queue.GetCommands()
-		quiet = lo.Ternary(len(commands) == 0, quiet+1, 0)
-		for _, command := range commands {
-			if err := s.carryOut(ctx, queue, command); err != nil {
-				return fmt.Errorf("carrying out %s: %w", command, err)
-			}
-		}
-	}
-	p.Nodes, p.VNDPerHour = []Node{}, 0
-	for _, name := range slices.Sorted(maps.Keys(s.running)) {
-		node, err := s.describe(ctx, s.running[name])
+		changed, err := s.Look(ctx, lookAgain)
 		if err != nil {
-			return err
+			return false, err
 		}
-		p.Nodes = append(p.Nodes, *node)
-		p.VNDPerHour += node.VNDPerHour
+		quiet = lo.Ternary(changed, 0, quiet+1)
 	}
-	p.VNDPerMonth, p.Notes = p.VNDPerHour*HoursPerMonth, s.Notes
-	return nil
+	return true, nil
 }
 
-// consolidation is core's, of the copy.
-func (s *Simulation) consolidation(ctx context.Context) (*disruption.Queue, *disruption.Controller) {
-	planning := cloudprovider.PlanningClient(s.Objects)
-	queue := disruption.NewQueue(planning, discarded{}, s.Cluster, s.clock, s.Provisioner)
-	return queue, disruption.NewController(ctx, s.clock, planning, s.Provisioner, s.Provider, discarded{}, s.Cluster, queue,
-		cost.NewClusterCost(ctx, s.Provider, planning))
+// Look lets time pass, and core look once for something to consolidate and do it. It reports whether there was something.
+func (s *Simulation) Look(ctx context.Context, after time.Duration) (bool, error) {
+	s.clock.skipped.Add(int64(after))
+	result, err := s.deciders.Disruption.Reconcile(ctx)
+	if err != nil {
+		return false, fmt.Errorf("looking for nodes to consolidate: %w", err)
+	}
+	commands := s.deciders.Queue.GetCommands()
+	if len(commands) == 0 && result.RequeueAfter < pollPeriod {
+		return false, fmt.Errorf("looking for nodes to consolidate: Karpenter has not looked, and would try again after %s", result.RequeueAfter)
+	}
+	for _, command := range commands {
+		if err := s.carryOut(ctx, command); err != nil {
+			return false, fmt.Errorf("carrying out %s: %w", command, err)
+		}
+	}
+	return len(commands) > 0, nil
 }
 
-// start makes the planned nodes the only ones of the copy.
-func (s *Simulation) start(ctx context.Context) error {
-	nodes, claims, budgets, pools := &corev1.NodeList{}, &karpv1.NodeClaimList{}, &policyv1.PodDisruptionBudgetList{}, &karpv1.NodePoolList{}
-	for _, list := range []client.ObjectList{nodes, claims, budgets, pools} {
-		if err := s.Objects.List(ctx, list); err != nil {
-			return err
-		}
-	}
-	var gone []client.Object
-	for i := range nodes.Items {
-		gone = append(gone, &nodes.Items[i])
-	}
-	for i := range claims.Items {
-		if s.running[claims.Items[i].Name] == nil {
-			gone = append(gone, &claims.Items[i])
-		}
-	}
-	// What a budget allows at a time makes consolidation slower and changes nothing about where it ends.
-	for i := range budgets.Items {
-		gone = append(gone, &budgets.Items[i])
-	}
-	// Nor does one of a NodePool that applies at times: a plan must not depend on the time of day.
-	for i := range pools.Items {
-		pool := &pools.Items[i]
-		pool.Spec.Disruption.Budgets = lo.Filter(pool.Spec.Disruption.Budgets, func(b karpv1.Budget, _ int) bool { return b.Schedule == nil })
-		if err := s.Objects.Update(ctx, pool); err != nil {
-			return err
-		}
-	}
-	for _, object := range gone {
-		if err := s.remove(ctx, object); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.running)) {
-		if err := s.register(ctx, s.running[name]); err != nil {
-			return err
-		}
-	}
-	return nil
+// moving is an evicted pod, with the zone that it comes from.
+type moving struct {
+	pod  *corev1.Pod
+	zone string
 }
 
-// remove deletes an object of the copy, which nothing keeps there.
-func (s *Simulation) remove(ctx context.Context, object client.Object) error {
-	// Core may have changed it since it was read.
-	if err := s.Objects.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	if len(object.GetFinalizers()) > 0 {
-		object.SetFinalizers(nil)
-		if err := s.Objects.Update(ctx, object); client.IgnoreNotFound(err) != nil {
-			return err
+// carryOut does what core has decided: replacements join, candidates drain, and what has nowhere to go waits for core's provisioner.
+func (s *Simulation) carryOut(ctx context.Context, command *disruption.Command) error {
+	planned := map[types.UID]string{}
+	for _, existing := range command.Results.ExistingNodes {
+		for _, pod := range existing.Pods {
+			planned[pod.UID] = existing.Name()
 		}
 	}
-	return client.IgnoreNotFound(s.Objects.Delete(ctx, object))
-}
-
-// register makes a Node of a NodeClaim, and runs its pods there.
-func (s *Simulation) register(ctx context.Context, r *running) error {
-	pool := &karpv1.NodePool{}
-	if err := s.Objects.Get(ctx, types.NamespacedName{Name: r.claim.Labels[karpv1.NodePoolLabelKey]}, pool); err != nil {
-		return err
-	}
-	if err := s.Objects.Get(ctx, client.ObjectKeyFromObject(r.claim), r.claim); err != nil {
-		return err
-	}
-	r.claim.Status.NodeName = r.claim.Name
-	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
-		r.claim.StatusConditions().SetTrue(condition)
-	}
-	if pool.Spec.Disruption.ConsolidateAfter.Duration != nil {
-		r.claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
-	}
-	if err := s.Objects.Status().Update(ctx, r.claim); err != nil {
-		return err
-	}
-	r.node = &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: r.claim.Name, Annotations: r.claim.Annotations, Labels: lo.Assign(r.claim.Labels, map[string]string{
-			corev1.LabelHostname: r.claim.Name, karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
-		})},
-		Spec: corev1.NodeSpec{ProviderID: r.claim.Status.ProviderID, Taints: r.claim.Spec.Taints},
-		Status: corev1.NodeStatus{Capacity: r.claim.Status.Capacity, Allocatable: r.claim.Status.Allocatable,
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
-	}
-	if err := s.Objects.Create(ctx, r.node); err != nil {
-		return err
-	}
-	s.Cluster.UpdateNodeClaim(r.claim)
-	if err := s.Cluster.UpdateNode(ctx, r.node); err != nil {
-		return err
-	}
-	for uid := range r.pods {
-		if err := s.bind(ctx, r, uid); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// bind runs a pod on a node.
-func (s *Simulation) bind(ctx context.Context, r *running, uid types.UID) error {
-	bound := s.Objects.Bind(uid, r.node.Name)
-	if bound == nil {
-		return fmt.Errorf("the pod %s is not in the copy", uid)
-	}
-	for _, other := range s.running {
-		if other != r {
-			delete(other.pods, uid)
-		}
-	}
-	r.pods[uid] = bound
-	return s.Cluster.UpdatePod(ctx, bound)
-}
-
-// carryOut does what core has decided: replacements come up, pods move to where core's simulation has put them, and candidates go.
-func (s *Simulation) carryOut(ctx context.Context, queue *disruption.Queue, command *disruption.Command) error {
 	for _, replacement := range command.Replacements {
-		if err := s.join(ctx, replacement.Name, replacement.Pods); err != nil {
+		claim := &karpv1.NodeClaim{}
+		if err := s.Objects.Get(ctx, client.ObjectKey{Name: replacement.Name}, claim); err != nil {
 			return err
 		}
-	}
-	if err := s.place(ctx, command.Results.ExistingNodes); err != nil {
-		return err
-	}
-	if _, err := queue.Reconcile(ctx, command.Candidates[0].NodeClaim); err != nil {
-		return err
-	}
-	if !command.Succeeded {
-		return fmt.Errorf("core did not end it")
-	}
-	for _, candidate := range command.Candidates {
-		left := s.running[candidate.NodeClaim.Name]
-		if left == nil || len(left.pods) > 0 {
-			return fmt.Errorf("node %s still has pods", candidate.NodeClaim.Name)
-		}
-		if err := s.leave(ctx, left); err != nil {
+		if err := s.join(ctx, replacement.Name, daemonsOf(claim.Spec.Resources.Requests, replacement.Pods)); err != nil {
 			return err
 		}
+		for _, pod := range replacement.Pods {
+			planned[pod.UID] = replacement.Name
+		}
 	}
-	return nil
-}
-
-// join launches a NodeClaim of the copy, and its node joins with its pods.
-func (s *Simulation) join(ctx context.Context, name string, pods []*corev1.Pod) error {
-	claim, err := s.launch(ctx, name)
+	members, err := s.members(ctx)
 	if err != nil {
 		return err
 	}
-	s.running[name] = newRunning(claim, pods)
-	return s.register(ctx, s.running[name])
+	names := lo.SliceToMap(command.Candidates, func(c *disruption.Candidate) (string, bool) { return c.NodeClaim.Name, true })
+	leaving, staying := lo.FilterReject(members, func(m *member, _ int) bool { return names[m.claim.Name] })
+	if len(leaving) < len(command.Candidates) {
+		return fmt.Errorf("only %d of its nodes are known", len(leaving))
+	}
+	switch result, err := s.deciders.Queue.Reconcile(ctx, command.Candidates[0].NodeClaim); {
+	case err != nil:
+		return err
+	case !command.Succeeded:
+		return fmt.Errorf("core did not end it, and would try again after %s", result.RequeueAfter)
+	}
+	return s.drain(ctx, leaving, staying, planned)
 }
 
-// leave removes a node and its NodeClaim.
-func (s *Simulation) leave(ctx context.Context, r *running) error {
-	if err := s.remove(ctx, r.node); err != nil {
-		return err
-	}
-	if err := s.remove(ctx, r.claim); err != nil {
-		return err
-	}
-	s.Cluster.DeleteNodeClaim(r.claim.Name)
-	s.Cluster.DeleteNode(r.node.Name)
-	delete(s.running, r.claim.Name)
-	return nil
-}
-
-// place runs pods on the nodes where core's simulation has put them.
-func (s *Simulation) place(ctx context.Context, nodes []*scheduling.ExistingNode) error {
-	for _, node := range nodes {
-		for _, pod := range node.Pods {
-			if r := s.running[node.Name()]; r != nil {
-				if err := s.bind(ctx, r, pod.UID); err != nil {
-					return err
-				}
+// drain moves the pods of nodes, one at a time, and removes the nodes.
+func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, planned map[types.UID]string) error {
+	var pods []moving
+	for _, m := range leaving {
+		for _, pod := range m.movable() {
+			pods = append(pods, moving{pod, m.claim.Labels[corev1.LabelTopologyZone]})
+		}
+		// What no drain evicts ends with its node.
+		for _, pod := range lo.Without(m.pods, m.movable()...) {
+			if err := s.remove(pod); err != nil {
+				return err
 			}
 		}
 	}
-	return nil
+	slices.SortFunc(pods, func(a, b moving) int { return cmp.Compare(a.pod.UID, b.pod.UID) })
+	if s.random != nil {
+		s.random.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+	}
+	waiting := false
+	for _, m := range pods {
+		s.Moved[m.pod.UID]++
+		node := planned[m.pod.UID]
+		if s.random != nil {
+			node = target(staying, m)
+		}
+		if err := s.bind(ctx, m.pod, node); err != nil {
+			return err
+		}
+		waiting = waiting || node == ""
+	}
+	for _, m := range leaving {
+		if err := s.leave(m); err != nil {
+			return err
+		}
+	}
+	if !waiting {
+		return nil
+	}
+	failed, _, err := s.provision(ctx)
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("%w: %d", ErrNoPlace, len(failed))
+	}
+	return err
 }

@@ -8,6 +8,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -16,20 +17,23 @@ import (
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
-	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/readiness"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/validation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
-	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -61,18 +65,32 @@ type Simulation struct {
 	Provisioner *provisioning.Provisioner
 	// Notes limit what the result can be relied on for.
 	Notes []string
-	// Unresolved are the conditions of NodeClasses that keep servers from being launched.
-	Unresolved []Unresolved
+	// Assumptions are what is taken for true and is not.
+	Assumptions []Assumption
+	// Moved is how many times each pod was evicted.
+	Moved map[types.UID]int
 
-	clock *skippingClock
-	// running are the nodes that were launched here, by NodeClaim.
-	running map[string]*running
+	core     *wiring.Core
+	deciders *wiring.Deciders
+	clock    *skippingClock
+	// daemons is what DaemonSets request on nodes that have joined here, by NodeClaim.
+	daemons map[string]corev1.ResourceList
+	// given are the objects that it is a copy of.
+	given memory.Objects
+	// random is set where evicted pods run where the kube-scheduler would put them.
+	random *rand.Rand
 }
 
-// Unresolved is one condition of a NodeClass that was resolved here and is not True.
-type Unresolved struct {
-	NodeClass string
-	Condition opstatus.Condition
+// Assumption is a condition of a NodeClass that is not True, and that the result takes for true: which servers would be launched does not
+// depend on it.
+type Assumption struct {
+	NodeClass string             `json:"nodeClass"`
+	Condition opstatus.Condition `json:"condition"`
+}
+
+// String cites it.
+func (a Assumption) String() string {
+	return fmt.Sprintf("assuming that BizflyNodeClass %s becomes ready, which it is not now: %s: %s", a.NodeClass, a.Condition.Type, a.Condition.Message)
 }
 
 // discarded drops events, because nothing that is planned happens.
@@ -91,24 +109,55 @@ func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Obj
 		d.Overlay = store
 	}
 	providers := wiring.Build(d)
-	s := &Simulation{Objects: kube, Flavors: providers.Flavors, Capacity: providers.Capacity, clock: clk, running: map[string]*running{}}
-	if err := s.resolve(ctx, cloud); err != nil {
-		return nil, err
-	}
+	s := &Simulation{Objects: kube, Flavors: providers.Flavors, Capacity: providers.Capacity, clock: clk, given: objects,
+		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
 	s.CloudProvider = cloudprovider.New(config)
-	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
-	planning := cloudprovider.PlanningClient(kube)
-	s.Cluster = state.NewCluster(clk, planning, s.Provider)
-	if core.FeatureGates.NodeOverlay {
-		if _, err := nodeoverlay.NewController(clk, kube, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
-			s.note("NodeOverlays were not applied everywhere: %s", err)
+	if err := s.resolve(ctx, cloud); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.core, err = wiring.NewCore(ctx, clk, kube, s.CloudProvider, store); err != nil {
+		return nil, fmt.Errorf("wiring Karpenter core: %w", err)
+	}
+	s.Provider, s.Cluster = s.core.CloudProvider, s.core.Cluster
+	if err := s.overlay(ctx); err != nil {
+		return nil, err
+	}
+	s.deciders = s.core.Deciders(ctx, discarded{})
+	s.Provisioner = s.deciders.Provisioner
+	return s, nil
+}
+
+// overlay lets core's controller evaluate the NodeOverlays.
+func (s *Simulation) overlay(ctx context.Context) error {
+	if !coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
+		for _, overlay := range memory.Of[*karpv1alpha1.NodeOverlay](s.given) {
+			s.note("NodeOverlay %s is not applied: the feature gate NodeOverlay is off", overlay.Name)
+		}
+		return nil
+	}
+	if _, err := nodeoverlay.NewController(s.clock, s.Objects, s.CloudProvider, s.core.Overlays, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
+		s.note("NodeOverlays were not applied everywhere: %s", err)
+	}
+	overlays := &karpv1alpha1.NodeOverlayList{}
+	if err := s.Objects.List(ctx, overlays); err != nil {
+		return err
+	}
+	for i := range overlays.Items {
+		if ready := overlays.Items[i].StatusConditions().Root(); !ready.IsTrue() {
+			s.note("NodeOverlay %s is not applied: %s", overlays.Items[i].Name, lo.CoalesceOrEmpty(
+				overlays.Items[i].StatusConditions().Get(karpv1alpha1.ConditionTypeValidationSucceeded).Message, ready.Message))
 		}
 	}
-	s.Provisioner = provisioning.NewProvisioner(planning, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(planning),
-		virtualpods.NewVirtualPodCache(planning))
-	return s, nil
+	return nil
+}
+
+// pool returns a NodePool of the copy.
+func (s *Simulation) pool(ctx context.Context, name string) (*karpv1.NodePool, error) {
+	pool := &karpv1.NodePool{}
+	return pool, s.Objects.Get(ctx, types.NamespacedName{Name: name}, pool)
 }
 
 func (s *Simulation) note(format string, args ...any) {
@@ -142,9 +191,9 @@ func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
 			if condition.IsTrue() || condition.Type == opstatus.ConditionReady || lo.Contains(usage.ConditionTypes, condition.Type) {
 				continue
 			}
-			s.Unresolved = append(s.Unresolved, Unresolved{nodeClass.Name, condition})
-			s.note("BizflyNodeClass %s is not ready to launch servers: %s: %s", nodeClass.Name, condition.Type, condition.Message)
-			// What is planned does not depend on how servers join.
+			assumption := Assumption{nodeClass.Name, condition}
+			s.Assumptions = append(s.Assumptions, assumption)
+			s.note("%s", assumption)
 			if len(nodeClass.Status.Zones) > 0 {
 				nodeClass.StatusConditions().SetTrue(condition.Type)
 			}
@@ -184,11 +233,15 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 			s.note("NodePool %s is left out: no zone of its BizflyNodeClass %s is known", pool.Name, nodeClass.Name)
 			continue
 		}
-		for _, condition := range []string{karpv1.ConditionTypeValidationSucceeded, karpv1.ConditionTypeNodeClassReady} {
-			pool.StatusConditions().SetTrue(condition)
+		for _, controller := range []reconcile.ObjectReconciler[*karpv1.NodePool]{
+			validation.NewController(s.clock, s.Objects, s.CloudProvider), readiness.NewController(s.clock, s.Objects, s.CloudProvider),
+		} {
+			if _, err := controller.Reconcile(ctx, pool); err != nil {
+				return fmt.Errorf("checking NodePool %s: %w", pool.Name, err)
+			}
 		}
-		if err := s.Objects.Update(ctx, pool); err != nil {
-			return err
+		if root := pool.StatusConditions().Root(); !root.IsTrue() {
+			s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, root.Message)
 		}
 	}
 	if len(nodePools.Items) == 0 {
@@ -198,8 +251,9 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 	return nil
 }
 
-// Empty makes every pod that Karpenter would place wait for a node, and takes all others away, those on nodes of static NodePools too. Core learns
-// of no node.
+// Empty makes every pod that Karpenter would place wait for a node, and takes all others away, those on nodes of static NodePools too. So it does
+// with the nodes. What PodDisruptionBudgets and budgets of NodePools at times allow makes consolidation slower and changes nothing about where it
+// ends, and a plan must not depend on the time of day.
 func (s *Simulation) Empty(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
@@ -208,8 +262,9 @@ func (s *Simulation) Empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
-	for _, list := range []client.ObjectList{pods, nodes} {
+	pods, nodes, claims := &corev1.PodList{}, &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	budgets, pools := &policyv1.PodDisruptionBudgetList{}, &karpv1.NodePoolList{}
+	for _, list := range []client.ObjectList{pods, nodes, claims, budgets, pools} {
 		if err := s.Objects.List(ctx, list); err != nil {
 			return err
 		}
@@ -220,6 +275,18 @@ func (s *Simulation) Empty(ctx context.Context) error {
 		manifests.Unbind(&pod)
 		return &pod, !stays && Counts(&pod)
 	}))
+	for _, list := range []client.ObjectList{nodes, claims, budgets} {
+		if err := meta.EachListItem(list, func(object runtime.Object) error { return s.Objects.Remove(object.(client.Object)) }); err != nil {
+			return err
+		}
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		pool.Spec.Disruption.Budgets = lo.Filter(pool.Spec.Disruption.Budgets, func(b karpv1.Budget, _ int) bool { return b.Schedule == nil })
+		if err := s.Objects.Put(pool); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -312,14 +379,12 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	if err != nil {
 		return nil, err
 	}
-	stored := claim.DeepCopy() // the launch has written its intent meanwhile
+	// The launch has written its intent meanwhile.
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+		return nil, err
+	}
 	claim.Labels = lo.Assign(created.Labels, claim.Labels)
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	status := claim.DeepCopy()
-	if err := s.Objects.Patch(ctx, claim, client.MergeFrom(stored)); err != nil {
-		return nil, err
-	}
-	claim.Status = status.Status
-	return claim, s.Objects.Status().Update(ctx, claim)
+	return claim, s.Objects.Put(claim)
 }

@@ -58,7 +58,7 @@ spec:
 
 // cluster is a cluster in simulated time: core's provisioner, scheduler and disruption controller, the Job controller and the kubelet.
 type cluster struct {
-	*plan.Trial
+	*plan.Simulation
 	session *session.Session
 	// began is when each Job and each pod of a node began.
 	began map[string]time.Time
@@ -145,9 +145,8 @@ func simulate(objects memory.Objects) (*session.Session, *plan.Simulation) {
 // clusterOf is the cluster of a simulation.
 func clusterOf(s *session.Session, simulated *plan.Simulation, seed uint64) *cluster {
 	GinkgoHelper()
-	trial, err := simulated.Trial(ctx, seed)
-	Expect(err).ToNot(HaveOccurred())
-	return &cluster{Trial: trial, session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
+	Expect(simulated.Trial(ctx, seed)).To(Succeed())
+	return &cluster{Simulation: simulated, session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
 }
 
 // again is the same cluster once more, in which nothing has happened since.

@@ -144,7 +144,7 @@ func (c *computation) propose(ctx context.Context, p *Proposal) error {
 }
 
 // readTypes reads the flavors of the NodePool.
-func (c *computation) readTypes(ctx context.Context, t *plan.Trial) error {
+func (c *computation) readTypes(ctx context.Context, t *plan.Simulation) error {
 	pool := &karpv1.NodePool{}
 	if err := t.Objects.Get(ctx, client.ObjectKey{Name: c.pool.Name}, pool); err != nil {
 		return err

@@ -21,12 +21,12 @@ import (
 const trials = 3
 
 // trial is a copy of the cluster under core's consolidation.
-func (c *computation) trial(ctx context.Context, seed uint64) (*plan.Trial, error) {
+func (c *computation) trial(ctx context.Context, seed uint64) (*plan.Simulation, error) {
 	simulation, err := plan.NewSimulation(ctx, c.cloud, c.objects)
 	if err != nil {
 		return nil, err
 	}
-	return simulation.Trial(ctx, seed)
+	return simulation, simulation.Trial(ctx, seed)
 }
 
 // confirm tries an exchange, and returns what all nodes cost afterwards in the worst trial, in VND per hour: infinite if a pod was evicted twice or
@@ -56,7 +56,7 @@ func (c *computation) confirm(ctx context.Context, found exchange) (float64, err
 }
 
 // carryOut adds the nodes and the pods that hold nodes, and lets core consolidate, with these pods and then without them.
-func (c *computation) carryOut(ctx context.Context, t *plan.Trial, found exchange) error {
+func (c *computation) carryOut(ctx context.Context, t *plan.Simulation, found exchange) error {
 	run := func(pod *corev1.Pod, node string) error {
 		pod.Namespace, pod.Name, pod.Labels = metav1.NamespaceDefault, "hold-"+node, map[string]string{HoldLabel: "trial"}
 		return t.RunPod(ctx, pod, node)

@@ -64,7 +64,7 @@ func budgets() []client.Object {
 }
 
 var _ = Describe("A repack", func() {
-	It("should save what it says, evict no pod twice and none against its budget, and leave nothing behind", func() {
+	It("should save what it says, evict no pod twice, keep budgets, and leave nothing behind", func() {
 		var report []string
 		offered, guarded := 0, 0
 		for seed := range uint64(40) {
@@ -223,7 +223,7 @@ var _ = Describe("What a repack creates", func() {
 		}
 	})
 
-	It("should be Jobs that end by themselves, request nothing, and hold each new node and each that stays", func() {
+	It("should be Jobs that end by themselves, and hold each node that is new or stays", func() {
 		_, err := c.run(p, created(p))
 		Expect(err).To(MatchError(errInterrupted))
 		jobs := &batchv1.JobList{}
@@ -243,7 +243,7 @@ var _ = Describe("What a repack creates", func() {
 		}
 	})
 
-	It("should be a pod on each replaced node that rejects others, and that core neither moves nor evicts nor waits for", func() {
+	It("should keep other pods off each replaced node by a pod that core leaves alone", func() {
 		_, err := c.run(p, created(p))
 		Expect(err).To(MatchError(errInterrupted))
 		Expect(c.gates).To(HaveLen(len(p.Replaced)), "new nodes have theirs once all are ready")
@@ -289,7 +289,7 @@ var _ = Describe("What a repack creates", func() {
 		Expect(err).To(MatchError(ContainSubstring("has changed since the proposal")))
 	})
 
-	It("should be nothing when the limits of the NodePool have no room for it, and not be offered then either", func() {
+	It("should be nothing, and not be offered, when the NodePool's limits have no room", func() {
 		pool := &karpv1.NodePool{}
 		Expect(c.Objects.Get(ctx, client.ObjectKey{Name: "default"}, pool)).To(Succeed())
 		pool.Spec.Limits = karpv1.Limits{"nodes": resource.MustParse(fmt.Sprint(p.Nodes))}

@@ -80,7 +80,7 @@ var _ = Describe("A zone that the tuning closes", func() {
 		tuned(nil)
 		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
 	})
-	It("should stay closed while the ProviderConfig is gone, and until one that is new has a status", func() {
+	It("should stay closed while the ProviderConfig is gone, and until a new one has a status", func() {
 		n := node(nil)
 		tuned(map[string]string{"closedZones": "HN1"})
 		Expect(annotated(n)).To(HaveKey(users))
@@ -92,7 +92,7 @@ var _ = Describe("A zone that the tuning closes", func() {
 		tuned(nil)
 		Expect(annotated(n)).To(BeEmpty())
 	})
-	It("should be compared with the nodes again when the closed zones or the first status are written, and at no other write", func() {
+	It("should be compared with nodes again only when the closed zones or first status change", func() {
 		changes := func(change func()) bool {
 			before := config.DeepCopy()
 			change()

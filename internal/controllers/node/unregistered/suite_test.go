@@ -100,7 +100,7 @@ var _ = Describe("NodeClaim registration", func() {
 		claim("BizflyNodeClass")
 		Expect(reconciled(node(lateName, nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
 	})
-	It("should leave a node alone that registers again and that is the node of a NodeClaim which has registered, whatever its intent says", func() {
+	It("should leave the node of a registered NodeClaim alone when it registers again", func() {
 		object := claim("BizflyNodeClass")
 		object.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		object.Status.NodeName = lateName
@@ -114,7 +114,7 @@ var _ = Describe("NodeClaim registration", func() {
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 		Expect(object.Labels).To(And(HaveKeyWithValue("karpenter.bizflycloud.vn/bizflynodeclass", "default"), HaveKey(corev1.LabelHostname)))
 	})
-	It("should not be rejected because the kubelet or the cloud controller manager has updated the status meanwhile", func() {
+	It("should not be rejected because the status was updated meanwhile", func() {
 		claim("BizflyNodeClass")
 		stale := node(serverName, nil, uninitialized)
 		updated := stale.DeepCopy()

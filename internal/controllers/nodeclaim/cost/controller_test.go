@@ -149,7 +149,7 @@ var _ = Describe("Cost per hour", func() {
 		_, found := reported("HN1")
 		Expect(found).To(BeFalse())
 	})
-	It("should be added up again as soon as ever where instance types are not known, and count their claims as not priced", func() {
+	It("should be added up again soon where instance types are unknown, with claims not priced", func() {
 		launched(in("HN1"))
 		config := env.CloudProviderConfig
 		config.Flavors = flavor.NewDefaultProvider(unread{}, env.Capacity, env.Bootstrap, env.Client, env.Settings)

@@ -159,7 +159,9 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 	slices.SortFunc(gone, func(a, b *instance.Instance) int { return strings.Compare(a.ID, b.ID) })
 	servers := slices.Concat(orphans, gone)
 	errs := make([]error, len(servers))
-	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(servers), func(i int) { errs[i] = c.deleteServer(ctx, servers[i]) })
+	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(servers), func(i int) {
+		errs[i] = c.deleteServer(ctx, servers[i], i < len(orphans))
+	})
 	for i, server := range servers {
 		switch err := errs[i]; {
 		case err == nil:
@@ -184,14 +186,15 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 // errDraining says that core drains the node of a server, which is not deleted before.
 var errDraining = errors.New("the node is being drained")
 
-// deleteServer deletes a server without a NodeClaim, and its Nodes: nothing else would. Nothing that runs there is killed.
-func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance) error {
+// deleteServer deletes a server without a NodeClaim, and its Nodes: nothing else would. Nothing that runs there is killed. One that is not
+// listed was drained in an earlier pass. It is gone or not ours any more, and its Nodes stay as they are until Delete has found out which.
+func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance, listed bool) error {
 	nodes := &corev1.NodeList{}
 	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
 		return fmt.Errorf("listing the nodes of server %s: %w", server.ID, err)
 	}
 	// Also where its deletion was requested before: requests get lost, and the server goes on running.
-	if !server.Deleting() {
+	if listed && !server.Deleting() {
 		for i := range nodes.Items {
 			if err := c.drain(ctx, &nodes.Items[i], server.NodeClass); err != nil {
 				return err

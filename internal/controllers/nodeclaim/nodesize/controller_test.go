@@ -112,7 +112,7 @@ var _ = Describe("Learning the size of nodes", func() {
 		Expect(promised()).To(Equal(before))
 		Expect(env.Recorder.Calls("NodeSmallerThanPlanned")).To(Equal(1))
 	})
-	It("should have the flavor listed that a NodeClaim runs on, which was delisted before the NodeClaim had its labels", func() {
+	It("should keep a delisted flavor listed that a NodeClaim without labels runs on", func() {
 		name := claim.Labels[corev1.LabelInstanceTypeStable]
 		delete(claim.Labels, corev1.LabelInstanceTypeStable)
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())

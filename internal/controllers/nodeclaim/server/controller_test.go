@@ -99,7 +99,7 @@ var _ = Describe("A step that fails", func() {
 		Entry("in an outage", true, http.StatusServiceUnavailable),
 		Entry("for a lack of rights", true, http.StatusForbidden),
 	)
-	It("should not have to wait for the cloud to revoke a join token, nor be repeated sooner than a server is looked at", func() {
+	It("should revoke a join token without the cloud, no more often than servers are read", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		tokens := &revocations{}

@@ -90,7 +90,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
 		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
 	})
-	It("should record them later where they cannot be read, also after the node has registered, and no later ones", func() {
+	It("should record them once they can be read, also after registration, and no later ones", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		look()
@@ -118,7 +118,7 @@ var _ = Describe("Owned volumes", func() {
 			Expect(err).ToNot(HaveOccurred())
 		}
 	})
-	It("should not record those that were created after the node had registered, since a user may have attached them", func() {
+	It("should not record those created after the node registered, which a user may own", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
 		registeredAt(claim, time.Now().Add(-time.Minute))
 		_, err := env.Instances.Ports(ctx, 0)

@@ -145,7 +145,7 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
-	It("should give back the cloud's default firewall when none is selected any more, and take it off again", func() {
+	It("should attach the cloud's default firewall when none is selected, and detach it again", func() {
 		claim := launch("web")
 		wants("")
 		done(claim)

@@ -101,7 +101,7 @@ var _ = Describe("Launch outcome", func() {
 		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		Expect(seen).To(BeFalse())
 	})
-	It("should replace a claim whose server failed, and mark the offering for its NodeClass when the cloud gives no reason", func() {
+	It("should replace a claim whose server failed without a reason, and mark its offering", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		look()
 		Expect(deleted()).To(BeTrue())
@@ -110,7 +110,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(unavailable).To(BeFalse(), "the NodeClass may be the cause as well")
 		Expect(marked()).To(BeTrue())
 	})
-	DescribeTable("should count a node that did not register within core's timeout like a failed launch, and report it", func(behind time.Duration) {
+	DescribeTable("should count and report a node that did not register in time like a failed launch", func(behind time.Duration) {
 		look()
 		claim.StatusConditions(status.WithClock(env.Clock)).SetUnknown(karpv1.ConditionTypeRegistered)
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
@@ -125,7 +125,7 @@ var _ = Describe("Launch outcome", func() {
 		Entry("where the API server has the same time", time.Duration(0)),
 		Entry("where the clock of the API server is minutes behind", 3*time.Minute),
 	)
-	It("should count nothing when the controller has begun to follow it at its end, since the API server may have been away", func() {
+	It("should count nothing when the controller began to follow it only at its end", func() {
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
 		env.Clock.Step(20 * time.Minute)
 		look()
@@ -135,7 +135,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(BeZero())
 		Expect(marked()).To(BeFalse())
 	})
-	It("should pause the NodeClass when nodes of three offerings do not register, although each takes longer than other failures count", func() {
+	It("should pause the NodeClass when nodes of three offerings do not register", func() {
 		for range 3 {
 			var err error
 			claim, err = env.Launched(ctx)
@@ -203,7 +203,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
 		Expect(marked()).To(BeTrue())
 	})
-	It("should prolong the pause of a NodeClass when the node of its trial does not register, and try another offering next", func() {
+	It("should prolong a NodeClass's pause when its trial fails, and try another offering next", func() {
 		tried := map[string]bool{}
 		for i := range 5 {
 			if i > 0 {
@@ -223,7 +223,7 @@ var _ = Describe("Launch outcome", func() {
 			env.Clock.Step(min(time.Minute<<max(0, i-2), 5*time.Minute) + time.Second)
 		}
 	})
-	It("should let another NodeClaim be the trial when the first one is deleted before anything has looked at it", func() {
+	It("should let another NodeClaim be the trial when the first one is deleted unseen", func() {
 		for i := range 3 {
 			if i > 0 {
 				var err error

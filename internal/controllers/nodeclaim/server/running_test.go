@@ -110,7 +110,7 @@ var _ = Describe("Servers that do not run", func() {
 		Entry("failed", "ERROR", "Failed"),
 		Entry("deleted and still listed", "SOFT_DELETED", "Missing"),
 	)
-	It("should be reported as missing only when the cloud says of that very server that it does not exist", func() {
+	It("should be reported as missing only when the cloud says so of that very server", func() {
 		controller = server.NewController(env.Client, emptyList{env.Instances}, env.CloudProvider, nil, env.Recorder, env.Clock)
 		reconciled()
 		Expect(condition()).To(BeZero())

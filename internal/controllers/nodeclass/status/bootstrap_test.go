@@ -28,7 +28,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(found.Message).To(And(HavePrefix("risk: servers join at http://engine.example"), ContainSubstring("BKE_JOIN_ENDPOINT"),
 			Not(ContainSubstring(clusterToken))))
 	})
-	It("should say that spec.kubelet changes nothing on the nodes of BKE's worker image, and in mode Custom nothing of it", func() {
+	It("should say that spec.kubelet has no effect in BKE's worker image, and not in mode Custom", func() {
 		w := newSetup(nil)
 		apply("kubelet: {maxPods: 30}")
 		nodeClass, _ := w.look()
@@ -56,10 +56,11 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).
 			To(Equal("BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT learned from the pool server of node pool-1"))
 	})
-	It("should show what a server of a pool has, give it to new servers, and keep it while it cannot be read, without drift", func() {
+	It("should show and use what a pool's server has, and keep it while it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
 		firewall := w.sandbox.Options().Catalog.Firewalls[cloud.RegionHN][1]
-		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID}})
+		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID},
+			Metadata: map[string]string{"bke_cluster_id": w.sandbox.BKE().ClusterUID}})
 		Expect(env.Client.Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
 			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
@@ -81,7 +82,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(nodeClass.Status.Firewalls).To(HaveLen(1))
 		Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 	})
-	It("should not be ready while it was never found out what a server of a pool has, unless the spec leaves nothing open", func() {
+	It("should not be ready before a pool's server was read, unless the spec leaves nothing open", func() {
 		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
 		w.sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		apply("")
@@ -92,7 +93,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		nodeClass, _ = w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeNetworksReady).Reason).ToNot(Equal("CloudUnavailable"))
 	})
-	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
+	It("should follow its user data's Secret by hash, and keep the hash while it is unreadable", func() {
 		w := newSetup(nil, func(o *options.Options) {
 			o.Namespace, o.UserDataSecretNames = metav1.NamespaceDefault, []string{"templates"}
 		})

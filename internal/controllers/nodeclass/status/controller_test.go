@@ -54,7 +54,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
 			Expect(w.recorder.Events()).To(BeEmpty())
 		})
-		It("should have every condition of its own from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
+		It("should have each of its conditions from the start, and none that looks like a fault", func() {
 			w := newSetup(nil)
 			apply("")
 			nodeClass, _ := w.look()
@@ -128,7 +128,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.Images).To(BeEmpty())
 			Expect(ready(nodeClass).IsFalse()).To(BeTrue(), "nothing is launched with it")
 		}
-		It("should reject the id of a plain operating system image in BKE mode, and take it in Custom mode", func() {
+		It("should reject the id of a plain image in BKE mode, and take it in Custom mode", func() {
 			content := cloud.DefaultCatalog()
 			w := newSetup(content)
 			terms := "imageSelectorTerms: [{id: " + content.Images[cloud.RegionHN][0].Versions[0].ID + "}]"
@@ -428,7 +428,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		deleting.Finalizers = nil
 		Expect(env.Client.Update(ctx, deleting)).To(Succeed())
 	})
-	It("should be kept up by the controller in a manager, from the creation to a change of the spec", func() {
+	It("should be kept up by a manager from the creation to a change of the spec", func() {
 		w := newSetup(nil)
 		manager := unit.NewManager(env.Config)
 		Expect(w.controller.Register(ctx, manager)).To(Succeed())

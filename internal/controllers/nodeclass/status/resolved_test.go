@@ -40,7 +40,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).
 				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
-		It("should be ready with an explicit volume type while any zone has it, and name those that do not", func() {
+		It("should be ready while any zone has the explicit volume type, and name the others", func() {
 			w := newSetup(nil)
 			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
 			nodeClass, _ := w.look()
@@ -114,7 +114,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			nodeClass, _ = w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable).IsTrue()).To(BeTrue())
 		})
-		It("should be unknown while the networks are, without a part in why the NodeClass is not ready", func() {
+		It("should be unknown while the networks are, and no reason not to be ready", func() {
 			w := newSetup(nil)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
@@ -128,7 +128,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 	})
 
-	It("should stay ready on what it was while a controller that has started in an outage has not read the catalog", func() {
+	It("should stay ready on old results while a controller that starts has no catalog", func() {
 		w := newSetup(nil)
 		apply("publicIPv4: false")
 		before, _ := w.look()
@@ -146,7 +146,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		after.Status.Conditions, after.Status.Summary = before.Status.Conditions, before.Status.Summary
 		Expect(after.Status).To(Equal(before.Status))
 	})
-	It("should not be ready, and report which part of the catalog is missing, while volume types were never read", func() {
+	It("should not be ready, and name the missing part, while volume types were never read", func() {
 		w := newUnreadSetup(nil)
 		w.sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		Expect(w.Catalog.Refresh(ctx)).NotTo(Succeed())

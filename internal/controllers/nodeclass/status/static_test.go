@@ -77,14 +77,14 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
-	It("should be ready while one has as many nodes as its limit allows, for which core launches nothing", func() {
+	It("should be ready while one has as many nodes as its limit allows", func() {
 		static := pool("static", lo.ToPtr[int64](1))
 		Eventually(flavors).Should(Equal("NothingLaunchable"))
 		static.Spec.Limits = karpv1.Limits{resources.Node: resource.MustParse("0")}
 		Expect(env.Client.Update(ctx, static)).To(Succeed())
 		Eventually(flavors).Should(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
-	It("should be ready while one that lacks nodes is being deleted, for which nothing is launched", func() {
+	It("should be ready while one that lacks nodes is being deleted", func() {
 		static := pool("static", lo.ToPtr[int64](1))
 		static.Finalizers = []string{"example.test/drain"}
 		Expect(env.Client.Update(ctx, static)).To(Succeed())

@@ -105,7 +105,7 @@ var _ = Describe("The hash of a NodeClass", func() {
 			nodeClass.Annotations = stampedBy(oldVersion)
 			expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		})
-		It("should be re-stamped on the NodeClass and its NodeClaims, so that an upgrade rolls nothing", func() {
+		It("should be re-stamped on NodeClass and NodeClaims, so that an upgrade rolls nothing", func() {
 			claims := lo.Times(3, func(int) *karpv1.NodeClaim { return claimOf(ours, oldVersion) })
 			stamped := reconcile()
 			Expect(stampOf(stamped)).To(Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion}))
@@ -137,7 +137,7 @@ var _ = Describe("The hash of a NodeClass", func() {
 			Entry("of another kind", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "OtherNodeClass", Name: "general"}),
 			Entry("of another provider", karpv1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "BizflyNodeClass", Name: "general"}),
 		)
-		It("should stay while NodeClaims cannot be stamped, which keeps neither finalizer nor conditions from the NodeClass", func() {
+		It("should stay while NodeClaims cannot be stamped, and hold up nothing else", func() {
 			claimOf(ours, oldVersion)
 			rejected := usage.NewController(withoutClaims{env.Client}, env.Recorder, env.Clock, env.CloudProvider)
 			for range 10 {

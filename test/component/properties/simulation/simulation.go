@@ -21,15 +21,14 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
-	"sigs.k8s.io/karpenter/pkg/state/cost"
-	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
@@ -77,13 +76,12 @@ func (sim *Simulation) begin(ctx context.Context, clk clock.Clock, wrap func(*cl
 		return fmt.Errorf("making the NodeClass: %w", err)
 	}
 	sim.provider = wrap(sim.CloudProvider)
-	planning := cloudprovider.PlanningClient(sim.Client)
-	sim.Cluster = state.NewCluster(sim.clock, planning, sim.provider)
-	sim.provisioner = provisioning.NewProvisioner(planning, sim.Recorder, sim.provider, sim.Cluster, sim.clock,
-		deviceallocation.NewController(planning), virtualpods.NewVirtualPodCache(planning))
-	sim.queue = disruption.NewQueue(planning, sim.Recorder, sim.Cluster, sim.clock, sim.provisioner)
-	sim.disruption = disruption.NewController(ctx, sim.clock, planning, sim.provisioner, sim.provider, sim.Recorder, sim.Cluster, sim.queue,
-		cost.NewClusterCost(ctx, sim.provider, planning))
+	core, err := wiring.NewCore(ctx, sim.clock, sim.Client, sim.provider, nodeoverlay.NewInstanceTypeStore())
+	if err != nil {
+		return fmt.Errorf("wiring core: %w", err)
+	}
+	deciders := core.Deciders(ctx, sim.Recorder)
+	sim.Cluster, sim.provisioner, sim.queue, sim.disruption = core.Cluster, deciders.Provisioner, deciders.Queue, deciders.Disruption
 	return nil
 }
 
