@@ -72,12 +72,12 @@ IMAGE = IMG="$(IMG)$(if $(filter sandbox,$(WHAT)),-sandbox)" TAG="$(TAG)" VERSIO
 	BASE_IMAGE="$(BASE_IMAGE)" BUILD_ARGS="$(BUILD_ARGS)" PUSH_ARGS="$(PUSH_ARGS)" hack/release/image.sh
 
 .PHONY: image
-image: ## Build the image for amd64 and arm64; PUSH=true pushes it, WHAT=sandbox builds the sandbox's: IMG, TAG, PLATFORMS, CONTAINER_TOOL=docker|buildah (5 min)
+image: ## Build the image; PUSH=true pushes it to IMG, WHAT=sandbox is the sandbox's, CONTAINER_TOOL=docker|buildah (5 min)
 	@$(IMAGE) build
 	@$(if $(filter true,$(PUSH)),$(IMAGE) push)
 
 .PHONY: demo
-demo: build controlplane sandbox-binary ## Show it: pods are created, servers are launched, pods and servers are deleted (3 min)
+demo: build controlplane sandbox-binary ## Show it: pods come, servers are launched, pods and servers are deleted (3 min)
 	@$(DEMO) $(if $(SCRAPES),--scrapes $(SCRAPES))
 	@$(if $(SCRAPES),cksum bin/$(BINARY) >$(SCRAPES)/controller)
 
@@ -94,7 +94,7 @@ DEMO = $(GO_BUILD) -o $(CACHE)/bin/demo ./test/measure/demo && $(PROCESSES) exec
 
 # The suites of the charts and of the pages start Helm, that of the pages also the plugin. Most suites wait for an API server half of their time.
 .PHONY: test
-test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plugin),plugin) ## Run go test -race, which repeats only what has changed; PKG=./internal/x, KUBERNETES=oldest|newest (under a minute if nothing has changed; 12 min for all)
+test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plugin),plugin) ## Run go test -race; PKG=./internal/x, KUBERNETES=oldest|newest (12 min; under a minute where nothing has changed)
 	@$(GO_BUILD) -o $(CACHE)/bin/gotest ./hack/gotest
 	@$(CACHE)/bin/gotest -race -ldflags=-w -vet=off -timeout=60m -p=$$(($(CORES) + 2)) $(COUNT:%=-count=%) $(PKG) $(patsubst --%,-ginkgo.%,$(GINKGO_FLAGS))
 
@@ -103,7 +103,7 @@ test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plu
 # is given to it, so that the scripts read such variables themselves.
 SUITE ?= lifecycle install $(if $(KUBERNETES),,migrations)
 .PHONY: e2e
-e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run the suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image|core, KUBERNETES=oldest|newest (11 min)
+e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image (11 min)
 	@MAKE="$(MAKE)" SCRAPES="$(SCRAPES)" REGISTRY_BIN="$(TOOLS)/registry" \
 		$(if $(filter image,$(SUITE)),$(filter-out hack/release/image.sh,$(IMAGE))) $(PROCESSES) test/e2e/run.sh $(SUITE)
 
@@ -136,11 +136,11 @@ core-e2e: build controlplane sandbox-binary ## Run Karpenter core's own end-to-e
 
 # SANDBOX=1: the same against the sandbox. MODES=all or nvme,regions-down: in modes of the sandbox, and MODE_RUNS=50 combinations from MODE_SEED=1.
 .PHONY: realcloud
-realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch, join and delete ONE server in a real project within E2E_CLOUD_BUDGET_VND; SANDBOX=1 in the sandbox, MODES=all in its modes (1 min)
+realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch and delete ONE server of a real project, within a budget; SANDBOX=1 in the sandbox, MODES=all (75 min; 1 to 2 min)
 	@E2E_CLOUD_SANDBOX="$(SANDBOX:%=true)" $(PROCESSES) test/realcloud/run.sh
 
 .PHONY: bench
-bench: $(if $(filter scale,$(WHAT)),build controlplane sandbox-binary) ## Compare the benchmarks' ratios with their bounds; WHAT=scale against kwok (hours), WHAT=bill for docs/concepts/cost.md (7 min) (4 min)
+bench: $(if $(filter scale,$(WHAT)),build controlplane sandbox-binary) ## Compare ratios of benchmarks with bounds; WHAT=scale measures against kwok, WHAT=bill what workloads cost (4 min; hours; 7 min)
 	@$(PROCESSES) test/measure/run.sh $(or $(WHAT),bench)
 
 ##@ Check and generate
@@ -157,7 +157,7 @@ fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports (seconds)
 	$(TOOLS)/golangci-lint fmt
 
 .PHONY: generate
-generate: $(addprefix $(TOOLS)/,controller-gen helm helm-docs) apiserver ## Write deep copies, CRDs, config/ and golden files from the chart, reference pages, what the plugin's page shows (2 min)
+generate: $(addprefix $(TOOLS)/,controller-gen helm helm-docs) apiserver ## Write deep copies, CRDs, config/, golden files, reference pages and what the plugin's page shows (3 min)
 	@$(TRIMPATH) hack/generate.sh all
 
 .PHONY: presubmit
@@ -166,7 +166,7 @@ presubmit: lint ## Before you push: lint, and test each package that differs fro
 		else echo "no package differs from main"; fi
 
 .PHONY: verify
-verify: $(addprefix $(TOOLS)/,golangci-lint controller-gen helm helm-docs actionlint vale) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, prose, headers (8 min)
+verify: $(addprefix $(TOOLS)/,golangci-lint controller-gen helm helm-docs actionlint vale) ## Check all that needs no cluster: generated files, charts, workflows, modules, lint, prose; ONLY='lint prose' (8 min)
 	@ACTIONLINT=$(TOOLS)/actionlint VALE=$(TOOLS)/vale $(LINT) GOLANGCI_LINT=$(TOOLS)/golangci-lint HELM=$(TOOLS)/helm hack/verify.sh $(ONLY)
 
 .PHONY: vulncheck
@@ -175,7 +175,7 @@ vulncheck: $(TOOLS)/govulncheck ## Search controller and plugin for known vulner
 	cd $(PLUGIN) && $(TOOLS)/govulncheck ./...
 
 .PHONY: update-karpenter
-update-karpenter: ## Move Karpenter core to VERSION=v1.16.0, and all that must equal what core is compiled against, in all modules (2 min)
+update-karpenter: ## Move Karpenter core to VERSION=v1.16.0, and Kubernetes with it, in all modules (2 min)
 	@hack/update-karpenter.sh $(if $(filter command,$(origin VERSION)),$(VERSION))
 
 ##@ Documentation
@@ -183,7 +183,7 @@ update-karpenter: ## Move Karpenter core to VERSION=v1.16.0, and all that must e
 SITE := docs/.vitepress
 
 .PHONY: docs
-docs: $(SITE)/node_modules/.package-lock.json ## Check the pages and build the site: .cache/site; BROWSE=true opens it in Chromium, TEST=true runs the pages' commands, PICTURES=true draws docs/images (1 min; needs Node.js 20)
+docs: $(SITE)/node_modules/.package-lock.json ## Check the pages, build the site (Node.js 20); TEST=true runs the commands, BROWSE=true opens it, PICTURES=true draws (1 min)
 	@cd $(SITE) && npm run --silent check && npm run --silent build
 	@$(if $(filter true,$(BROWSE)),cd $(SITE) && npm run --silent browse)
 	@$(if $(filter true,$(TEST)),$(MAKE) --no-print-directory e2e SUITE=docs)
@@ -200,12 +200,12 @@ $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 ##@ Release
 
 .PHONY: package
-package: $(TOOLS)/helm ## Package the charts (.cache/charts) and the plugin's archives with their Krew manifest (dist/plugin); WHAT=charts|plugin, DIGEST=, TAG=, PLUGIN_PLATFORMS= (3 min)
+package: $(TOOLS)/helm ## Package charts and plugin for a release: .cache/charts, dist/plugin; WHAT=charts|plugin, TAG=, DIGEST=, PLUGIN_PLATFORMS= (3 min)
 	@$(if $(filter-out plugin,$(or $(WHAT),charts)),HELM=$(TOOLS)/helm IMAGE="$(IMG):$(TAG)" DIGEST="$(DIGEST)" hack/release/charts.sh)
 	@$(if $(filter-out charts,$(or $(WHAT),plugin)),hack/release/plugin.sh "$(TAG)" $(PLUGIN_PLATFORMS))
 
 .PHONY: release-rehearsal
-release-rehearsal: build controlplane $(addprefix $(TOOLS)/,helm registry cosign sigstore) ## Build, push to a registry on this machine, sign, verify and install what a release would (5 min; root on Linux)
+release-rehearsal: build controlplane $(addprefix $(TOOLS)/,helm registry cosign sigstore) ## Build, push, sign, verify and install what a release would, on this machine as root on Linux (5 min)
 	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" COSIGN_BIN="$(TOOLS)/cosign" SIGSTORE_BIN="$(TOOLS)/sigstore" hack/release/release.sh rehearse
 
 # The checks get neither the flags nor the job server of this make.
