@@ -1,10 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
+// Package realcloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
 // writes down what the cloud answered. It spends money, so it runs only when credentials and a budget are in its
 // environment; `make realcloud SANDBOX=1` runs the same against the sandbox. See docs/contribute/first-contact.md.
-package cloud_test
+package realcloud_test
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func missing() []string {
 	return names
 }
 
-func TestCloud(t *testing.T) {
+func TestRealCloud(t *testing.T) {
 	if names := missing(); !sandboxed() && len(names) > 0 {
 		// The line in which every check of this repository says that it cannot run on a machine.
 		fmt.Printf("--- e2e-cloud: skipped: it launches a server, and these are not set: %s\n", strings.Join(names, ", "))

@@ -6,7 +6,7 @@
 // The bursts take minutes with the race detector, which finds nothing more in 500 nodes than in the simulations' few: make chaos runs
 // them without it.
 
-package chaos_test
+package simulation_test
 
 import (
 	"context"

@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos_test injects faults into everything around the controller and checks that the invariants hold: here in process,
+// Package simulation_test injects faults into everything around the controller and checks that the invariants hold: here in process,
 // in simulations whose time is simulated and whose every fault follows from a seed. test/e2e/faults does it with real processes.
-package chaos_test
+package simulation_test
 
 import (
 	"fmt"
@@ -26,10 +26,10 @@ import (
 // root is the test in which simulations have a time of their own.
 var root *testing.T
 
-func TestChaos(t *testing.T) {
+func TestSimulation(t *testing.T) {
 	root = t
 	lifecycle.LaunchTimeout = 3 * time.Minute // as internal/options sets it
-	suite.Run(t, "Chaos")
+	suite.Run(t, "Simulation")
 }
 
 // batch is how many seeds one spec runs, so that several processes can share them.

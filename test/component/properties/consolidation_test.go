@@ -18,13 +18,13 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 )
 
 // seeds is how many simulations are tried; PROPERTY_SEEDS overrides it for a long search, PROPERTY_SEED replays one.
 const seeds = 12
 
-// history is what happened in a simulation.
+// history is what happened in a randomcluster.
 type history struct {
 	// commands are all commands, costs what all nodes cost before the first and after each, in VND per hour.
 	commands []string
@@ -38,7 +38,7 @@ type history struct {
 // do; then more pods come, some go, and once more. It returns an error when the cost did not fall with a command, when
 // there was no end, or when a pod lost its place.
 func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*history, error) {
-	sim, err := simulation.New(ctx, seed, wrap)
+	sim, err := randomcluster.New(ctx, seed, wrap)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.Cl
 				return h, fmt.Errorf("%d pods found no place: %w", unplaced, err)
 			}
 		}
-		if err := sim.RemovePods(ctx, simulation.Pick(sim, 0, 0.3, 0.7)); err != nil {
+		if err := sim.RemovePods(ctx, randomcluster.Pick(sim, 0, 0.3, 0.7)); err != nil {
 			return h, err
 		}
 		if err := settle(ctx, sim, h); err != nil {
@@ -75,7 +75,7 @@ func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.Cl
 }
 
 // settle consolidates until there is nothing to do.
-func settle(ctx context.Context, sim *simulation.Simulation, h *history) error {
+func settle(ctx context.Context, sim *randomcluster.Simulation, h *history) error {
 	before, err := sim.Cost(ctx)
 	if err != nil {
 		return err

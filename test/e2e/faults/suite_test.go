@@ -1,10 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
+// Package faults_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
 // invariants all the time. It takes minutes, so it only runs on demand: `make e2e SUITE=faults`, and `make e2e SUITE=nodes-faults` with servers that are
 // real machines.
-package chaos_test
+package faults_test
 
 import (
 	"context"
@@ -41,11 +41,11 @@ var (
 	replicas []*replica
 )
 
-func TestChaos(t *testing.T) {
+func TestFaults(t *testing.T) {
 	if os.Getenv("E2E") == "" && !machines {
 		t.Skip("needs the whole control plane and minutes: run `make e2e SUITE=faults`, or `make e2e SUITE=nodes-faults` for real machines")
 	}
-	suite.Run(t, "Chaos with processes", Label("chaos"))
+	suite.Run(t, "Faults with processes", Label("chaos"))
 }
 
 // One control plane and one cloud serve all runs, so that a run also finds what the one before has left.

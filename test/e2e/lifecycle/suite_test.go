@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e_test drives the real binaries on a real control plane: what a user sees, and what only a process that is
+// Package lifecycle_test drives the real binaries on a real control plane: what a user sees, and what only a process that is
 // killed can show. It is slow, and so it only runs when it is asked to: `make e2e`.
-package e2e_test
+package lifecycle_test
 
 import (
 	"context"
@@ -33,7 +33,7 @@ import (
 // patience is how long a launch or a removal may take on a busy machine.
 const patience = 2 * time.Minute
 
-func TestE2E(t *testing.T) {
+func TestLifecycle(t *testing.T) {
 	if os.Getenv("E2E") == "" {
 		t.Skip("needs the whole control plane and minutes: run `make e2e`")
 	}

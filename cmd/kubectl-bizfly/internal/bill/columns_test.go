@@ -27,7 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
@@ -110,7 +110,7 @@ func newBench(ctx context.Context) (*bench, error) {
 	if len(b.sample.Spec.Disruption.Budgets) == 0 {
 		b.sample.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "10%"}} // the API server's default
 	}
-	live, err := simulation.NewKarpenter(ctx, b.sample.DeepCopy())
+	live, err := randomcluster.NewKarpenter(ctx, b.sample.DeepCopy())
 	if err != nil {
 		return nil, err
 	}
@@ -138,15 +138,15 @@ func newBench(ctx context.Context) (*bench, error) {
 }
 
 // once runs a workload once.
-func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload) (*simulation.Bill, error) {
-	var live *simulation.Live
+func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload) (*randomcluster.Bill, error) {
+	var live *randomcluster.Live
 	settled := 2 * quiet
 	if c.flavor != "" {
 		i := slices.IndexFunc(b.flavors, func(f flavor) bool { return f.name == c.flavor })
 		if i < 0 {
 			return nil, fmt.Errorf("the sample does not allow flavor %s", c.flavor)
 		}
-		live = simulation.NewPool(ctx, c.flavor, b.flavors[i].allocatable)
+		live = randomcluster.NewPool(ctx, c.flavor, b.flavors[i].allocatable)
 	} else {
 		pools := lo.Map(c.pools, func(pool *karpv1.NodePool, _ int) *karpv1.NodePool { return pool.DeepCopy() })
 		if len(pools) == 0 {
@@ -155,7 +155,7 @@ func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload
 		}
 		settled = quiet + *pools[0].Spec.Disruption.ConsolidateAfter.Duration
 		var err error
-		if live, err = simulation.NewKarpenter(ctx, pools...); err != nil {
+		if live, err = randomcluster.NewKarpenter(ctx, pools...); err != nil {
 			return nil, err
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
@@ -115,7 +115,7 @@ type Row struct {
 
 // Outcome is the bill of one way to run a workload.
 type Outcome struct {
-	*simulation.Bill
+	*randomcluster.Bill
 	// Flavor is that of a fixed pool.
 	Flavor string `json:"flavor,omitempty"`
 }
@@ -128,13 +128,13 @@ type kind struct {
 	name      string
 	workloads []workloads.Workload
 	runs      int
-	money     func(*simulation.Bill) float64
+	money     func(*randomcluster.Bill) float64
 }
 
 func kinds() []kind {
 	return []kind{
-		{"settle", workloads.Settling(), runs, func(b *simulation.Bill) float64 { return b.VNDPerHour }},
-		{"day", workloads.Days(), 1, func(b *simulation.Bill) float64 { return b.VND }},
+		{"settle", workloads.Settling(), runs, func(b *randomcluster.Bill) float64 { return b.VNDPerHour }},
+		{"day", workloads.Days(), 1, func(b *randomcluster.Bill) float64 { return b.VND }},
 	}
 }
 
@@ -220,7 +220,7 @@ func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row
 
 // median runs a workload several times, and notes the bill in the middle.
 func (b *bench) median(ctx context.Context, k kind, c column, w workloads.Workload, row *Row) error {
-	var bills []*simulation.Bill
+	var bills []*randomcluster.Bill
 	for range k.runs {
 		bill, err := b.once(ctx, k, c, w)
 		if err != nil {
@@ -231,7 +231,7 @@ func (b *bench) median(ctx context.Context, k kind, c column, w workloads.Worklo
 		}
 		bills = append(bills, bill)
 	}
-	slices.SortFunc(bills, func(x, y *simulation.Bill) int { return int(k.money(x) - k.money(y)) })
+	slices.SortFunc(bills, func(x, y *randomcluster.Bill) int { return int(k.money(x) - k.money(y)) })
 	b.note(k, row, c.name, &Outcome{Bill: bills[len(bills)/2]})
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 )
 
 const (
@@ -30,7 +30,7 @@ func repackedColumn() column {
 }
 
 // repack runs kubectl bizfly repack --yes in a cluster.
-func (b *bench) repack(ctx context.Context, live *simulation.Live) error {
+func (b *bench) repack(ctx context.Context, live *randomcluster.Live) error {
 	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (b *bench) repack(ctx context.Context, live *simulation.Live) error {
 }
 
 // repacked repacks a cluster that has settled, and returns the bill at which it settles then, with the evictions of the repack alone.
-func (b *bench) repacked(ctx context.Context, live *simulation.Live, before *simulation.Bill, quiet time.Duration) (*simulation.Bill, error) {
+func (b *bench) repacked(ctx context.Context, live *randomcluster.Live, before *randomcluster.Bill, quiet time.Duration) (*randomcluster.Bill, error) {
 	if err := b.repack(ctx, live); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
@@ -32,7 +32,7 @@ func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s",
 var _ = Describe("kubectl bizfly plan", func() {
 	It("should plan from empty the nodes that the controller launches, at their later price", func() {
 		for seed := range uint64(suite.Number("PROPERTY_SEEDS", 12)) {
-			w, err := simulation.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
+			w, err := randomcluster.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			Expect(err).ToNot(HaveOccurred())
 			DeferCleanup(w.CloseCloud)
 			w.Reprice()
@@ -67,7 +67,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 		var missed []string
 		seeds := int(suite.Number("PROPERTY_SEEDS", 12))
 		for seed := range uint64(seeds) {
-			w, err := simulation.New(ctx, 9000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
+			w, err := randomcluster.New(ctx, 9000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			Expect(err).ToNot(HaveOccurred())
 			DeferCleanup(w.CloseCloud)
 			Expect(w.AddPools(ctx)).To(Succeed())
@@ -109,7 +109,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 })
 
 // forbidNow gives each NodePool a budget that forbids every disruption at this time of day, and returns what restores theirs.
-func forbidNow(w *simulation.Simulation) (restore func()) {
+func forbidNow(w *randomcluster.Simulation) (restore func()) {
 	GinkgoHelper()
 	pools := &karpv1.NodePoolList{}
 	Expect(w.Client.List(ctx, pools)).To(Succeed())
@@ -131,7 +131,7 @@ func forbidNow(w *simulation.Simulation) (restore func()) {
 
 // removeZoneSpread removes the pods that are spread over zones: of zones with equally many pods core takes any (it iterates over
 // a map), so that the controller itself would not launch the same nodes twice.
-func removeZoneSpread(w *simulation.Simulation) error {
+func removeZoneSpread(w *randomcluster.Simulation) error {
 	pods := &corev1.PodList{}
 	if err := w.Client.List(ctx, pods); err != nil {
 		return err
@@ -151,7 +151,7 @@ func removeZoneSpread(w *simulation.Simulation) error {
 
 // planOf plans a simulation as the plugin does, over the same cloud and with the same prices: what is launched or, settled, what is left of that
 // after consolidation.
-func planOf(w *simulation.Simulation, settled bool) *plan.Plan {
+func planOf(w *randomcluster.Simulation, settled bool) *plan.Plan {
 	GinkgoHelper()
 	credentials, bke := w.Sandbox.Credentials(), w.Sandbox.BKE()
 	for key, value := range map[string]string{

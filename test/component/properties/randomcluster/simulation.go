@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulation is clusters of random NodePools, prices and pods in which core's provisioner and disruption controller run over this
+// Package randomcluster is clusters of random NodePools, prices and pods in which core's provisioner and disruption controller run over this
 // provider, for properties that hold of all of them.
-package simulation
+package randomcluster
 
 import (
 	"context"
