@@ -173,13 +173,11 @@ nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane $(if $(f
 
 MONITORING = (cd test/e2e/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color))
 
-# The metrics of the last demo are used if this controller was in it; otherwise a demo runs first. In CI it runs beside make test, so that a scrape
-# or a consolidation may come late.
+# The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
 monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo with Prometheus's own engine, and test the alerts (docs/operate/monitoring.md)
 	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
-	@$(MONITORING) || { echo "--- monitoring: once more, on the metrics of a demo beside which nothing else runs"; \
-		$(MAKE) --no-print-directory demo && $(MONITORING); }
+	@$(MONITORING)
 
 # Results merge into test/measure/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
 # Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
@@ -200,12 +198,10 @@ bench-bill: ## Measure what workloads cost with each consolidationPolicy, with f
 	@$(CACHE)/bin/plot bill test/measure/bill/results.json docs/images
 
 # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
-# make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
+# make bench BENCH_ROUNDS=9 BENCH=InstanceTypes
 .PHONY: bench
-bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck
-	@mkdir -p $(CACHE)/bin
-	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && $(TRIMPATH) go test -c -o $(CACHE)/bin/bench.test ./test/measure/bench
-	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
+bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of test/measure/bench/bounds_test.go
+	@$(TRIMPATH) BENCH_ROUNDS=$(or $(BENCH_ROUNDS),5) BENCH="$(BENCH)" go test -count=1 -v -timeout=30m -run='^Test(Bounds|Value)$$' ./test/measure/bench
 
 # Core's suites are test packages of its module, which test/e2e/core/suites pins with what they need.
 # make conformance CONFORMANCE_FLAGS='--only regression --parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
