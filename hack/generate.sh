@@ -35,7 +35,7 @@ for crd in $chart-crd/templates/*_capacitybuffers.yaml; do replace "$crd" option
 replace config/crd/kustomization.yaml kustomization
 
 go build -o .cache/bin/docs ./hack/docs && go build -o .cache/bin/chart ./hack/chart
-for page in bootstrap compatibility events fields flavors metrics options; do
+for page in compatibility fields flavors metrics options; do
   replace "docs/reference/$page.md" .cache/bin/docs "reference/$page"
 done
 replace cmd/kubectl-bizfly/internal/offline/catalog.json .cache/bin/docs catalog

@@ -16,21 +16,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-const flavorsIntroduction = `# Flavors
-
-<!-- Written by make generate from internal/pricing/table.yaml and the sandbox's catalog. -->
-
-Look up the estimated price of each flavor that public sources name for the region HN. ` + "`kubectl bizfly flavors`" + ` shows those of your project.
-
-Prices are in VND, without VAT, with the default root disk (40 GiB of SSD). A month has 720 hours. Where no
-source is named, a number in it is ` + "`assumed`" + `: [prices](../concepts/pricing.md) has the formula.
-
-| flavor | category | vCPU, memory, GPU | per hour | per month | saving plan, per hour |
-| --- | --- | --- | --- | --- | --- |
-`
-
-// flavorsPage lists the flavors that are known, with their prices and where these come from.
-func flavorsPage() (string, error) {
+// flavorTable has the flavors that are known, with their prices and where these come from.
+func flavorTable() (string, error) {
 	prices := pricing.DefaultTable()
 	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
 	slices.SortStableFunc(flavors, func(a, b cloud.Flavor) int {
@@ -38,7 +25,8 @@ func flavorsPage() (string, error) {
 			cmp.Compare(gpus(a), gpus(b)), cmp.Compare(a.Name, b.Name))
 	})
 	var page strings.Builder
-	page.WriteString(flavorsIntroduction)
+	page.WriteString(row("flavor", "category", "vCPU, memory, GPU", "per hour", "per month", "saving plan, per hour"))
+	page.WriteString(row("---", "---", "---", "---", "---", "---"))
 	var names []string // of flavors that differ in nothing else, such as their generation
 	var shown string
 	write := func() {

@@ -4,7 +4,7 @@
 // Package metrics registers this provider's metrics in the registry that the controller serves. Each has its full name in one literal,
 // so that a search for the name of a dashboard or an alert finds where it is measured.
 //
-// Labels are described in hack/docs, which writes docs/reference/metrics.md.
+// Labels are described in docs/reference/metrics.md, whose table hack/docs writes.
 package metrics
 
 import (

@@ -10,11 +10,9 @@ plot() { (cd test/measure/scale/plot && go build -o "$bin/plot" .) && "$bin/plot
 eval "flags=(${BENCH_FLAGS:-})"
 case ${1:-} in
   # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
-  # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
+  # BENCH_ROUNDS=9 BENCH=InstanceTypes make bench
   bench)
-    go build -o "$bin/benchcheck" ./hack/benchcheck
-    go test -c -o "$bin/bench.test" ./test/measure/bench
-    "$bin/benchcheck" ${flags[@]+"${flags[@]}"} "$bin/bench.test"
+    BENCH_ROUNDS=${BENCH_ROUNDS:-5} BENCH=${BENCH:-} go test -count=1 -v -timeout=30m -run='^Test(Bounds|Value)$' ./test/measure/bench
     ;;
   # Results merge into test/measure/scale/results.json, so that a part can be measured again: BENCH_FLAGS='--nodes 100 --scenarios up'. Only the page
   # and the plots from what is there: BENCH_FLAGS=--report

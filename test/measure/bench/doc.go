@@ -3,5 +3,5 @@
 
 // Package bench measures what core asks of the provider all the time: instance types, drift, the list of servers, the
 // choice of an offering, garbage collection, and core's own scheduler with our instance types. `make bench` runs it in
-// rounds and holds ratios and allocations to their bounds (hack/benchcheck); nothing here promises a time.
+// rounds and compares ratios and allocations with their bounds (bounds_test.go); nothing here promises a time.
 package bench
