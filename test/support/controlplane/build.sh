@@ -14,7 +14,7 @@ required() { awk -v module="$2" '$1 == module { print $2; exit }' "$1/go.mod"; }
 build() {
   local dir=$1 binary=$2 subject=$3 time=$4 sources
   shift 4
-  sources="$go $* $(cat "$dir"/go.mod "$dir"/go.sum "$dir"/*.go 2>/dev/null | git hash-object --stdin)"
+  sources="$go $* $(find "$dir" -maxdepth 1 \( -name 'go.*' -o -name '*.go' \) | LC_ALL=C sort | xargs cat | git hash-object --stdin)"
   [[ ! -x $binary || $(cat "$binary.built" 2>/dev/null) != "$sources" ]] || return 0
   echo "building $subject ($time on 2 cores the first time, seconds later)"
   mkdir -p "${binary%/*}"
