@@ -5,6 +5,7 @@ package launch
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -61,6 +62,16 @@ func (f failure) ofNodeClass() bool {
 	return f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared
 }
 
+// lacksResources reports whether the account or the cloud lacks something, so that nothing is wrong with the request.
+func (f failure) lacksResources() bool {
+	return f.ofAccount() || f.class == bizfly.ClassCapacity || f.class == bizfly.ClassQuota
+}
+
+// ofAccount reports whether every other launch would fail too.
+func (f failure) ofAccount() bool {
+	return f.class == bizfly.ClassBalance || f.class == bizfly.ClassAuth
+}
+
 // scope is what a failure makes unavailable, seen from the offering that was tried.
 type scope string
 
@@ -89,6 +100,9 @@ type consequence struct {
 	next bool
 }
 
+// covers reports whether the scope is one of them.
+func (c consequence) covers(wanted scope) bool { return slices.Contains(c.scopes, wanted) }
+
 // periods are those that a user may change.
 type periods struct{ offering, account time.Duration }
 
@@ -96,8 +110,7 @@ type periods struct{ offering, account time.Duration }
 // failure is proved to be the account's, the quota's or the NodeClass's; words can only add to that.
 func consequenceOf(f failure, p periods) consequence {
 	switch {
-	case f.class == bizfly.ClassBalance || f.class == bizfly.ClassAuth:
-		// Every other launch would fail too.
+	case f.ofAccount():
 		return consequence{scopes: []scope{scopeAccount}, reason: f.reason, period: p.account}
 	case f.scope == bizfly.ScopeSize && f.flavorKnown:
 		// The API has no call that reads a quota.
