@@ -384,8 +384,8 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 ##@ Generate
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
-# The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields flavors metrics options)
+# The pages of docs/ with tables that hack/docs writes from the code.
+DOC_PAGES := $(addprefix reference/,compatibility fields flavors metrics options) contribute/sandbox
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
