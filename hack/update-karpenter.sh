@@ -13,19 +13,19 @@ usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 required() { awk -v module="$1" '$1 == "require" { $0 = substr($0, 9) } $1 == module { print $2; exit }'; }
 gomod() { cat "$(go mod download -json "$1" | sed -n 's/^.*"GoMod": "\(.*\)",$/\1/p')"; }
 
-# move DIR KUBERNETES [MODULE@VERSION ...] moves what the module in DIR requires of Kubernetes, and of the other modules, if it requires them.
+# move DIR FROM KUBERNETES [MODULE@VERSION ...] moves what the module in DIR requires of a version of k8s.io/*, and of the other modules, if it
+# requires them. What has k8s.io/* of its own (cosign) stays.
 move() {
-  local dir=$1 kubernetes=$2 staging=v0.${2#v1.} edits=() module version
-  shift 2
+  local dir=$1 from=$2 kubernetes=$3 staging=v0.${3#v1.} edits=() module
+  shift 3
   # The module asks for its staging modules at v0.0.0, so that each of them is replaced where it is required.
   if grep -q '^\s*k8s\.io/kubernetes ' "$dir/go.mod"; then
     edits+=(-require="k8s.io/kubernetes@$kubernetes")
     while read -r module; do edits+=(-dropreplace="$module"); done < <(awk '$1 ~ /^k8s\.io\// && $2 == "=>" { print $1 }' "$dir/go.mod" | grep -vxF "$staged")
     while read -r module; do edits+=(-replace="$module=$module@$staging"); done <<<"$staged"
   fi
-  while read -r module version; do
-    [[ $version == v0.0.0 ]] || edits+=(-require="$module@$staging")
-  done < <(awk '$1 ~ /^k8s\.io\// && $2 ~ /^v0\.[0-9]+\.[0-9]+$/ { print $1, $2 }' "$dir/go.mod" | awk 'NR == FNR { staged[$1]; next } $1 in staged' <(printf '%s\n' "$staged") -)
+  while read -r module; do edits+=(-require="$module@$staging"); done < <(awk -v from="$from" '
+    $1 == "require" { $0 = substr($0, 9) } NR == FNR { staged[$1]; next } $1 in staged && $2 == from { print $1 }' <(cat <<<"$staged") "$dir/go.mod")
   for module in "$@"; do
     [[ -z $(required "${module%@*}" <"$dir/go.mod") ]] || edits+=(-require="$module")
   done
@@ -40,7 +40,7 @@ case ${1:-} in
   oldest | newest)
     [[ -n ${2:-} ]] || usage
     staged=$(staged_of "$2")
-    move "test/support/controlplane/$1" "$2"
+    move "test/support/controlplane/$1" "$(required k8s.io/component-base <"test/support/controlplane/$1/go.mod")" "$2"
     ;;
   v[0-9]*)
     core=$(gomod "sigs.k8s.io/karpenter@$1")
@@ -54,13 +54,15 @@ case ${1:-} in
         ! go mod download "k8s.io/kubernetes@$kubernetes" 2>/dev/null || break
       done
     fi
-    staged=$(staged_of "$kubernetes")
+    staged=$(staged_of "$kubernetes") from=$(required k8s.io/api <go.mod)
     echo "Karpenter $1 with Kubernetes $kubernetes"
     while read -r file; do
-      [[ $file == */oldest/go.mod || $file == */newest/go.mod ]] || move "$(dirname "$file")" "$kubernetes" "sigs.k8s.io/karpenter@$1" \
+      [[ $file == */oldest/go.mod || $file == */newest/go.mod ]] || move "$(dirname "$file")" "$from" "$kubernetes" "sigs.k8s.io/karpenter@$1" \
         "sigs.k8s.io/controller-runtime@$(required sigs.k8s.io/controller-runtime <<<"$core")" \
         "github.com/awslabs/operatorpkg@$(required github.com/awslabs/operatorpkg <<<"$core")"
-    done < <(git ls-files -- go.mod '**/go.mod')
+    done < <(echo go.mod; git ls-files -- '**/go.mod') # others require the root's
+    [[ $(required sigs.k8s.io/karpenter <go.mod) == "$1" ]] ||
+      { echo "go.mod has another Karpenter than $1: the code imports packages that $1 lacks (above)" >&2; exit 1; }
     echo "moved. What follows: make generate verify test (docs/contribute/release.md)"
     ;;
   *) usage ;;

@@ -124,12 +124,12 @@ func exitOn(err error) {
 func providerControllers(op *operator.Operator, opts *options.Options, cluster *state.Cluster) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.LimitReached,
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.Launches.LimitReached,
 			op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
-		server.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
+		server.NewController(kubeClient, op.Instances, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		closedzone.NewController(kubeClient),
 		nominated.NewController(kubeClient, cluster),

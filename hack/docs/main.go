@@ -24,6 +24,7 @@ var tables = map[string]func() (string, error){
 	"flavors":          flavorTable,
 	"Karpenter":        coreOptionList,
 	"metrics":          metricTable,
+	"modes":            modeTable,
 	"options":          optionTable,
 	"secret variables": secretTable,
 	"tuning keys":      tuningTable,
@@ -35,7 +36,7 @@ var written = regexp.MustCompile(`(?s)<!-- make generate writes this: ([\w ]+) -
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: docs reference/<page> | catalog")
+		fmt.Fprintln(os.Stderr, "usage: docs reference/<page> | contribute/sandbox | catalog")
 		os.Exit(2)
 	}
 	text, err := output(os.Args[1])
@@ -92,6 +93,15 @@ func embeddedCatalog() (string, error) {
 		"region": region, "flavors": c.Flavors[cloud.RegionHN], "volume_types": c.VolumeTypes[cloud.RegionHN],
 	}, "", " ")
 	return string(encoded) + "\n", err
+}
+
+// modeTable has the modes of the sandbox.
+func modeTable() (string, error) {
+	table := row("mode", "what the cloud does") + row("---", "---")
+	for _, m := range cloud.Modes {
+		table += row(code(m.Name), m.What)
+	}
+	return table, nil
 }
 
 // row is a line of a table.

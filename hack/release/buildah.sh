@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # What hack/release/image-check.sh and hack/release/release.sh rehearse share: buildah with a storage of its own, and a registry on this machine. It needs
 # root on Linux, and no daemon, no registry and no image of others: the bases are made here, out of the Go toolchain and the
-# certificates of the machine. The script that sources it names itself first: name=image. REGISTRY_BIN is the registry that make builds.
-: "${name:?what the lines begin with}" "${REGISTRY_BIN:?the registry that make builds}"
+# certificates of the machine. The script that sources it names itself first: name=image.
+: "${name:?what the lines begin with}"
 say() { printf '%s\n' "--- $name: $*"; }
 # Where it cannot run, it is skipped, but for the machines of the workflows, which were chosen for it: a run without specs must not pass there.
 skip() {
@@ -100,7 +100,8 @@ say "making the bases out of $(go version | cut -d' ' -f3) and the certificates 
 make_builder
 make_runtime
 
-"$REGISTRY_BIN" -port 0 2>"$scratch/registry.log" &
+hack/tools/build.sh registry
+.cache/tools/registry -port 0 2>"$scratch/registry.log" &
 beside+=($!)
 for _ in $(seq 100); do
   port=$(sed -n 's/.*serving on port //p' "$scratch/registry.log")

@@ -31,7 +31,7 @@ build env TAG=first hack/release/image.sh build
 # Once more in another folder, at another time.
 say "building once more, elsewhere"
 mkdir -p "$scratch/elsewhere"
-git ls-files -co --exclude-standard -- Dockerfile .dockerignore LICENSE go.mod go.sum cmd internal pkg hack/release/image.sh hack/image |
+git ls-files -co --exclude-standard -- Dockerfile .dockerignore LICENSE go.mod go.sum cmd internal pkg hack/release/image.sh hack/release/Dockerfile |
   while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done | xargs cp --parents -t "$scratch/elsewhere"
 build env TAG=second "$scratch/elsewhere/hack/release/image.sh" build
 expect "the second build's images" "$(buildah manifest inspect "$image:second" | digests)" "$(buildah manifest inspect "$image:first" | digests)"

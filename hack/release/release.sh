@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# What a release needs: hack/release/release.sh check|notes|publish|sign|verify|install v1.2.3, or hack/release/release.sh rehearse.
+# What a release needs: hack/release/release.sh check|notes|publish|sign|verify|install v1.2.3, digests, compare, or rehearse.
 #
 # check compares the tag with charts and changelog; notes prints what the changelog has of it; publish builds and pushes the image and the
 # charts; sign compiles nothing and signs what publish has listed; verify runs the commands with which users check a release; install
 # installs from that registry what was pushed; rehearse does all of these with a registry and with Sigstore's services on this machine.
-# The release workflow runs each in a job of its own; docs/contribute/release.md says how.
+# The release workflow runs each in a job of its own, which hands over dist/ with its digests: digests prints them, compare reads and compares them.
+# docs/contribute/release.md says how.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 command=${1:-} tag=${2:-}
 [[ $command == rehearse ]] && tag=${tag:-v$(sed -n 's/^version: *//p' charts/karpenter-provider-bizflycloud/Chart.yaml)}
-[[ $command =~ ^(check|notes|publish|sign|verify|install|rehearse)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
-  { echo "usage: hack/release/release.sh check|notes|publish|sign|verify|install v<major>.<minor>.<patch>[-<pre-release>], hack/release/release.sh rehearse" >&2; exit 2; }
+[[ $command =~ ^(digests|compare)$ || $command =~ ^(check|notes|publish|sign|verify|install|rehearse)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
+  { echo "usage: hack/release/release.sh check|notes|publish|sign|verify|install v<major>.<minor>.<patch>[-<pre-release>], or digests|compare|rehearse" >&2; exit 2; }
 version=${tag#v}
 HELM=${HELM:-.cache/tools/helm}
 # Image and charts are in a registry without TLS where the rehearsal says so.
@@ -50,32 +51,34 @@ check() {
   return $failed
 }
 
-# What was pushed, for sign: one line each, its kind and its reference by digest.
-PUSHED=.cache/release/pushed.txt
+# What was pushed, for sign and verify: one line each, its kind and its reference by digest.
+PUSHED=dist/pushed.txt
 # What provenance is about, for whoever attests it: the digest and the name of each file and of the image.
-SUBJECTS=.cache/release/subjects.txt
+SUBJECTS=.cache/subjects.txt
 
-# sbom writes the bill of materials of the image of one platform: sbom arch digest
-sbom() {
-  local file=dist/sbom-linux-$1.spdx.json
-  if [[ -n $REHEARSAL ]] && ! command -v syft >/dev/null; then
-    echo "there is no syft: $file is a bill without packages"
-    printf '{"spdxVersion": "SPDX-2.3", "SPDXID": "SPDXRef-DOCUMENT", "dataLicense": "CC0-1.0", "name": "%s", "packages": []}\n' "$IMG@$2" >"$file"
-  else
-    SYFT_REGISTRY_INSECURE_USE_HTTP=${PLAIN_HTTP:+true} syft scan --quiet "registry:$IMG@$2" --output "spdx-json=$file"
-  fi
-  echo "$file $IMG@$2" >>"$PUSHED"
+digests() { (cd dist && sha256sum -- *); }
+
+# compare fails unless dist has the files of the list, as they were, and no other one.
+compare() {
+  diff - <(digests) >&2 || { echo "dist is not what the job before has handed over" >&2; return 1; }
 }
 
-# vex writes which known vulnerabilities of its modules the controller cannot reach, from the calls that it makes. govulncheck does not know
-# whom it writes for and about what: a scanner applies only what names the image.
+# sbom writes a bill of materials: sbom SOURCE FILE, where the source is one of syft's.
+sbom() {
+  if [[ -n $REHEARSAL ]] && ! command -v syft >/dev/null; then
+    echo "there is no syft: $2 is a bill without packages"
+    printf '{"spdxVersion": "SPDX-2.3", "SPDXID": "SPDXRef-DOCUMENT", "dataLicense": "CC0-1.0", "name": "%s", "packages": []}\n' "$1" >"$2"
+  else
+    SYFT_REGISTRY_INSECURE_USE_HTTP=${PLAIN_HTTP:+true} syft scan --quiet "$1" --output "spdx-json=$2"
+  fi
+}
+
+# vex writes which known vulnerabilities of its modules a program cannot reach, from the calls that it makes: vex FOLDER PACKAGE PRODUCT FILE.
+# govulncheck does not know whom it writes for and about what: a scanner applies only what names the product.
 vex() {
-  local file=dist/openvex.json image
-  image="pkg:oci/${IMG##*/}@${1/:/%3A}?repository_url=$IMG"
-  make --no-print-directory "$PWD/.cache/tools/govulncheck"
-  .cache/tools/govulncheck ${VULNERABILITIES:+-db "file://$VULNERABILITIES"} -format openvex ./cmd/controller |
-    sed -e 's|"Unknown Author"|"The Karpenter Provider BizFly Cloud Authors"|' -e "s|\"Unknown Product\"|\"$image\"|" >"$file"
-  echo "$file $IMG@$1" >>"$PUSHED"
+  hack/tools/build.sh govulncheck
+  (cd "$1" && "$OLDPWD/.cache/tools/govulncheck" ${VULNERABILITIES:+-db "file://$VULNERABILITIES"} -format openvex "$2") |
+    sed -e 's|"Unknown Author"|"The Karpenter Provider BizFly Cloud Authors"|' -e "s|\"Unknown Product\"|\"$3\"|" >"$4"
 }
 
 # The rehearsal wraps what builds the image: hack/release/buildah.sh.
@@ -84,39 +87,43 @@ build() { "$@"; }
 # publish pushes to IMG and CHARTS, and leaves in dist/ what is attached to the release.
 publish() {
   : "${IMG:?where the image goes}" "${CHARTS:?where the charts go, oci://...}"
-  local chart digest
-  rm -rf dist && mkdir -p dist "$(dirname "$PUSHED")"
+  local chart digest arch image archive output
+  rm -rf dist && mkdir -p dist
   build make --no-print-directory image PUSH=true CONTAINER_TOOL=buildah IMG="$IMG" TAG="$version" VERSION="$version" \
     PUSH_ARGS="${PLAIN_HTTP:+--tls-verify=false}"
   digest=$(<.cache/image/digest)
+  echo "$IMG@$digest" >dist/image.txt
   echo "image $IMG@$digest" >"$PUSHED"
   # The index lists one image for each platform, each of which has its own bill.
-  buildah manifest inspect "$IMG:$version" |
-    awk -F'"' '$2 == "digest" { digest = $4 } $2 == "architecture" { print $4, digest }' >dist/platforms
-  while read -r arch image; do sbom "$arch" "$image"; done <dist/platforms
-  rm dist/platforms
-  vex "$digest"
+  while read -r arch image; do
+    sbom "registry:$IMG@$image" "dist/sbom-linux-$arch.spdx.json"
+    echo "dist/sbom-linux-$arch.spdx.json $IMG@$image" >>"$PUSHED"
+  done < <(buildah manifest inspect "$IMG:$version" | awk -F'"' '$2 == "digest" { digest = $4 } $2 == "architecture" { print $4, digest }')
+  vex . ./cmd/controller "pkg:oci/${IMG##*/}@${digest/:/%3A}?repository_url=$IMG" dist/openvex.json
+  echo "dist/openvex.json $IMG@$digest" >>"$PUSHED"
 
+  hack/tools/build.sh helm
   make --no-print-directory package WHAT=charts DIGEST="$digest" IMG="$IMG" TAG="$version"
   for chart in .cache/charts/*.tgz; do
-    "$HELM" push "$chart" "$CHARTS" ${PLAIN_HTTP:+--plain-http} 2>&1 | tee dist/pushed
-    echo "chart $(sed -n 's/^Pushed: *\(.*\):[^:]*$/\1/p' dist/pushed)@$(sed -n 's/^Digest: *//p' dist/pushed)" >>"$PUSHED"
+    output=$("$HELM" push "$chart" "$CHARTS" ${PLAIN_HTTP:+--plain-http} 2>&1) || { echo "$output" >&2; return 1; }
+    echo "chart $(sed -n 's/^Pushed: *\(.*\):[^:]*$/\1/p' <<<"$output")@$(sed -n 's/^Digest: *//p' <<<"$output")" | tee -a "$PUSHED"
     cp "$chart" dist/
   done
-  rm dist/pushed
   "$HELM" template karpenter-crd charts/karpenter-provider-bizflycloud-crd >dist/crds.yaml
-  echo "$IMG@$digest" >dist/image.txt
+
   hack/release/plugin.sh "v$version"
   mv dist/plugin/* dist/ && rmdir dist/plugin
-  (cd dist && sha256sum -- * >checksums.txt)
-  { cat dist/checksums.txt; echo "${digest#sha256:}  $IMG"; } >"$SUBJECTS"
+  for archive in dist/kubectl-bizfly_*.tar.gz; do sbom "file:$archive" "${archive%.tar.gz}.spdx.json"; done
+  vex cmd/kubectl-bizfly . "pkg:generic/kubectl-bizfly@v$version" dist/kubectl-bizfly.openvex.json
+  (cd dist && sha256sum -- *) | grep -v ' pushed\.txt$' >.cache/checksums.txt
+  mv .cache/checksums.txt dist/
 }
 
 # sign signs what publish has listed, and nothing outside of IMG and CHARTS.
 sign() {
   : "${IMG:?where the image is}" "${CHARTS:?where the charts are, oci://...}"
   local kind reference
-  (cd dist && sha256sum --check --quiet checksums.txt)
+  (cd dist && sha256sum --check --quiet --strict checksums.txt)
   while read -r kind reference; do
     [[ ${reference%@sha256:*} == "$IMG" || ${reference%@sha256:*} =~ ^"${CHARTS#oci://}"/karpenter-provider-bizflycloud(-crd)?$ ]] &&
       [[ ${reference##*@sha256:} =~ ^[0-9a-f]{64}$ ]] || { echo "$PUSHED lists $reference, which is not of this release" >&2; return 1; }
@@ -129,6 +136,8 @@ sign() {
     esac
   done <"$PUSHED"
   (cd dist && cosign sign-blob --yes --new-bundle-format --bundle checksums.txt.bundle checksums.txt)
+  mkdir -p "$(dirname "$SUBJECTS")"
+  { cat dist/checksums.txt; sed -n 's|^image \(.*\)@sha256:\(.*\)$|\2  \1|p' "$PUSHED"; } >"$SUBJECTS"
 }
 
 # cosign runs the program: in a rehearsal it trusts the stand-in for Sigstore, and with REJECTED it has to fail.
@@ -187,10 +196,10 @@ install() {
   rm -rf "$pulled"
 }
 
-# sigstore starts what stands in for Sigstore's services: they name in certificates the workflow that signs.
-sigstore() {
+# start_sigstore starts what stands in for Sigstore's services: they name in certificates the workflow that signs.
+start_sigstore() {
   mkdir "$scratch/sigstore"
-  "$SIGSTORE_BIN" -dir "$scratch/sigstore" -issuer https://token.actions.githubusercontent.com \
+  .cache/tools/sigstore -dir "$scratch/sigstore" -issuer https://token.actions.githubusercontent.com \
     -identity "https://github.com/bizflycloud/karpenter-provider-bizflycloud/$(grep -lF 'hack/release/release.sh sign' .github/workflows/*.yaml)@refs/tags/$tag" &
   beside+=($!)
   for _ in $(seq 100); do
@@ -199,8 +208,8 @@ sigstore() {
   done
 }
 
-# vulnerabilities makes a database of two, in a function that the controller calls and in one that it does not call.
-vulnerabilities() {
+# known_vulnerabilities makes a database of two, in a function that controller and plugin call and in one that they do not call.
+known_vulnerabilities() {
   mkdir "$1"
   local id=0 function
   for function in New NewDCESecurity; do
@@ -211,6 +220,12 @@ vulnerabilities() {
     "ecosystem_specific": {"imports": [{"path": "github.com/google/uuid", "symbols": ["$function"]}]}}]}
 JSON
   done
+}
+
+# expect_vex FILE PRODUCT compares what was written with that database.
+expect_vex() {
+  [[ $(sed -n 's/.*"status": "\(.*\)",*/\1/p' "$1" | xargs) == "affected not_affected" && $(grep -cF "$2" "$1") == 2 ]] ||
+    fail "$1 does not have the two vulnerabilities of the rehearsal: $(<"$1")"
 }
 
 # keyless runs a command that signs, with what cosign takes from GitHub in the workflow.
@@ -228,20 +243,33 @@ provenance() {
 }
 
 rehearse() {
-  name=release
-  : "${COSIGN_BIN:?the cosign that make builds}" "${SIGSTORE_BIN:?what stands in for Sigstore, as make builds it}"
-  REHEARSAL=true
+  local handed archive tool
+  name=release REHEARSAL=true
   check
   # shellcheck source=hack/release/buildah.sh
   . hack/release/buildah.sh
+  for tool in cosign sigstore; do hack/tools/build.sh $tool; done
   IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true
-  PATH=$(dirname "$COSIGN_BIN"):$PATH VULNERABILITIES=$scratch/vulnerabilities
-  vulnerabilities "$VULNERABILITIES"
+  PATH=$PWD/.cache/tools:$PATH VULNERABILITIES=$scratch/vulnerabilities
+  known_vulnerabilities "$VULNERABILITIES"
   publish
-  [[ $(sed -n 's/.*"status": "\(.*\)",*/\1/p' dist/openvex.json | xargs) == "affected not_affected" && $(grep -cF "repository_url=$IMG\"" dist/openvex.json) == 2 ]] ||
-    fail "dist/openvex.json does not have the two vulnerabilities of the rehearsal: $(<dist/openvex.json)"
+  expect_vex dist/openvex.json "repository_url=$IMG\""
+  expect_vex dist/kubectl-bizfly.openvex.json "kubectl-bizfly@$tag\""
+  for archive in dist/kubectl-bizfly_*.tar.gz; do
+    grep -q '"spdxVersion"' "${archive%.tar.gz}.spdx.json" && grep -qF " ${archive##*/}" dist/checksums.txt || fail "$archive has no SBOM, or no checksum"
+  done
+
+  say "handing over: what another job would have replaced or added is not signed"
+  handed=$(digests)
+  compare <<<"$handed"
+  cp dist/crds.yaml "$scratch/" && echo >>dist/crds.yaml
+  ! compare <<<"$handed" 2>/dev/null || fail "a file that was changed is taken for what was handed over"
+  cp "$scratch/crds.yaml" dist/ && : >dist/added
+  ! compare <<<"$handed" 2>/dev/null || fail "a file that was added is taken for what was handed over"
+  rm dist/added && compare <<<"$handed"
+
   say "signing with services on this machine"
-  sigstore
+  start_sigstore
   keyless sign
   keyless provenance
   verify

@@ -22,6 +22,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -56,7 +57,7 @@ var _ = Describe("The limits of the cluster", func() {
 		err := failedCreate(claim)
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
 		Expect(createRequests()).To(Equal(before))
-		reached, description := env.CloudProvider.LimitReached()
+		reached, description := env.CloudProvider.Launches.LimitReached()
 		Expect(reached).To(Equal(reason))
 		Expect(description).ToNot(BeEmpty())
 		Expect(err).To(MatchError(ContainSubstring(reason+": "+description)), "core's event on the NodeClaim and its pods")
@@ -75,7 +76,7 @@ var _ = Describe("The limits of the cluster", func() {
 		limited(2, 0)
 		first := launched(nodeClaim(nil))
 		launched(nodeClaim(unit.NodePool()))
-		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
 		Expect(available(unit.NodePool())).To(BeZero(), "or core would plan the same again at once")
 		deleted(first)
 		lost(first)
@@ -85,7 +86,7 @@ var _ = Describe("The limits of the cluster", func() {
 			env.Clock.Step(time.Hour)
 			return err
 		}).Should(Succeed())
-		reached, _ := env.CloudProvider.LimitReached()
+		reached, _ := env.CloudProvider.Launches.LimitReached()
 		Expect(reached).To(BeEmpty())
 	})
 	It("should count a server that has lost its NodeClaim, since it costs as much", func() {
@@ -94,7 +95,7 @@ var _ = Describe("The limits of the cluster", func() {
 		lost(launched(nodeClaim(nil)))
 		env.Restart(ctx)
 		limited(1, 0)
-		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
 	})
 	It("should not count a launch whose offering has become unavailable before its request", func() {
 		nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread })
@@ -148,7 +149,7 @@ var _ = Describe("The limits of the cluster", func() {
 		nodeClass()
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 		Eventually(func() map[string]string {
 			cached := &karpv1.NodeClaim{}
 			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(claim), cached)).To(Succeed())
@@ -156,18 +157,18 @@ var _ = Describe("The limits of the cluster", func() {
 		}).Should(HaveKey(v1alpha1.AnnotationLaunchIntent))
 		env.Restart(ctx)
 		limited(1, 0)
-		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
 		afterThePause()
 		limited(0, 1_000_000)
 		env.WithoutIDWait()
-		Expect(reasonOf(failedCreate(nodeClaim(nil)))).To(Equal(cloudprovider.ReasonAwaitingServerID), "what they cost is known")
+		Expect(reasonOf(failedCreate(nodeClaim(nil)))).To(Equal(launch.ReasonAwaitingServerID), "what they cost is known")
 	})
 	It("should find the server of an earlier request although the limit is reached", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
 		nodeClass()
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 		env.Restart(ctx)
 		limited(1, 0)
 		launched(claim)
@@ -176,7 +177,7 @@ var _ = Describe("The limits of the cluster", func() {
 		nodeClass()
 		limited(100, 0)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		heldBack(nodeClaim(nil), cloudprovider.ReasonSpendingUnknown)
+		heldBack(nodeClaim(nil), launch.ReasonSpendingUnknown)
 	})
 	It("should hold back what would cost more per hour, and still launch what does not", func() {
 		nodeClass()
@@ -186,10 +187,10 @@ var _ = Describe("The limits of the cluster", func() {
 		each := costs["nix.2c_4g/"+serverOf(small).AvailabilityZone]
 		Expect(each).To(BeNumerically(">", 0))
 		limited(0, 2.5*each)
-		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), cloudprovider.ReasonMaxVNDPerHourReached)
+		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), launch.ReasonMaxVNDPerHourReached)
 		Expect(available(pool)).To(BeNumerically(">", 0))
 		launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
-		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")), cloudprovider.ReasonMaxVNDPerHourReached)
+		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")), launch.ReasonMaxVNDPerHourReached)
 	})
 	It("should hold back by what is paid, whatever price a NodeOverlay gives", func() {
 		nodeClass()
@@ -199,7 +200,7 @@ var _ = Describe("The limits of the cluster", func() {
 		config.Overlay = moreExpensive("nix.2c_4g")
 		env.CloudProvider = cloudprovider.New(config)
 		limited(0, 1.5*slices.Max(lo.FilterMapToSlice(costs, func(key string, price float64) (float64, bool) { return price, strings.HasPrefix(key, "nix.2c_4g/") })))
-		heldBack(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), cloudprovider.ReasonMaxVNDPerHourReached)
+		heldBack(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), launch.ReasonMaxVNDPerHourReached)
 		launched(nodeClaim(pool, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
 	})
 	It("should know a server's price by its NodeClaim where its flavor has another name", func() {
@@ -220,7 +221,7 @@ var _ = Describe("The limits of the cluster", func() {
 		class.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("400Gi"))}
 		Expect(env.Client.Update(ctx, class)).To(Succeed())
 		Expect(env.Resolve(ctx, class)).To(Succeed())
-		small, _ := env.CloudProvider.PriceOf(ctx, claim)
+		small, _ := env.CloudProvider.Launches.PriceOf(ctx, claim)
 		large := env.Settings.Load().Prices.Disks[v1alpha1.DiskMediumSSD]*360 + small
 		limited(0, small+large)
 		launched(nodeClaim(nil, only))
@@ -249,8 +250,8 @@ var _ = Describe("The limits of the cluster", func() {
 		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Flavor.Name, s.FlavorName = "nix.unknown", "nix.unknown" })).To(BeTrue())
 		lost(claim)
 		limited(0, 1_000_000)
-		heldBack(nodeClaim(nil), cloudprovider.ReasonSpendingUnknown)
-		_, description := env.CloudProvider.LimitReached()
+		heldBack(nodeClaim(nil), launch.ReasonSpendingUnknown)
+		_, description := env.CloudProvider.Launches.LimitReached()
 		Expect(description).To(ContainSubstring(name))
 	})
 })

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -30,10 +28,10 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -61,6 +59,33 @@ type InstanceTypeOverlay interface {
 	ApplyAll(nodePoolName string, instanceTypes []*cloudprovider.InstanceType) ([]*cloudprovider.InstanceType, error)
 }
 
+// Servers are the servers of this cluster.
+type Servers interface {
+	// Get returns a server, from a list of a few seconds ago where it is in one; ErrNotFound when it provably does not exist or is not ours.
+	Get(ctx context.Context, id string) (*instance.Instance, error)
+	// Delete deletes a server with the disks that are its own. It is idempotent, and returns ErrNotFound once the server is provably gone.
+	Delete(ctx context.Context, request instance.DeleteRequest) error
+	// Reboot resets a server, once for each operationID.
+	Reboot(ctx context.Context, id, operationID string) error
+}
+
+// Lists are what drift compares with. They are shared: read only.
+type Lists interface {
+	// Ports returns the network interfaces of the project from a list that is at most this old.
+	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
+	// Last returns the last lists of servers and interfaces without a request, each nil where there is none of this age.
+	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
+}
+
+// Instances is all that is asked of instance.DefaultProvider, here and to launch.
+type Instances interface {
+	Servers
+	Lists
+	launch.Servers
+	launch.Forms
+	launch.Fleet
+}
+
 // Config has the dependencies of a CloudProvider.
 type Config struct {
 	// KubeClient is the manager's client: reads come from its cache.
@@ -69,7 +94,7 @@ type Config struct {
 	APIReader client.Reader
 	Recorder  karpevents.Recorder
 	Clock     clock.Clock
-	Instances instance.Provider
+	Instances Instances
 	Flavors   *flavor.DefaultProvider
 	Catalog   catalog.Provider
 	Capacity  *capacity.DefaultProvider
@@ -82,22 +107,18 @@ type Config struct {
 
 // CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
-	Config
-	intents     *intents
-	nodeClasses *nodeClasses
-	// choosing makes one step of counting what is launched and choosing an offering: launches at the same time must see each other.
-	choosing sync.Mutex
-	// heldBack is the last launch that a limit of the cluster held back.
-	heldBack atomic.Pointer[heldBack]
+	config Config
+	// Launches are the launches of its NodeClaims, which are followed until their nodes register.
+	Launches *launch.Launcher
 }
 
 // New returns a CloudProvider.
 func New(c Config) *CloudProvider {
-	return &CloudProvider{
-		Config:      c,
-		intents:     &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
-		nodeClasses: &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
-	}
+	return &CloudProvider{config: c, Launches: launch.New(launch.Config{
+		KubeClient: c.KubeClient, APIReader: c.APIReader, Recorder: c.Recorder, Clock: c.Clock,
+		Servers: c.Instances, Forms: c.Instances, Fleet: c.Instances,
+		Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings, NewCache: c.NewCache,
+	})}
 }
 
 // Name returns the provider's name.
@@ -114,7 +135,7 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 	if !ok {
 		return nil, foreign(providerID)
 	}
-	server, err := c.Instances.Get(ctx, id)
+	server, err := c.config.Instances.Get(ctx, id)
 	if err != nil {
 		return nil, notFound(err, "getting", id)
 	}
@@ -124,13 +145,13 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 // List returns a NodeClaim for each server of this cluster. It is complete or an error: core deletes registered NodeClaims that it lacks, without
 // a budget, once their nodes are not ready. So the absence of their servers is proved by their ids, too.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
-	snapshot, err := c.Instances.Snapshot(ctx, 0)
+	snapshot, err := c.config.Instances.Snapshot(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
 	servers := snapshot.All()
 	claims := &karpv1.NodeClaimList{}
-	if err := c.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	for i := range claims.Items {
@@ -140,7 +161,7 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 			!claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered) {
 			continue
 		}
-		switch server, err := c.Instances.Get(ctx, id); {
+		switch server, err := c.config.Instances.Get(ctx, id); {
 		case err == nil:
 			servers = append(slices.Clip(servers), server)
 		case !errors.Is(err, instance.ErrNotFound):
@@ -150,11 +171,17 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	// Drift compares the networks as well, which the list of servers does not include.
 	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
 	defer cancel()
-	if _, err := c.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
+	if _, err := c.config.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 	}
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
+
+// Reasons of removed servers beside those of core and of failed launches.
+const (
+	ReasonExpired = "Expired" // the node had reached its NodePool's expireAfter
+	ReasonDeleted = "Deleted" // a user or another controller deleted the NodeClaim, the Node or the NodePool
+)
 
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.
 var errDeletionAccepted = errors.New("BizFly Cloud has accepted the request")
@@ -166,21 +193,21 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 	if !ok {
 		return foreign(claim.Status.ProviderID)
 	}
-	err := c.Instances.Delete(ctx, instance.DeleteRequest{
+	err := c.config.Instances.Delete(ctx, instance.DeleteRequest{
 		ID:              id,
-		Node:            cmp.Or(claim.Status.NodeName, intentOf(claim).Name),
+		Node:            cmp.Or(claim.Status.NodeName, launch.IntentOf(claim).Name),
 		Since:           lo.FromPtr(claim.DeletionTimestamp).Time,
-		RecordedVolumes: OwnedVolumes(claim),
+		RecordedVolumes: launch.OwnedVolumes(claim),
 		Reason:          c.removalReason(claim),
 	})
 	if !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
-		c.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
+		c.config.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
 	}
 	if errors.Is(err, instance.ErrNotOurs) {
 		// Its NodeClaim ends, and nothing would report it again: it is paid for until a user deletes it.
 		log.FromContext(ctx).Info("not deleting the server of a NodeClaim, because its metadata does not prove it to be this cluster's", "server", id)
-		c.Recorder.Publish(events.ServerLeft(claim, id))
+		c.config.Recorder.Publish(events.ServerLeft(claim, id))
 	}
 	return notFound(err, "deleting", id)
 }
@@ -195,7 +222,7 @@ func (c *CloudProvider) deletedSlowly(claim *karpv1.NodeClaim, rejected bool) bo
 			began = condition.LastTransitionTime.Time
 		}
 	}
-	return (rejected || conditions.IsTrue(karpv1.ConditionTypeInstanceTerminating)) && !began.IsZero() && c.Clock.Since(began) > ttl.SlowDeletion
+	return (rejected || conditions.IsTrue(karpv1.ConditionTypeInstanceTerminating)) && !began.IsZero() && c.config.Clock.Since(began) > ttl.SlowDeletion
 }
 
 // GetInstanceTypes returns every flavor that the NodePool's NodeClass can use, available or not. It also answers for a
@@ -209,7 +236,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	if len(nodeClass.Status.Zones) == 0 {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("BizflyNodeClass %q has no zones resolved yet", nodeClass.Name))
 	}
-	instanceTypes, err := c.Flavors.List(ctx, nodeClass)
+	instanceTypes, err := c.config.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
@@ -219,7 +246,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 
 // removalReason is why the server of a NodeClaim is deleted, as far as its failed launch or the NodeClaim show.
 func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
-	if ended := c.intents.remembered(claim.UID).Ended; ended != "" {
+	if ended := c.Launches.FailureOf(claim.UID); ended != "" {
 		return ended
 	}
 	conditions, after := claim.StatusConditions(), claim.Spec.ExpireAfter.Duration
@@ -230,7 +257,7 @@ func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
 	case after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after-ttl.ClockSkew:
 		return ReasonExpired
 	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
-		return ReasonNotRegistered
+		return launch.ReasonNotRegistered
 	}
 	return ReasonDeleted
 }
@@ -245,7 +272,7 @@ func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, ope
 	if !ok {
 		return foreign(claim.Status.ProviderID)
 	}
-	err := c.Instances.Reboot(ctx, id, operationID)
+	err := c.config.Instances.Reboot(ctx, id, operationID)
 	if errors.Is(err, instance.ErrRebootRejected) {
 		return cloudprovider.NewNodeRebootFailedError(err)
 	}
@@ -255,7 +282,7 @@ func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, ope
 // describe returns the NodeClaim of a server from the server alone, so that deleted configuration never hides a server.
 func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 	region := ""
-	if snapshot, err := c.Catalog.Snapshot(); err == nil {
+	if snapshot, err := c.config.Catalog.Snapshot(); err == nil {
 		region = snapshot.RegionLabel()
 	}
 	labels := map[string]string{
@@ -276,17 +303,19 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 	}
 	if server.Deleting() {
 		// The API does not return since when; core only asks whether.
-		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(c.Clock.Now()))
+		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(c.config.Clock.Now()))
 	}
 	return claim
 }
 
-// convert returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
+// nodeClaimOf returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
 // decide, because a NodePool may require any of them and core compares labels.
-func (c *CloudProvider) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
-	claim := c.describe(server)
-	if instanceType, offering := flavor.Find(l.types, server.Flavor, server.Zone); instanceType != nil {
-		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
+func (c *CloudProvider) nodeClaimOf(launched *launch.Result) *karpv1.NodeClaim {
+	claim := c.describe(launched.Server)
+	// Core writes it together with the labels.
+	claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: launch.EncodeIntent(launched.Intent)}
+	if instanceType, offering := flavor.Find(launched.Types, launched.Server.Flavor, launched.Server.Zone); instanceType != nil {
+		claim.Labels = lo.Assign(claim.Labels, launch.TypeLabels(instanceType, offering))
 		if offering != nil && offering.Price > 0 {
 			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
 		}
@@ -296,31 +325,18 @@ func (c *CloudProvider) convert(l *launch, server *instance.Instance) *karpv1.No
 	return claim
 }
 
-// typeLabels returns the requirements that leave one value, the offering's last.
-func typeLabels(instanceType *cloudprovider.InstanceType, offering *cloudprovider.Offering) map[string]string {
-	labels := map[string]string{}
-	for _, requirements := range []scheduling.Requirements{instanceType.Requirements, lo.FromPtr(offering).Requirements} {
-		for key, requirement := range requirements {
-			if requirement.Operator() == corev1.NodeSelectorOpIn && requirement.Len() == 1 {
-				labels[key] = requirement.Any()
-			}
-		}
-	}
-	return labels
-}
-
 func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
 	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
 // nodeClass reads a NodeClass from the cache. The errors of a reference that can never be resolved are not-found ones.
 func (c *CloudProvider) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
-	if !isOurs(ref) {
+	if !launch.IsOurs(ref) {
 		to := lo.FromPtr(ref)
 		return nil, nodeClassNotFound(strings.Join([]string{to.Group, to.Kind, to.Name}, "/"))
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: ref.Name}, nodeClass); err != nil {
+	if err := c.config.KubeClient.Get(ctx, client.ObjectKey{Name: ref.Name}, nodeClass); err != nil {
 		return nil, err
 	}
 	return nodeClass, nil
@@ -331,11 +347,7 @@ func nodeClassNotFound(name string) error {
 }
 
 // IsManaged reports whether the NodeClaim's NodeClass is of our kind.
-func IsManaged(claim *karpv1.NodeClaim) bool { return isOurs(claim.Spec.NodeClassRef) }
-
-func isOurs(ref *karpv1.NodeClassReference) bool {
-	return ref != nil && ref.Group == v1alpha1.Group && ref.Kind == nodeClassKind
-}
+func IsManaged(claim *karpv1.NodeClaim) bool { return launch.IsOurs(claim.Spec.NodeClassRef) }
 
 func foreign(providerID string) error {
 	return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("provider id %q is not of the form %s<server id>", providerID, providerid.Prefix))

@@ -27,6 +27,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -41,7 +42,7 @@ var _ = Describe("Create", func() {
 	Context("the NodeClass", func() {
 		It("should end the NodeClaim when there is none", func() {
 			err := failedCreate(nodeClaim(nil))
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonNodeClassUnresolved))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonNodeClassUnresolved))
 			Expect(err).To(MatchError(ContainSubstring("correct nodeClassRef of the NodePool")))
 		})
 		It("should end the NodeClaim when it is being deleted", func() {
@@ -92,7 +93,7 @@ var _ = Describe("Create", func() {
 			err := failedCreate(nodeClaim(nil))
 			var unknown *corecloudprovider.CreateError
 			Expect(errors.As(err, &unknown)).To(BeTrue(), "%v", err)
-			Expect(unknown.ConditionReason).To(Equal(cloudprovider.ReasonNodeClassReadinessUnknown))
+			Expect(unknown.ConditionReason).To(Equal(launch.ReasonNodeClassReadinessUnknown))
 			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
 			Expect(createRequests()).To(BeZero())
 		})
@@ -126,7 +127,7 @@ var _ = Describe("Create", func() {
 			Expect(recorded.Rejected).To(BeFalse())
 			Expect(servers()).To(ConsistOf(HaveField("Name", recorded.Name)))
 			By("leaving it to core to write the task, with the labels")
-			returned, err := cloudprovider.ReadIntent(created)
+			returned, err := launch.ReadIntent(created)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(recorded.TaskID).To(BeEmpty())
 			Expect(returned.TaskID).ToNot(BeEmpty())
@@ -306,7 +307,7 @@ var _ = Describe("Create", func() {
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: text}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
 			err := failedCreate(claim)
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonLaunchIntentUnreadable))
 			Expect(err).To(MatchError(ContainSubstring("annotation " + v1alpha1.AnnotationLaunchIntent + " cannot be read")))
 			Expect(createRequests()).To(BeZero())
 		},
@@ -368,7 +369,7 @@ var _ = Describe("Create", func() {
 			env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 			env.WithoutIDWait()
 			claim := nodeClaim(nil)
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			requestedAnHourAgo(claim)
 			env.Restart(ctx)
 			created := make(chan error, 1)
@@ -399,7 +400,7 @@ var _ = Describe("Create", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 			env.WithoutIDWait()
 			claim := nodeClaim(nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			env.Sandbox.ClearFaults()
 			env.Restart(ctx)
 			change(&class.Spec)
@@ -445,7 +446,7 @@ var _ = Describe("Create", func() {
 			env.WithoutIDWait()
 			nodeClass()
 			claim := nodeClaim(nil)
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			Expect(intentOf(claim).TaskID).ToNot(BeEmpty())
 			env.Restart(ctx)
 			cloudTime.Step(time.Minute)
@@ -459,22 +460,22 @@ var _ = Describe("Create", func() {
 			env.WithoutIDWait()
 			nodeClass()
 			claim := nodeClaim(nil)
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			requestedAnHourAgo(claim)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectTask404})
 			env.Restart(ctx)
 			env.Tune(func(o *options.Options) { o.VisibilityWindow = 30 * time.Minute })
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 		})
 		It("should give the NodeClaim up once the window has passed that began with the process", func() {
 			nodeClass()
 			claim := unanswered(nil)
 			env.Restart(ctx)
 			env.WithoutIDWait()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			env.Clock.Step(time.Hour)
 			env.WithoutVisibilityWindow()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 		})
 		It("should find the server of a create request whose answer was lost", func() {
 			nodeClass()
@@ -492,7 +493,7 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := unanswered(nil)
 			env.WithoutVisibilityWindow()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 			env.Sandbox.ClearFaults()
 			ended(claim)
 			Expect(createRequests()).To(Equal(1), "although core could not delete it")

@@ -5,12 +5,10 @@ package cloudprovider
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -56,7 +55,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 		return "", nil
 	}
 	if found.reason != "" {
-		c.Recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
+		c.config.Recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
 	}
 	return found.reason, nil
 }
@@ -66,10 +65,10 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	pool := &karpv1.NodePool{}
 	name := client.ObjectKey{Name: claim.Labels[karpv1.NodePoolLabelKey]}
-	if err := c.KubeClient.Get(ctx, name, pool); err != nil || pool.Spec.Replicas == nil {
+	if err := c.config.KubeClient.Get(ctx, name, pool); err != nil || pool.Spec.Replicas == nil {
 		return true
 	}
-	types, err := c.Flavors.List(ctx, nodeClass)
+	types, err := c.config.Flavors.List(ctx, nodeClass)
 	return err == nil && flavor.CanLaunch(ctx, pool, types)
 }
 
@@ -89,18 +88,18 @@ type drifted struct {
 }
 
 func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) drifted {
-	if staticDrift(claim, nodeClass) {
+	if launch.SpecChanged(claim, nodeClass) {
 		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the current one"}
 	}
-	l := liveServer{CloudProvider: c, claim: claim, nodeClass: nodeClass}
-	if servers, ports := c.Instances.Last(ttl.ListedServers); servers != nil {
+	l := liveServer{flavors: c.config.Flavors, catalog: c.config.Catalog, claim: claim, nodeClass: nodeClass}
+	if servers, ports := c.config.Instances.Last(ttl.ListedServers); servers != nil {
 		id, _ := providerid.Parse(claim.Status.ProviderID)
 		l.server, l.ports = servers.Get(id), ports
 	}
 	if found := l.image(); found.reason != "" || l.server == nil {
 		return found
 	}
-	l.delivered = deliveredOf(claim)
+	l.delivered = launch.DeliveredOf(claim)
 	for _, check := range serverChecks {
 		if found := check(&l); found.reason != "" {
 			return found
@@ -109,91 +108,21 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	return drifted{}
 }
 
-// staticDrift compares the hashes, if they are of one version: after an upgrade they are written anew first.
-func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
-	wanted, got := nodeClass.Annotations, claim.Annotations
-	version := wanted[v1alpha1.AnnotationNodeClassHashVersion]
-	if version == "" || version != got[v1alpha1.AnnotationNodeClassHashVersion] {
-		return false
-	}
-	return nodeClass.HashDiffers(got[v1alpha1.AnnotationNodeClassHash])
-}
-
-// delivered is what a server had before its node registered: it is the server's own, because no pod could run by then. Drift compares with
-// it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or adds a network of its own, its next
-// server would be the same again, and nodes would be replaced indefinitely.
-type delivered struct {
-	// BillingPlan is the billing plan that BizFly Cloud returned.
-	BillingPlan string `json:"billingPlan,omitempty"`
-	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed by then.
-	Networks   []string `json:"networks,omitempty"`
-	Interfaces []string `json:"interfaces,omitempty"`
-	// Disks are its disks by id, and DataDisks is how many it was to have beside the root disk.
-	Disks     map[string]deliveredDisk `json:"disks"`
-	DataDisks int                      `json:"dataDisks,omitempty"`
-}
-
-// deliveredDisk is what is compared of a disk; 0 and empty are unknown.
-type deliveredDisk struct {
-	GiB    int                 `json:"gib"`
-	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
-}
-
-func diskOf(v instance.Volume) deliveredDisk { return deliveredDisk{v.SizeGiB, v.Medium} }
-
-// String describes the disk for users.
-func (d deliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
-
-// Delivered returns what the server of the NodeClaim has, of which these disks are its own, as text for AnnotationDelivered. What is recorded
-// stays as it is. Once the node has registered, at a time that is zero before, only what is missing altogether is added, of interfaces those that
-// are older, and no network: a user may have added one.
-func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports, registered time.Time) string {
-	as := deliveredOf(claim)
-	if registered.IsZero() || len(as.Disks) == 0 {
-		as.BillingPlan, as.DataDisks = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan), server.DataDisks
-		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, deliveredDisk) { return v.ID, diskOf(v) }), as.Disks)
-	}
-	if len(as.Interfaces) == 0 {
-		as.Interfaces = ports.Of(server.ID, registered)
-		if registered.IsZero() {
-			as.Networks = ports.Networks(server.ID)
-		}
-	}
-	text, _ := json.Marshal(as) // strings and numbers always marshal
-	return string(text)
-}
-
-// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
-func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
-	text, recorded := claim.Annotations[v1alpha1.AnnotationDelivered]
-	if !recorded || json.Unmarshal([]byte(text), &as) != nil {
-		return delivered{}
-	}
-	return as
-}
-
-// OwnedInterfaces returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
-func OwnedInterfaces(claim *karpv1.NodeClaim) []string { return deliveredOf(claim).Interfaces }
-
-// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
-func OwnedVolumes(claim *karpv1.NodeClaim) []string {
-	return slices.Sorted(maps.Keys(deliveredOf(claim).Disks))
-}
-
 // liveServer is a server as it is, beside what was delivered and what new ones are.
 //
 // What was delivered is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes a default
 // replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or that are unknown to
 // the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
 type liveServer struct {
-	*CloudProvider
+	flavors   *flavor.DefaultProvider
+	catalog   catalog.Provider
 	claim     *karpv1.NodeClaim
 	nodeClass *v1alpha1.BizflyNodeClass
 	// server is nil when it is not in the last list.
 	server *instance.Instance
 	// ports is nil when no list of network interfaces is young enough.
 	ports     *instance.Ports
-	delivered delivered
+	delivered launch.Delivered
 }
 
 // serverChecks are what is compared, in this order.
@@ -227,7 +156,7 @@ func (l *liveServer) userData() drifted {
 // another flavor of the catalog is another flavor, and one that was delisted is none.
 func (l *liveServer) flavor() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
-	if _, known := l.Flavors.Category(got); !known || wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) {
+	if _, known := l.flavors.Category(got); !known || wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) {
 		return drifted{}
 	}
 	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}
@@ -236,16 +165,10 @@ func (l *liveServer) flavor() drifted {
 // zone compares the label by which pods were placed.
 func (l *liveServer) zone() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelTopologyZone], l.server.Zone
-	if wanted == "" || wanted == got || !l.inCatalog(got) {
+	if wanted == "" || wanted == got || !launch.InCatalog(l.catalog, got) {
 		return drifted{}
 	}
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
-}
-
-// inCatalog reports whether the name is that of a zone of the catalog.
-func (c *CloudProvider) inCatalog(zone string) bool {
-	snapshot, err := c.Catalog.Snapshot()
-	return err == nil && lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == zone })
 }
 
 // networks compares the networks of the server's interfaces with those that it was launched with, and with those of its first interfaces
@@ -259,7 +182,7 @@ func (l *liveServer) networks() drifted {
 	if len(got) == 0 || lo.ElementsMatch(got, l.delivered.Networks) {
 		return drifted{}
 	}
-	wanted := intentOf(l.claim).Networks
+	wanted := launch.IntentOf(l.claim).Networks
 	if len(wanted) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) {
 		return drifted{}
 	}
@@ -278,7 +201,7 @@ func (l *liveServer) disks() drifted {
 		if !found {
 			return drifted{DiskDrift, "no disk " + id, was.String()}
 		}
-		now := diskOf(is)
+		now := launch.DiskOf(is)
 		if now.GiB > 0 && was.GiB > 0 && now.GiB != was.GiB || now.Medium != "" && was.Medium != "" && now.Medium != was.Medium {
 			return drifted{DiskDrift, now.String(), was.String()}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -69,10 +70,10 @@ func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	GinkgoHelper()
 	Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
 	env.Instances.Flush() // what a specification has edited counts from the start
-	_, err := server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock).Reconcile(ctx, claim)
+	_, err := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock).Reconcile(ctx, claim)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
-	Expect(cloudprovider.OwnedVolumes(claim)).ToNot(BeEmpty())
+	Expect(launch.OwnedVolumes(claim)).ToNot(BeEmpty())
 	return claim
 }
 
@@ -304,7 +305,7 @@ var _ = Describe("A quiet cluster", func() {
 			GinkgoHelper()
 			_, err := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider).Reconcile(ctx, class.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
-			servers := server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+			servers := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 			for _, claim := range claims {
 				// A list that failed is an error and changes nothing.
 				_, _ = servers.Reconcile(ctx, claim.DeepCopy())

@@ -11,7 +11,7 @@ import (
 	"github.com/samber/lo"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -24,7 +24,7 @@ var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 		Expect(env.Client.Delete(ctx, class)).To(Succeed())
 		env.Sandbox.ClearFaults()
 		env.Tune(func(o *options.Options) { o.ServerIDWait = env.IDWait })

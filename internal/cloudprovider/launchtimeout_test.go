@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -95,8 +95,8 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		Expect(took).To(BeNumerically("<=", lifecycle.LaunchTimeout))
 		Expect(calls).To(BeNumerically(">", 2), "a retry may help")
 		Expect(env.Recorder.Calls(karpevents.InsufficientCapacityError)).To(Equal(1))
-		Expect(env.Recorder.Events()).To(ContainElement(HaveField("Message", ContainSubstring(cloudprovider.ReasonLaunchNotSent))))
-		reason, _, _ := env.CloudProvider.LaunchesBlocked(lo.Must(class()))
+		Expect(env.Recorder.Events()).To(ContainElement(HaveField("Message", ContainSubstring(launch.ReasonLaunchNotSent))))
+		reason, _, _ := env.CloudProvider.Launches.LaunchesPaused(lo.Must(class()))
 		Expect(reason).To(BeEmpty(), "nothing is known to be wrong with the NodeClass")
 	},
 		Entry("while the API server does not answer in time about its join token", func() {
@@ -133,8 +133,8 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 		_, calls := lasts(nodeClaim(pool))
 		Expect(calls).To(Equal(1))
 		Expect(createRequests()).To(BeZero())
-		reason, _, cause := env.CloudProvider.LaunchesBlocked(nodeClass)
-		Expect(reason).To(Equal(cloudprovider.ReasonLaunchNotPrepared))
+		reason, _, cause := env.CloudProvider.Launches.LaunchesPaused(nodeClass)
+		Expect(reason).To(Equal(launch.ReasonLaunchNotPrepared))
 		Expect(cause).To(MatchError(ContainSubstring(text)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
 		Expect(available(pool)).To(BeZero(), "core plans with other NodeClasses")

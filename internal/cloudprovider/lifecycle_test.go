@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -35,7 +35,7 @@ var _ = Describe("What core does with an error of BizFly Cloud", func() {
 			if fault.Method == "" {
 				fault.Method, fault.Path = http.MethodPost, "/servers"
 			}
-			if reason == cloudprovider.ReasonAwaitingServerID {
+			if reason == launch.ReasonAwaitingServerID {
 				env.WithoutIDWait()
 			}
 			env.Sandbox.AddFaults(1, fault)
@@ -66,8 +66,8 @@ var _ = Describe("What core does with an error of BizFly Cloud", func() {
 		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, given,
 			""),
 		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, given, ""),
-		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
-		Entry("an answer that was lost before the create request", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
+		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, launch.ReasonLaunchFailed),
+		Entry("an answer that was lost before the create request", cloud.Fault{Effect: cloud.EffectReset}, kept, launch.ReasonAwaitingServerID),
 	)
 	It("should be to launch once BizFly Cloud has recovered, for each NodeClaim that was kept", func() {
 		nodeClass()

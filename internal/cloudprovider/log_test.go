@@ -26,6 +26,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -69,7 +70,7 @@ var _ = Describe("The log of launches and removals", func() {
 	}
 	It("should have one line of a launch, with its price and why", func() {
 		claim := launched(of("nix.2c_4g"))
-		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
+		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", launch.ReasonCheapest)))
 		only := lines()[0]
 		Expect(only).To(HaveKeyWithValue("zone", claim.Labels["topology.kubernetes.io/zone"]))
 		Expect(only).To(HaveKeyWithValue("price-vnd-per-hour", BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
@@ -85,7 +86,7 @@ var _ = Describe("The log of launches and removals", func() {
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(HaveExactElements(
 			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
-			line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
+			line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", launch.ReasonFailedOver)))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
 		Expect(string(out.Contents())).ToNot(ContainSubstring("recording the outcome"))
 	})
@@ -109,7 +110,7 @@ var _ = Describe("The log of launches and removals", func() {
 		err = failedCreate(nodeClaim(unit.NodePool()))
 		Expect(err).To(MatchError(ContainSubstring(" in HN1: " + capacity.ReasonBalanceExhausted)))
 		Expect(createRequests()).To(BeZero())
-		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", launch.ReasonNoOffering)))
 	})
 	It("should have a line of an outcome that could not be recorded", func() {
 		secondPatchFails()
@@ -127,10 +128,10 @@ var _ = Describe("The log of launches and removals", func() {
 		if classGone {
 			Expect(env.Client.Delete(ctx, lo.Must(class()))).To(Succeed())
 		}
-		Expect(env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)).To(Equal(cloudprovider.ReasonNotRegistered))
+		Expect(env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intent, launch.ErrNotRegistered)).To(Equal(launch.ReasonNotRegistered))
 		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1))
 		Expect(lines()).To(HaveLen(2))
-		Expect(lines()[1]).To(And(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonNotRegistered), HaveKeyWithValue("seconds", 900.0),
+		Expect(lines()[1]).To(And(line(messageFailed, "", "nix.2c_4g", launch.ReasonNotRegistered), HaveKeyWithValue("seconds", 900.0),
 			HaveKeyWithValue("price-vnd-per-hour", BeNumerically("~", lo.Ternary(classGone, 0, price), 0.01))))
 		const unresolved = "resolving the NodeClass of a failed launch"
 		Expect(string(out.Contents())).To(lo.Ternary(classGone, ContainSubstring(unresolved), Not(ContainSubstring(unresolved))))
@@ -144,13 +145,13 @@ var _ = Describe("The log of launches and removals", func() {
 	)
 	It("should have one line of a NodeClaim for which nothing is available", func() {
 		Expect(failedCreate(of("nix.999c_1g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", launch.ReasonNoOffering)))
 	})
 	It("should have one line of a create request that cannot succeed, and an event of it", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "You are not allowed to do this"})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", launch.ReasonLaunchPermissionDenied)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one of its removal", func() {
@@ -160,8 +161,8 @@ var _ = Describe("The log of launches and removals", func() {
 			return r.Method == http.MethodDelete && strings.Contains(r.Path, "/servers/")
 		})
 		Expect(sent).To(BeTrue())
-		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed),
-			line(messageRemoved, path.Base(deletion.Path), "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", launch.ReasonLaunchFailed),
+			line(messageRemoved, path.Base(deletion.Path), "nix.2c_4g", launch.ReasonLaunchFailed)))
 	})
 	It("should have one line of a create request whose server was found later", func() {
 		claim := of("nix.2c_4g")
@@ -176,7 +177,7 @@ var _ = Describe("The log of launches and removals", func() {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
 		}).Should(Succeed())
-		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
+		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(created).ID, "nix.2c_4g", launch.ReasonFound)))
 	})
 
 	DescribeTable("should have one line of a removal, with its reason:", func(mutate func(*karpv1.NodeClaim), reason string) {
@@ -202,7 +203,7 @@ var _ = Describe("The log of launches and removals", func() {
 		}, "Unhealthy"),
 		Entry("it never joined", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
-		}, cloudprovider.ReasonNotRegistered),
+		}, launch.ReasonNotRegistered),
 	)
 })
 

@@ -29,6 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -170,12 +171,12 @@ var _ = Describe("Launches that fail", func() {
 				Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
 			claim := nodeClaim(pool)
 			env.WithoutIDWait()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 			env.WithoutVisibilityWindow()
-			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
-			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			_, _, cause := env.CloudProvider.Launches.LaunchesPaused(class)
 			Expect(cause).ToNot(HaveOccurred(), "one offering says nothing about the NodeClass")
 		})
 		It("should leave every other NodeClass as it was", func() {
@@ -259,7 +260,7 @@ var _ = Describe("Launches that fail", func() {
 				unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone))
 		}
 		paused := func() error {
-			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			_, _, cause := env.CloudProvider.Launches.LaunchesPaused(class)
 			return cause
 		}
 		It("should not pause the NodeClass, however many NodeClaims are rejected for one flavor", func() {
@@ -292,15 +293,15 @@ var _ = Describe("Launches that fail", func() {
 			unregistered := func(zone, flavor string) {
 				GinkgoHelper()
 				claim := launched(in(zone, flavor))
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
-				env.CloudProvider.LaunchEnded(claim)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), launch.ErrNotRegistered)
+				env.CloudProvider.Launches.LaunchEnded(ctx, claim)
 			}
 			for _, zone := range zones {
 				unregistered(zone, "nix.2c_4g")
 				Expect(paused()).ToNot(HaveOccurred())
 			}
 			unregistered("HN1", "nix.4c_8g")
-			Expect(paused()).To(MatchError(cloudprovider.ErrNotRegistered))
+			Expect(paused()).To(MatchError(launch.ErrNotRegistered))
 		})
 	})
 
@@ -377,9 +378,9 @@ var _ = Describe("Launches that fail", func() {
 			fail()
 			Expect(available(pool)).To(BeZero())
 			env.Sandbox.ClearFaults()
-			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
+			env.CloudProvider.Launches.NodeRegistered(ctx, good, *intentOf(good), time.Minute)
 			Expect(available(pool)).To(BeNumerically(">", 0))
-			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			_, _, cause := env.CloudProvider.Launches.LaunchesPaused(class)
 			Expect(cause).ToNot(HaveOccurred())
 			launched(nodeClaim(pool))
 		})
@@ -388,7 +389,7 @@ var _ = Describe("Launches that fail", func() {
 			intent := intentOf(good)
 			fail()
 			earlier(good, intent)
-			env.CloudProvider.LaunchSucceeded(ctx, good, *intent, time.Minute)
+			env.CloudProvider.Launches.NodeRegistered(ctx, good, *intent, time.Minute)
 			Expect(available(pool)).To(BeZero())
 		},
 			Entry("because it was launched from another image", func(_ *karpv1.NodeClaim, intent *instance.Intent) { intent.ImageID = "another" }),
@@ -400,8 +401,8 @@ var _ = Describe("Launches that fail", func() {
 			good := launched(nodeClaim(pool))
 			intent := intentOf(good)
 			offering := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan, NodeClass: capacity.NodeClassKey(class)}
-			env.Capacity.RecordFailure(offering)
-			env.CloudProvider.LaunchSucceeded(ctx, good, *intent, 90*time.Second)
+			env.Capacity.RecordFailure(offering, env.Clock.Now())
+			env.CloudProvider.Launches.NodeRegistered(ctx, good, *intent, 90*time.Second)
 			Expect(env.Capacity.RecentFailures(offering)).To(BeZero())
 			seconds, known := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 			Expect(known).To(BeTrue())
@@ -411,7 +412,7 @@ var _ = Describe("Launches that fail", func() {
 			good := launched(nodeClaim(pool))
 			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
-			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
+			env.CloudProvider.Launches.NodeRegistered(ctx, good, *intentOf(good), time.Minute)
 			Expect(available(pool)).To(BeZero())
 		})
 		It("should report a pause until its end, although launches under way fail meanwhile", func() {
@@ -421,11 +422,11 @@ var _ = Describe("Launches that fail", func() {
 			})
 			rejects(http.StatusForbidden, volumeQuota)
 			ended(nodeClaim(pool))
-			_, end, _ := env.CloudProvider.LaunchesBlocked(class)
+			_, end, _ := env.CloudProvider.Launches.LaunchesPaused(class)
 			for _, claim := range underWay {
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), errors.New("E_4711"))
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), errors.New("E_4711"))
 			}
-			_, until, _ := env.CloudProvider.LaunchesBlocked(class)
+			_, until, _ := env.CloudProvider.Launches.LaunchesPaused(class)
 			Expect(until).To(Equal(end))
 		})
 		It("should not count what one NodeClaim alone has met", func() {
@@ -436,7 +437,7 @@ var _ = Describe("Launches that fail", func() {
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(3), "three offerings of generations, which have one name")
 			Expect(available(pool)).To(Equal(before - 3))
-			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			_, _, cause := env.CloudProvider.Launches.LaunchesPaused(class)
 			Expect(cause).ToNot(HaveOccurred())
 			launched(nodeClaim(pool))
 		})
@@ -452,8 +453,8 @@ var _ = Describe("Launches that fail", func() {
 			GinkgoHelper()
 			claim := launched(nodeClaim(pool))
 			intent := intentOf(claim)
-			env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
-			env.CloudProvider.LaunchEnded(claim)
+			env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intent, launch.ErrNotRegistered)
+			env.CloudProvider.Launches.LaunchEnded(ctx, claim)
 			return intent.Flavor + intent.Zone
 		}
 		three := func() map[string]bool {
@@ -484,7 +485,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(trials).To(HaveLen(1))
 			Expect(createRequests()).To(Equal(4))
 			Expect(available(pool)).To(BeZero(), "core does not plan what would end at once")
-			env.CloudProvider.LaunchSucceeded(ctx, trials[0], *intentOf(trials[0]), time.Minute)
+			env.CloudProvider.Launches.NodeRegistered(ctx, trials[0], *intentOf(trials[0]), time.Minute)
 			Expect(available(pool)).To(BeNumerically(">", 0))
 			for range 3 {
 				launched(nodeClaim(pool))
@@ -507,7 +508,7 @@ var _ = Describe("Launches that fail", func() {
 			env.Clock.Step(time.Minute + time.Second)
 			trial := launched(nodeClaim(pool))
 			ended(nodeClaim(pool))
-			env.CloudProvider.LaunchEnded(trial)
+			env.CloudProvider.Launches.LaunchEnded(ctx, trial)
 			launched(nodeClaim(pool))
 		})
 		It("should keep others away while the server of the trial has no id yet", func() {
@@ -516,7 +517,7 @@ var _ = Describe("Launches that fail", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
 				cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 			env.WithoutIDWait()
-			Expect(reasonOf(failedCreate(nodeClaim(pool)))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(nodeClaim(pool)))).To(Equal(launch.ReasonAwaitingServerID))
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(4))
 		})
@@ -575,7 +576,7 @@ var _ = Describe("Launches that fail", func() {
 			for i, claim := range claims {
 				intent := intentOf(claim)
 				intent.Zone, intent.Flavor = []string{"HN1", "HN2"}[i%2], []string{"nix.2c_4g", "nix.4c_8g", "p2.2c_4g"}[i/2]
-				env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intent, launch.ErrNotRegistered)
 			}
 			env.Clock.Step(time.Minute + time.Second)
 			launched(nodeClaim(pool))
@@ -603,7 +604,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(env.Resolve(ctx, corrected)).To(Succeed())
 			before := available(pool)
 			for _, claim := range claims {
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), launch.ErrNotRegistered)
 			}
 			Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(3))
 			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
@@ -632,7 +633,7 @@ var _ = Describe("Launches that fail", func() {
 		ended(nodeClaim(nil))
 		Expect(createRequests()).To(Equal(1), "every offering of the NodeClass meets this quota")
 		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
-		reason, _, cause := env.CloudProvider.LaunchesBlocked(hdd)
+		reason, _, cause := env.CloudProvider.Launches.LaunchesPaused(hdd)
 		Expect(reason).To(Equal(capacity.ReasonQuotaExceeded))
 		Expect(cause).To(MatchError(ContainSubstring("gigabytes_PREMIUM-HDD1")))
 		ended(nodeClaim(nil))
@@ -723,7 +724,7 @@ var _ = Describe("Launches that fail", func() {
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 		env.Restart(ctx)
 		env.Sandbox.ClearFaults()
 		for _, server := range servers() {
@@ -744,7 +745,7 @@ var _ = Describe("Launches that fail", func() {
 		claim := nodeClaim(nil)
 		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin))
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
-		Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonLaunchNotSent))
+		Expect(reasonOf(err)).To(Equal(launch.ReasonLaunchNotSent))
 		Expect(createRequests()).To(BeZero())
 		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
 		Expect(err).ToNot(HaveOccurred())
@@ -753,8 +754,8 @@ var _ = Describe("Launches that fail", func() {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
 		tooLate := lifecycle.LaunchTimeout - ttl.LaunchMargin - ttl.CoreRetry
-		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate-time.Second)))).ToNot(Equal(cloudprovider.ReasonLaunchNotSent))
-		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate)))).To(Equal(cloudprovider.ReasonLaunchNotSent))
+		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate-time.Second)))).ToNot(Equal(launch.ReasonLaunchNotSent))
+		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate)))).To(Equal(launch.ReasonLaunchNotSent))
 	})
 	Context("whose instance types cannot be learned", func() {
 		var overlay *failingOverlay
@@ -768,7 +769,7 @@ var _ = Describe("Launches that fail", func() {
 		It("should end at once where nothing was requested", func() {
 			overlay.err = errors.New("the overlays cannot be read")
 			err := failedCreate(nodeClaim(unit.NodePool()))
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonInstanceTypesUnavailable))
 			Expect(err).To(MatchError(ContainSubstring("the overlays cannot be read")))
 			Expect(createRequests()).To(BeZero())
 		})
@@ -790,18 +791,18 @@ var _ = Describe("Launches that fail", func() {
 			config.Flavors = flavor.NewDefaultProvider(unread, env.Capacity, env.Bootstrap, env.Client, env.Settings)
 			env.CloudProvider = cloudprovider.New(config)
 			err := failedCreate(nodeClaim(nil))
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonInstanceTypesUnavailable))
 			Expect(err).To(MatchError(ContainSubstring("listing instance types")))
 		})
 		It("should stay while a server may exist, and be reported before core's launch timeout", func() {
 			claim := unanswered(unit.NodePool())
 			overlay.err = errors.New("overlays are being evaluated")
 			err := failedCreate(claim)
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonInstanceTypesUnavailable))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonInstanceTypesUnavailable))
 			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
 			err = failedCreate(aged(claim, lifecycle.LaunchTimeout))
 			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue())
-			Expect(err).To(MatchError(ContainSubstring(cloudprovider.ReasonLaunchOutcomeUnknown + ": ")))
+			Expect(err).To(MatchError(ContainSubstring(launch.ReasonLaunchOutcomeUnknown + ": ")))
 		})
 	})
 	It("should not be reported as never sent when an earlier process has sent it", func() {
@@ -814,7 +815,7 @@ var _ = Describe("Launches that fail", func() {
 			return errors.New("etcd is away")
 		}})
 		env.CloudProvider = cloudprovider.New(config)
-		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 	})
 	Context("in the metric of failures", func() {
 		failed := func(reason string) float64 {
@@ -844,40 +845,40 @@ var _ = Describe("Launches that fail", func() {
 			Entry(nil, "InsufficientCapacity", rejected(cloud.Fault{Effect: cloud.EffectNoCapacity})),
 			Entry(nil, "QuotaExceeded", rejected(cloud.Fault{Effect: cloud.EffectQuota})),
 			Entry(nil, "BalanceExhausted", rejected(cloud.Fault{Effect: cloud.EffectBalance})),
-			Entry(nil, cloudprovider.ReasonLaunchAuthenticationFailed, rejected(cloud.Fault{Effect: cloud.EffectUnauthorized})),
-			Entry(nil, cloudprovider.ReasonLaunchRequestInvalid, says(http.StatusBadRequest, "Image is not valid")),
-			Entry(nil, cloudprovider.ReasonLaunchPermissionDenied, says(http.StatusForbidden, "You are not allowed to do this")),
-			Entry(nil, cloudprovider.ReasonLaunchConflict, says(http.StatusConflict, "E_4711")),
-			Entry(nil, cloudprovider.ReasonLaunchFailed, rejected(cloud.Fault{Effect: cloud.EffectErrorServer})),
-			Entry(nil, cloudprovider.ReasonNodeClassNotReady, func() {
+			Entry(nil, launch.ReasonLaunchAuthenticationFailed, rejected(cloud.Fault{Effect: cloud.EffectUnauthorized})),
+			Entry(nil, launch.ReasonLaunchRequestInvalid, says(http.StatusBadRequest, "Image is not valid")),
+			Entry(nil, launch.ReasonLaunchPermissionDenied, says(http.StatusForbidden, "You are not allowed to do this")),
+			Entry(nil, launch.ReasonLaunchConflict, says(http.StatusConflict, "E_4711")),
+			Entry(nil, launch.ReasonLaunchFailed, rejected(cloud.Fault{Effect: cloud.EffectErrorServer})),
+			Entry(nil, launch.ReasonNodeClassNotReady, func() {
 				Expect(env.SetCondition(ctx, lo.Must(class()), func(s status.ConditionSet) {
 					s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
 				})).To(Succeed())
 				Expect(failedCreate(nodeClaim(nil))).To(HaveOccurred())
 			}),
-			Entry(nil, cloudprovider.ReasonLaunchNotSent, func() { ended(aged(nodeClaim(nil), lifecycle.LaunchTimeout)) }),
-			Entry(nil, cloudprovider.ReasonNotRegistered, func() {
+			Entry(nil, launch.ReasonLaunchNotSent, func() { ended(aged(nodeClaim(nil), lifecycle.LaunchTimeout)) }),
+			Entry(nil, launch.ReasonNotRegistered, func() {
 				claim := launched(nodeClaim(nil))
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), cloudprovider.ErrNotRegistered)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), launch.ErrNotRegistered)
 			}),
-			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
+			Entry(nil, launch.ReasonLaunchOutcomeUnknown, func() {
 				claim := launched(nodeClaim(nil))
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrOutcomeUnknown)
 			}),
-			Entry(nil, cloudprovider.ReasonLaunchOutcomeUnknown, func() {
+			Entry(nil, launch.ReasonLaunchOutcomeUnknown, func() {
 				claim := unanswered(unit.NodePool())
 				config := env.CloudProviderConfig
 				config.Overlay = &failingOverlay{err: errors.New("overlays are being evaluated")}
 				env.CloudProvider = cloudprovider.New(config)
 				ended(aged(claim, lifecycle.LaunchTimeout))
 			}),
-			Entry(nil, cloudprovider.ReasonLaunchNotPrepared, func() {
+			Entry(nil, launch.ReasonLaunchNotPrepared, func() {
 				claim := launched(nodeClaim(nil))
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrNotPrepared)
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), instance.ErrNotPrepared)
 			}),
-			Entry(nil, cloudprovider.ReasonLaunchResourceNotFound, func() {
+			Entry(nil, launch.ReasonLaunchResourceNotFound, func() {
 				claim := launched(nodeClaim(nil))
-				env.CloudProvider.LaunchFailed(ctx, claim, *intentOf(claim), &bizfly.APIError{Class: bizfly.ClassNotFound})
+				env.CloudProvider.Launches.LaunchFailed(ctx, claim, *intentOf(claim), &bizfly.APIError{Class: bizfly.ClassNotFound})
 			}),
 		)
 		It("should have reasons that core accepts as those of a condition", func() {
@@ -896,8 +897,8 @@ var _ = Describe("Launches that fail", func() {
 		pool := unit.NodePool()
 		before := available(pool)
 		claim := nodeClaim(pool)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin)))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 		Expect(available(pool)).To(Equal(before - 1))
 	})
 	It("should not end while the server may still show its id before core's next call", func() {
@@ -906,7 +907,7 @@ var _ = Describe("Launches that fail", func() {
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 		created, last := make(chan error, 1), aged(claim, lifecycle.LaunchTimeout-ttl.LaunchMargin-ttl.CoreRetry)
 		go func() { _, err := env.CloudProvider.Create(ctx, last); created <- err }()
 		looksAgain(3)

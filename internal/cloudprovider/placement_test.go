@@ -54,7 +54,7 @@ func twins() *cloud.Catalog {
 
 // succeeded reports that a launch with the NodeClass has taken this long.
 func succeeded(flavor, zone string, class *v1alpha1.BizflyNodeClass, took time.Duration) {
-	env.CloudProvider.LaunchSucceeded(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image().ID}, took)
+	env.CloudProvider.Launches.NodeRegistered(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image().ID}, took)
 }
 
 var _ = Describe("Placement", func() {
@@ -82,7 +82,7 @@ var _ = Describe("Placement", func() {
 			only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
 			succeeded("nix.2c_4g", "HN1", class, 10*time.Second)
 			succeeded("nix.2c_4g", "HN2", class, 300*time.Second)
-			env.Capacity.RecordFailure(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
+			env.Capacity.RecordFailure(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"}, env.Clock.Now())
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"))
 		})
 		It("should not take a more expensive flavor because it is faster", func() {

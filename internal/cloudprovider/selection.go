@@ -22,41 +22,38 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// candidate is one offering that the NodeClaim may be launched with.
-type candidate struct {
-	instanceType *cloudprovider.InstanceType
-	offering     *cloudprovider.Offering
-	key          capacity.Offering
+// ranked is a candidate with what its place in the order depends on.
+type ranked struct {
+	candidate launch.Candidate
 	// preference is what the placement strategy compares: less is better.
 	preference float64
 	// complete is true for a flavor that the cloud describes completely. Of others it is not known whether they can still be launched.
 	complete bool
-	// doubted is true for an old flavor after names of such flavors were rejected for the NodeClass.
-	doubted bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
 }
 
-// candidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
+// selectCandidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
 // computes it, since a more expensive choice would be consolidated at once; among equal prices flavors that the cloud describes completely,
 // and among those the placement strategy of the NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
-func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate, error) {
-	claim := l.claim
-	plan, nodeClassKey := bizfly.PlanWord(l.nodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(l.nodeClass)
+func (c *CloudProvider) selectCandidates(ctx context.Context, l *launch.Launch) ([]launch.Candidate, error) {
+	claim := l.NodeClaim
+	plan, nodeClassKey := bizfly.PlanWord(l.NodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(l.NodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation) would
 	// otherwise be met by whatever has no such label.
 	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
 		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
 	})
-	fitting := lo.Filter(l.types, func(it *cloudprovider.InstanceType, _ int) bool {
+	fitting := lo.Filter(l.Types, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
 			lo.EveryBy(single, func(r scheduling.Requirements) bool {
 				return r.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels)
@@ -65,39 +62,39 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 			it.Offerings.Launchable().HasCompatible(requirements)
 	})
 	if len(fitting) == 0 {
-		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(l.types), claim.Name)
+		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(l.Types), claim.Name)
 	}
 	if err := flavor.SatisfyMinValues(ctx, fitting, requirements); err != nil {
 		return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
 	}
-	var all []candidate
+	var all []ranked
 	for _, it := range fitting {
 		for _, offering := range it.Offerings.Launchable().Compatible(requirements) {
 			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan, NodeClass: nodeClassKey}
-			all = append(all, candidate{instanceType: it, offering: offering, key: key})
+			all = append(all, ranked{candidate: launch.Candidate{InstanceType: it, Offering: offering, Key: key}})
 		}
 	}
 	c.place(ctx, l, all)
-	return all, nil
+	return lo.Map(all, func(r ranked, _ int) launch.Candidate { return r.candidate }), nil
 }
 
 // place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
 // cheapest is launched, and would replace anything more expensive at once and indefinitely.
-func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
-	strategy := l.nodeClass.Spec.PlacementStrategy
+func (c *CloudProvider) place(ctx context.Context, l *launch.Launch, all []ranked) {
+	strategy := l.NodeClass.Spec.PlacementStrategy
 	for i := range all {
-		candidate := &all[i]
-		candidate.complete, candidate.doubted = c.Flavors.Complete(candidate.key.Flavor), c.Instances.Doubted(candidate.key.Flavor, l.nodeClass)
-		candidate.failures = c.Capacity.RecentFailures(candidate.key)
+		key := all[i].candidate.Key
+		all[i].complete = c.config.Flavors.Complete(key.Flavor)
+		all[i].failures = c.config.Capacity.RecentFailures(key)
 		// What was never launched counts as fast, so that it is tried once.
-		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{
-			Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: l.nodeClass.Status.ImageID()})
+		all[i].seconds, _ = c.config.Capacity.LaunchSeconds(capacity.Launch{
+			Flavor: key.Flavor, Zone: key.Zone, ImageID: l.NodeClass.Status.ImageID()})
 		if strategy == v1alpha1.PlacementStrategyBinPack {
-			candidate.preference = idle(l.claim.Spec.Resources.Requests, candidate.instanceType.Allocatable())
+			all[i].preference = idle(l.NodeClaim.Spec.Resources.Requests, all[i].candidate.InstanceType.Allocatable())
 		}
 	}
-	if strategy == v1alpha1.PlacementStrategySpread && l.claim.Labels[karpv1.NodePoolLabelKey] != "" {
-		c.spread(ctx, l.claim, all)
+	if strategy == v1alpha1.PlacementStrategySpread && l.NodeClaim.Labels[karpv1.NodePoolLabelKey] != "" {
+		c.spread(ctx, l.NodeClaim, all)
 		return
 	}
 	sortCandidates(all)
@@ -105,19 +102,16 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 
 // sortCandidates sorts by price, then flavors that the cloud describes completely first, since others may be closed, then by what the
 // strategy prefers, then by what is known of the offerings, and at last by names, so that the same knowledge gives the same choice.
-// Doubted flavors come behind all others: pods do not wait until each of them has been rejected by each name in each zone. Core finds out
-// whether one can be launched when it replaces the more expensive node.
-func sortCandidates(all []candidate) {
-	slices.SortFunc(all, func(a, b candidate) int {
+func sortCandidates(all []ranked) {
+	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(
-			cmp.Compare(lo.Ternary(a.doubted, 1, 0), lo.Ternary(b.doubted, 1, 0)),
-			cmp.Compare(a.offering.Price, b.offering.Price),
+			cmp.Compare(a.candidate.Offering.Price, b.candidate.Offering.Price),
 			cmp.Compare(lo.Ternary(a.complete, 0, 1), lo.Ternary(b.complete, 0, 1)),
 			cmp.Compare(a.preference, b.preference),
 			cmp.Compare(a.failures, b.failures),
 			cmp.Compare(a.seconds, b.seconds),
-			cmp.Compare(a.key.Flavor, b.key.Flavor),
-			cmp.Compare(a.key.Zone, b.key.Zone),
+			cmp.Compare(a.candidate.Key.Flavor, b.candidate.Key.Flavor),
+			cmp.Compare(a.candidate.Key.Zone, b.candidate.Key.Zone),
 		)
 	})
 }
@@ -140,38 +134,30 @@ func idle(requests, allocatable corev1.ResourceList) float64 {
 // spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first, and counts
 // the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A preference prevents no
 // launch, so an error leaves none.
-func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all []candidate) {
+func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all []ranked) {
 	pool, claims := client.MatchingLabels{karpv1.NodePoolLabelKey: claim.Labels[karpv1.NodePoolLabelKey]}, &karpv1.NodeClaimList{}
-	if err := c.KubeClient.List(ctx, claims, pool, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.config.KubeClient.List(ctx, claims, pool, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", claim.Labels[karpv1.NodePoolLabelKey])
 	}
-	c.choosing.Lock()
-	defer c.choosing.Unlock()
-	zones := map[string]int{}
-	for i := range claims.Items {
-		if other := &claims.Items[i]; other.UID != claim.UID && other.DeletionTimestamp.IsZero() {
-			zones[c.intents.offeringOf(other).Zone]++
+	c.Launches.ReserveByZone(claim, claims.Items, func(nodes map[string]int) capacity.Offering {
+		for i := range all {
+			all[i].preference = float64(nodes[all[i].candidate.Key.Zone])
 		}
-	}
-	for i := range all {
-		all[i].preference = float64(zones[all[i].key.Zone])
-	}
-	sortCandidates(all)
-	if len(all) > 0 {
-		c.intents.choose(claim.UID, all[0].key)
-	}
+		sortCandidates(all)
+		return lo.FirstOrEmpty(all).candidate.Key
+	})
 }
 
 // checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
 // also reports one that nothing limits. The recorder drops what it has reported already.
 func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
-	limits := c.Settings.Load()
+	limits := c.config.Settings.Load()
 	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
-		c.Recorder.Publish(events.NodePoolUnlimited(pool))
+		c.config.Recorder.Publish(events.NodePoolUnlimited(pool))
 	}
 	requirements := poolRequirements(pool)
 	if !lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, requirements) }) {
-		c.Recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
+		c.config.Recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
 	}
 }
 
@@ -248,7 +234,7 @@ func (p planning) List(ctx context.Context, list client.ObjectList, options ...c
 	}
 	for i := range pools.Items {
 		spec := &pools.Items[i].Spec.Template.Spec
-		if isOurs(spec.NodeClassRef) && poolRequirements(&pools.Items[i]).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
+		if launch.IsOurs(spec.NodeClassRef) && poolRequirements(&pools.Items[i]).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
 			// In a list of its own: that of the cache may be shared.
 			spec.Requirements = slices.Concat(spec.Requirements, []karpv1.NodeSelectorRequirementWithMinValues{
 				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},

@@ -23,6 +23,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -158,7 +159,7 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			first := launched(nodeClaim(pool))
 			failing := capacity.Offering{Flavor: first.Labels[corev1.LabelInstanceTypeStable], Zone: first.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
-			env.Capacity.MarkFailed(ctx, failing, capacity.ReasonInsufficientCapacity, time.Minute)
+			env.Capacity.MarkFailed(ctx, failing, env.Clock.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
 			env.Clock.Step(2 * time.Minute)
 			Eventually(func() int { return env.Capacity.RecentFailures(failing) }).Should(BeNumerically(">", 0))
 			second := launched(nodeClaim(pool))
@@ -190,7 +191,7 @@ var _ = Describe("Create", func() {
 		It("should reject capacity types that cannot be bought, and report why", func() {
 			nodeClass()
 			err := failedCreate(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
-			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonCapacityTypeUnsupported))
 			Expect(err).To(MatchError(And(ContainSubstring("has neither spot nor reserved capacity"), ContainSubstring("allow on-demand"))))
 			Expect(createRequests()).To(BeZero())
 		})

@@ -17,7 +17,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -71,7 +71,7 @@ func unanswered(pool *karpv1.NodePool) *karpv1.NodeClaim {
 	env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
 	env.WithoutIDWait()
 	claim := nodeClaim(pool)
-	Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+	Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
 	return claim
 }
 
@@ -114,7 +114,7 @@ func intentOf(claim *karpv1.NodeClaim) *instance.Intent {
 	GinkgoHelper()
 	live := &karpv1.NodeClaim{}
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-	intent, err := cloudprovider.ReadIntent(live)
+	intent, err := launch.ReadIntent(live)
 	Expect(err).ToNot(HaveOccurred())
 	return intent
 }

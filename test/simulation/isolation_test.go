@@ -24,9 +24,9 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -203,7 +203,7 @@ func (sim *simulation) witness(p *process) {
 	shown := class.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse() || !class.StatusConditions().Root().IsTrue()
 	for _, claim := range sim.liveClaims() {
 		launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
-		shown = shown || claim.Spec.NodeClassRef.Name == otherClassName && launched != nil && launched.Reason == cloudprovider.ReasonAwaitingServerID
+		shown = shown || claim.Spec.NodeClassRef.Name == otherClassName && launched != nil && launched.Reason == launch.ReasonAwaitingServerID
 	}
 	sim.shown = sim.shown || shown
 	for _, c := range class.Status.Conditions {

@@ -103,10 +103,10 @@ func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavail
 	return "", false
 }
 
-// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure before it,
-// up to eight times period. It returns for how long.
-func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
-	period *= time.Duration(min(maxGrowth, 1<<(min(p.RecordFailure(offering), maxGrowth)-1)))
+// MarkFailed counts a launch of exactly this offering that was sent at this time and has failed, and marks the offering unavailable for period,
+// doubled for each failure before it, up to eight times period. It returns for how long.
+func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, sent time.Time, reason string, period time.Duration) time.Duration {
+	period *= time.Duration(min(maxGrowth, 1<<(min(p.RecordFailure(offering, sent), maxGrowth)-1)))
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
 	return period
 }
@@ -188,15 +188,20 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 }
 
 // RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many there were without
-// two hours in which none failed.
-func (p *DefaultProvider) RecordFailure(offering Offering) int {
+// two hours in which none failed. One that was sent before the last one failed is not counted: launches at the same time meet one cause.
+func (p *DefaultProvider) RecordFailure(offering Offering, sent time.Time) int {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.failures) >= maxScopes {
 		maps.DeleteFunc(p.failures, func(_ Offering, f failures) bool { return f.recent(now) == 0 })
 	}
-	count := p.failures[offering].recent(now) + 1
+	before := p.failures[offering]
+	count := before.recent(now)
+	if count > 0 && sent.Before(before.last) {
+		return count
+	}
+	count++
 	if count > 1 || len(p.failures) < maxScopes {
 		p.failures[offering] = failures{count, now}
 	}

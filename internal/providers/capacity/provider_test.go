@@ -180,7 +180,7 @@ var _ = Describe("Capacity", func() {
 	})
 	It("should count the failures of exactly this offering until none follows for two hours", func(ctx context.Context) {
 		for range 3 {
-			provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+			provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
 			clk.Step(40 * time.Minute)
 		}
 		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
@@ -191,7 +191,7 @@ var _ = Describe("Capacity", func() {
 	})
 	It("should mark for longer each time, up to eight times, until a success or two quiet hours", func(ctx context.Context) {
 		mark := func() time.Duration {
-			return provider.MarkFailed(ctx, offering, capacity.ReasonLaunchFailed, time.Minute)
+			return provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonLaunchFailed, time.Minute)
 		}
 		for _, minutes := range []int{1, 2, 4, 8, 8, 8} {
 			Expect(mark()).To(Equal(time.Duration(minutes) * time.Minute))
@@ -208,13 +208,28 @@ var _ = Describe("Capacity", func() {
 		clk.Step(2*time.Hour + time.Second)
 		Expect(mark()).To(Equal(time.Minute))
 	})
+	It("should count launches once that were under way together, however many of them fail", func(ctx context.Context) {
+		sent := clk.Now()
+		for range 8 {
+			clk.Step(time.Second)
+			Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(3 * time.Minute))
+		}
+		Expect(provider.RecentFailures(offering)).To(Equal(1))
+		clk.Step(3 * time.Minute)
+		_, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+
+		By("failing again after the mark")
+		Expect(provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(6 * time.Minute))
+		Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(6*time.Minute), "one of before")
+	})
 	It("should keep a failure with one NodeClass from every other", func(ctx context.Context) {
 		with := func(nodeClass string) capacity.Offering {
 			scope := offering
 			scope.NodeClass = nodeClass
 			return scope
 		}
-		provider.MarkFailed(ctx, with("a"), capacity.ReasonLaunchFailed, time.Minute)
+		provider.MarkFailed(ctx, with("a"), clk.Now(), capacity.ReasonLaunchFailed, time.Minute)
 		_, unavailable := provider.Unavailable(with("a"))
 		Expect(unavailable).To(BeTrue())
 		for _, other := range []capacity.Offering{with("b"), offering} {
@@ -222,7 +237,7 @@ var _ = Describe("Capacity", func() {
 			Expect(unavailable).To(BeFalse())
 			Expect(provider.RecentFailures(other)).To(BeZero())
 		}
-		provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
 		_, unavailable = provider.Unavailable(with("b"))
 		Expect(unavailable).To(BeTrue(), "a want of capacity is everybody's")
 		Expect(provider.RecentFailures(with("a"))).To(Equal(2))

@@ -6,7 +6,6 @@
 package instance
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -201,57 +200,4 @@ type Leftover struct {
 	CreatedAt time.Time
 	// Kept is why it is not deleted: it may be what a user wanted to keep. Empty where it can be deleted.
 	Kept string
-}
-
-// Provider manages the servers of this cluster.
-type Provider interface {
-	// Intent returns what a launch is to be recorded as before Launch is called.
-	Intent(request *LaunchRequest) (Intent, error)
-	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
-	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
-	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed, with the server
-	// that has failed, if there is one. A rejection or ErrBuildFailed comes with ErrFormRejected where the next request for the same is in
-	// another form.
-	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
-	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It never sends one.
-	// Beside the errors of Launch it returns ErrOutcomeUnknown.
-	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
-	// Doubted reports whether the flavor may be closed, or called by another name: names of old flavors were rejected for the NodeClass not
-	// long ago, and none of its family has been accepted.
-	Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool
-	// FailureReason returns why a server failed, for one that is in ERROR after Launch has returned it. It is never nil and
-	// the predicates of package bizfly classify it; where the cloud gives no reason, it has no class.
-	FailureReason(ctx context.Context, intent Intent) error
-	// Get returns a server of this cluster, from a list of a few seconds ago where it is in one; ErrNotFound when it provably
-	// does not exist or is not ours.
-	Get(ctx context.Context, id string) (*Instance, error)
-	// Snapshot returns all servers of this cluster, failed and deleting ones included, from a list that is at most this old,
-	// or a few seconds where that is longer. It is shared: read only.
-	Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error)
-	// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
-	// They are shared: read only.
-	Ports(ctx context.Context, maxAge time.Duration) (*Ports, error)
-	// Last returns the last lists of both without a request, each nil where there is none of this age.
-	Last(maxAge time.Duration) (*Snapshot, *Ports)
-	// Differs reports whether a server has other settings than the wanted ones, by lists of up to two minutes ago.
-	Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error)
-	// Apply gives a server of this cluster, and the interfaces that it was launched with, the wanted settings, and returns what it has
-	// changed. ErrNotFound when the server does not exist or is not ours.
-	Apply(ctx context.Context, id string, wanted Settings) ([]string, error)
-	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
-	// ErrNotFound where there is none.
-	DefaultFirewall(ctx context.Context) (string, error)
-	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
-	// reboot it once, also where an answer was lost and the server shows the reboot. ErrNotFound when it does not exist or is
-	// not ours, ErrRebootRejected where no retry helps; any other error is worth a retry.
-	Reboot(ctx context.Context, id, operationID string) error
-	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
-	// idempotent and returns nil while the deletion is under way, and ErrNotFound once the server is provably gone. A server that
-	// is not this cluster's is ErrNotFound and not touched.
-	Delete(ctx context.Context, request DeleteRequest) error
-	// Leftovers returns what servers of this cluster have left, from lists of a few seconds ago. It may be that of a launch whose
-	// server is not listed yet: the caller reads the NodeClaims afterwards.
-	Leftovers(ctx context.Context) ([]Leftover, error)
-	// DeleteLeftover deletes a disk that a server has left, unless a PersistentVolume names it.
-	DeleteLeftover(ctx context.Context, left Leftover) error
 }

@@ -44,7 +44,7 @@ type Config struct {
 	OnLeaveFailed func(node string, err error)
 }
 
-// DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
+// DefaultProvider manages the servers of this cluster over BizFly's API. It is safe for concurrent use.
 type DefaultProvider struct {
 	*inventory
 	config    Config
@@ -67,8 +67,6 @@ type DefaultProvider struct {
 	// reboots are the reboots that were accepted, by operation id.
 	reboots *cache.Cache
 }
-
-var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted.

@@ -169,7 +169,7 @@ func (l *intentLog) record(intent instance.Intent) {
 }
 
 // send records the intent of a launch, launches, and records what has become of it where there is no server.
-func send(ctx context.Context, provider instance.Provider, request *instance.LaunchRequest, written *intentLog) (*instance.Instance, instance.Intent, error) {
+func send(ctx context.Context, provider *instance.DefaultProvider, request *instance.LaunchRequest, written *intentLog) (*instance.Instance, instance.Intent, error) {
 	if written == nil {
 		written = &intentLog{}
 	}
@@ -301,14 +301,14 @@ func (w *world) leftovers() []string {
 }
 
 // deleteUntilGone polls like core does.
-func (w *world) deleteUntilGone(provider instance.Provider, request instance.DeleteRequest) {
+func (w *world) deleteUntilGone(provider *instance.DefaultProvider, request instance.DeleteRequest) {
 	GinkgoHelper()
 	Eventually(func() error { return provider.Delete(context.Background(), request) }).
 		WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
 }
 
 // collectOnce does what one pass of garbage collection does where no NodeClaim exists, and returns what went wrong.
-func collectOnce(provider instance.Provider) error {
+func collectOnce(provider *instance.DefaultProvider) error {
 	servers, err := provider.Snapshot(ctx, 0)
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func collectAll(w *world) {
 }
 
 // deletedWithLeftovers deletes a server like core, and what it has left like garbage collection.
-func (w *world) deletedWithLeftovers(provider instance.Provider, request instance.DeleteRequest) {
+func (w *world) deletedWithLeftovers(provider *instance.DefaultProvider, request instance.DeleteRequest) {
 	GinkgoHelper()
 	w.deleteUntilGone(provider, request)
 	Eventually(func() []instance.Leftover {

@@ -28,10 +28,10 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -171,7 +171,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	w := &world{schema: schema, base: map[string]any{}, counts: c}
 	w.status = status.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors)
 	w.usage = usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
-	w.server = server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+	w.server = server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 	Expect(yaml.Unmarshal([]byte(base), &w.base)).To(Succeed())
 	Expect(write(unit.NodeClassName, w.base)).To(Succeed())
 	nodeClass := w.settle(unit.NodeClassName)
@@ -181,7 +181,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	Expect(err).ToNot(HaveOccurred())
 	w.claim = claim
 	w.serve()
-	Expect(cloudprovider.OwnedVolumes(w.claim)).ToNot(BeEmpty())
+	Expect(launch.OwnedVolumes(w.claim)).ToNot(BeEmpty())
 	w.delivered = wireOf(w.claim)
 	Expect(w.drift()).To(BeEmpty())
 	return w

@@ -25,6 +25,7 @@ for need in debootstrap:debootstrap ip:iproute2 mkfs.ext4:e2fsprogs gcc:gcc pkg-
   command -v "${need%:*}" >/dev/null || missing+=("${need#*:}")
 done
 [[ -e /usr/include/seccomp.h ]] || missing+=(libseccomp-dev)
+[[ -e /usr/share/keyrings/debian-archive-keyring.gpg ]] || missing+=(debian-archive-keyring)
 if ((${#missing[@]})); then
   [[ -n ${CI:-} ]] || skip "${missing[*]} are missing: apt-get install ${missing[*]} (with CI=true they are installed)"
   command -v apt-get >/dev/null || skip "${missing[*]} are missing, and there is no apt-get to install them with"

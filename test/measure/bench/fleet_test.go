@@ -203,7 +203,7 @@ func (a memoryAPI) ListServers(context.Context) ([]*gobizfly.Server, error) { re
 
 // inventory is the cloud's side of a fleet.
 type inventory struct {
-	instance.Provider
+	*instance.DefaultProvider
 	fleet *fleet
 }
 

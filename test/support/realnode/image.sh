@@ -10,7 +10,9 @@ mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 packages=systemd,systemd-sysv,dbus,cloud-init,iproute2,nftables,iptables,conntrack,ethtool,socat,mount,util-linux,kmod,procps,netbase,ca-certificates,curl
 
 [[ $(uname -s) == Linux ]] && ((EUID == 0)) || { echo "the root file system of nodes is made by root on Linux only" >&2; exit 1; }
-command -v debootstrap >/dev/null || { echo "debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
+# Without Debian's keys, debootstrap would take whatever the mirror answers, and run it as root.
+keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
+command -v debootstrap >/dev/null && [[ -s $keyring ]] || { echo "missing: apt-get install debootstrap debian-archive-keyring" >&2; exit 1; }
 
 # A base of the same recipe is used again: mostly binaries and the contents of files change. What an older recipe has left would stay in it.
 recipe=$(cd "$here" && { cat image.sh && find files | LC_ALL=C sort; } | sha256sum)
@@ -20,7 +22,8 @@ if [[ $(cat "$root/etc/base" 2>/dev/null) != "$recipe" ]]; then
   # debootstrap does not resolve packages that others stand in for, and stops at the first that depends on one: apt carries on.
   # What it mounts is gone with the namespace.
   unshare --mount --fork --pid --mount-proc bash -euc '
-    debootstrap --variant=minbase --include="$3" "$1" "$2" "$4" || [[ -x $2/usr/bin/apt-get ]]
+    # apt is there only after the signature of the release was verified, and verifies it again.
+    debootstrap --force-check-gpg --keyring="$5" --variant=minbase --include="$3" "$1" "$2" "$4" || [[ -x $2/usr/bin/apt-get ]]
     mountpoint -q "$2/proc" || mount -t proc proc "$2/proc"
     printf "#!/bin/sh\nexit 101\n" >"$2/usr/sbin/policy-rc.d" && chmod 755 "$2/usr/sbin/policy-rc.d"
     export DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -28,7 +31,7 @@ if [[ $(cat "$root/etc/base" 2>/dev/null) != "$recipe" ]]; then
     chroot "$2" dpkg --configure -a || true
     chroot "$2" apt-get -y --no-install-recommends -f install
     chroot "$2" apt-get -y --no-install-recommends install ${3//,/ }
-    chroot "$2" apt-get clean' _ "$suite" "$root" "$packages" "$mirror" >"$log" 2>&1 ||
+    chroot "$2" apt-get clean' _ "$suite" "$root" "$packages" "$mirror" "$keyring" >"$log" 2>&1 ||
     {
       tail -n 30 "$log" >&2
       grep -qE "^E: (Failed getting release|Couldn't download|Failed to fetch|Unable to fetch)" "$log" && touch "$root.unfetched"

@@ -19,6 +19,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -121,20 +122,17 @@ func (b *Bundle) objects(ctx context.Context, s *session.Session, list client.Ob
 	return b.value("cluster/"+name+".yaml", items)
 }
 
-// kinds are those whose events are kept in all namespaces.
+// kinds are those without a namespace whose events are kept. Kubernetes writes them to default.
 var kinds = []string{"Node", "NodePool", "NodeClaim", "NodeOverlay", "BizflyNodeClass", "ProviderConfig"}
 
 // concerns reports whether an event is about the controller, a Node or an object of ours: those of other workloads are not ours to send.
 func concerns(event *corev1.Event, s *session.Session) bool {
-	return lo.Contains(kinds, event.InvolvedObject.Kind) || s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
+	return event.Namespace == metav1.NamespaceDefault && lo.Contains(kinds, event.InvolvedObject.Kind) || s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
 }
 
-// clean removes what is secret or noise.
+// clean removes what is noise.
 func clean(object client.Object) {
 	object.SetManagedFields(nil)
-	annotations := object.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	object.SetAnnotations(annotations)
 }
 
 // logs writes the log of each replica.

@@ -99,7 +99,7 @@ func event(name string, e karpevents.Event, ago time.Duration) func(*fixture) {
 	return func(f *fixture) {
 		kind := lo.Must(apiutil.GVKForObject(e.InvolvedObject, scheme.Scheme)).Kind
 		of := lo.CoalesceOrEmpty(e.InvolvedObject.(client.Object).GetName(), "x")
-		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: e.Type, Reason: e.Reason, Message: e.Message,
+		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Type: e.Type, Reason: e.Reason, Message: e.Message,
 			InvolvedObject: corev1.ObjectReference{Kind: kind, Name: of}, LastTimestamp: metav1.NewTime(time.Now().Add(-ago))})
 	}
 }

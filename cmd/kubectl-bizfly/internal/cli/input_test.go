@@ -526,7 +526,7 @@ var _ = Describe("why", func() {
 		}
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 		claim.StatusConditions().SetFalse(karpv1.ConditionTypeRegistered, "NodeNotFound", "Node not registered with cluster")
-		f.put(claim, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Reason: "ServerLaunched", Message: "Server node-1", Type: "Normal",
+		f.put(claim, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "ServerLaunched", Message: "Server node-1", Type: "Normal",
 			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "default-x"}, LastTimestamp: metav1.Now()})
 		l := answer[why.Life](f, "why", "nodeclaim/default-x")
 		Expect(l.Now).To(ContainSubstring("its node has not joined the cluster yet"))
@@ -757,7 +757,7 @@ metadata: {name: custom, annotations: {kubectl.kubernetes.io/last-applied-config
 spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelectorTerms: [{id: 4b8c3d1e-0f2a-4c5b-9d6e-7f8a9b0c1d2e}]}
 `)
 		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: "karpenter"}, Data: map[string][]byte{"password": []byte(mark)}},
-			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Node"},
+			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "Node"},
 				Message: "it said " + mark + ", token: abcdef.0123456789abcdef, password=" + "other-" + mark})
 		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
 		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)

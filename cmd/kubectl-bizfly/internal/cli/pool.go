@@ -137,7 +137,7 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 		return errors.New("the BKE cluster has no worker pool")
 	}
 	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
-	_, _ = fmt.Fprintf(a.Err, "BKE cluster: %s\n", cluster.UID)
+	output.Fprintf(a.Err, "BKE cluster: %s\n", cluster.UID)
 	if err := a.agree(yes, fmt.Sprintf(question, listed)); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (a *App) agree(yes bool, question string) error {
 	if !a.interactive() {
 		return errors.New("nothing was changed: the standard input is no terminal to ask at, so run it with --yes")
 	}
-	_, _ = fmt.Fprintf(a.Err, "%s [y/N] ", question)
+	output.Fprintf(a.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)

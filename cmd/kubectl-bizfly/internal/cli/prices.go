@@ -79,16 +79,16 @@ func printPrices(printer *output.Printer, result *prices.Result, configMap bool,
 		return err
 	}
 	if len(result.Unused) > 0 {
-		_, _ = fmt.Fprintf(printer.Err, "%s not used:\n", output.Plural(len(result.Unused), "line"))
+		output.Fprintf(printer.Err, "%s not used:\n", output.Plural(len(result.Unused), "line"))
 		for _, line := range result.Unused {
-			_, _ = fmt.Fprintf(printer.Err, "  %s\n", line)
+			output.Fprintf(printer.Err, "  %s\n", line)
 		}
 	}
 	if result.Prices == "" {
 		return withoutPrices(errors.New("the price list has no price that can be used"))
 	}
 	if !configMap {
-		printer.Printf("%s", result.Prices)
+		printer.Printf("%s", []byte(result.Prices))
 		return nil
 	}
 	encoded, err := output.EncodeYAML(&corev1.ConfigMap{

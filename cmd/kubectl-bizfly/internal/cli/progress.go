@@ -101,7 +101,7 @@ func withCount[T any](printer *output.Printer, what string, work func(step func(
 	return work(func(done, of int, text string) {
 		tracker.UpdateTotal(int64(of))
 		if tracker.SetValue(int64(done)); text != "" {
-			tracker.UpdateMessage(what + ", " + text)
+			tracker.UpdateMessage(what + ", " + output.Line(text))
 		}
 	})
 }

@@ -142,7 +142,7 @@ func repackProgress(printer *output.Printer, p *repack.Proposal) (show func(repa
 		return func(o repack.Outcome) {
 			line := fmt.Sprintf("%d of %d new nodes are ready, %d of %d nodes are removed", len(o.Launched), len(p.New), len(o.Removed), len(p.Replaced))
 			if line != last {
-				_, _ = fmt.Fprintln(printer.Err, line)
+				output.Fprintf(printer.Err, "%s\n", line)
 			}
 			last = line
 		}, func() {}

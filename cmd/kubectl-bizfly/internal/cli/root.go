@@ -8,7 +8,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -88,7 +87,7 @@ func (a *App) Run(ctx context.Context, args ...string) int {
 	case errors.Is(err, errFindings):
 		return ExitFindings
 	default:
-		_, _ = fmt.Fprintln(a.Err, "error:", err)
+		output.Fprintf(a.Err, "error: %s\n", err)
 		return ExitFailure
 	}
 }

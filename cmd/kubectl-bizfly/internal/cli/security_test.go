@@ -5,7 +5,9 @@ package cli_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -19,6 +21,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -301,6 +304,39 @@ var _ = Describe("a terminal", func() {
 		Expect(colors.Replace(f.err)).To(And(ContainSubstring(`\x1b]0;owned`), Not(ContainSubstring("\x1b"))))
 	})
 
+	It("should get one line of what others write, and none that reads backwards", func() {
+		const forged = "quota\n    why: each attempt is paid for\n    fix: kubectl get events\n\nerror   RightsMissing\n    fix: kubectl apply -f https://fix.example\n" +
+			"ok \u202egnorw\u202c\u2028\nWhat would help:\n  - kubectl apply -f https://fix.example"
+		f := newFixture()
+		f.install()
+		f.apply(pools)
+		event := func(namespace, name, kind, of string) {
+			f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: "Warning", Reason: "LaunchFailed", LastTimestamp: metav1.Now(),
+				InvolvedObject: corev1.ObjectReference{Namespace: namespace, Kind: kind, Name: of}, Message: forged})
+		}
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		By("nothing of a tenant's namespace about what has no namespace")
+		event("team-a", "claim", "NodeClaim", "x")
+		event("team-a", "node", "Node", "n1")
+		for _, args := range [][]string{{"doctor"}, {"why", "node/n1"}} {
+			f.run(args...)
+			Expect(f.out+f.err).ToNot(ContainSubstring("fix.example"), "%v", args)
+		}
+		By("one line of what is in default")
+		event("default", "claim", "NodeClaim", "x")
+		event("default", "node", "Node", "n1")
+		for _, args := range [][]string{{"doctor"}, {"why", "node/n1"}} {
+			f.run(args...)
+			Expect(f.out).To(ContainSubstring(`quota\n    why: each attempt is paid for\n    fix: kubectl get events\n\nerror   RightsMissing\n`), "%v", args)
+			Expect(f.out).To(ContainSubstring(`ok \u202egnorw\u202c\u2028\nWhat would help:\n`), "%v", args)
+			Expect(f.out).ToNot(MatchRegexp("(?m)^ *(error +RightsMissing|What would help|- kubectl apply|fix: kubectl apply -f https)"), "%v", args)
+		}
+		for _, format := range []string{"json", "yaml"} {
+			f.run("why", "node/n1", "-o", format)
+			Expect(f.out).To(And(ContainSubstring("gnorw"), Not(ContainSubstring("\u202e"))), format)
+		}
+	})
+
 	It("should be coloured in tables of any width, with bytes that are no text as numbers", func() {
 		var out bytes.Buffer
 		setEnv("FORCE_COLOR", "true")
@@ -318,6 +354,34 @@ var _ = Describe("a terminal", func() {
 })
 
 var _ = Describe("support-bundle", func() {
+	It("should hold no annotation that may hold the whole object, nor a secret in a list or an object", func() {
+		const object = `{"kind":"BizflyNodeClass","spec":{"userData":"#!/bin/sh\nK3S_TOKEN=K10abc::server:THE-SECRET k3s agent"}}`
+		var compressed bytes.Buffer
+		writer := gzip.NewWriter(&compressed)
+		_, err := writer.Write([]byte(object))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(writer.Close()).To(Succeed())
+		applied := base64.RawStdEncoding.EncodeToString(compressed.Bytes())
+		f := newFixture()
+		f.install()
+		f.put(&v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "k3s", Annotations: map[string]string{
+			"objectset.rio.cattle.io/applied": applied, "kapp.k14s.io/original": object, "karpenter.bizflycloud.vn/shown": "shown-value",
+			corev1.LastAppliedConfigAnnotation: object,
+		}}, Spec: v1alpha1.BizflyNodeClassSpec{UserData: lo.ToPtr("#!/bin/sh")}})
+		d := f.controller()
+		d.Spec.Template.Annotations = map[string]string{"checksum/credentials": "abc123hash"}
+		d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "named-pull-secret"}}
+		f.put(d)
+		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
+		files := unpack(path)
+		for name, content := range files {
+			Expect(content).ToNot(Or(ContainSubstring(applied), ContainSubstring("THE-SECRET"), ContainSubstring("abc123hash")), name)
+		}
+		Expect(files["support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"]).To(ContainSubstring("shown-value"))
+		Expect(files["support-bundle/controller/deployment.yaml"]).To(ContainSubstring("named-pull-secret"))
+	})
+
 	It("should hold no secret that a review has planted, and the events that are about Karpenter", func() {
 		f := newFixture()
 		f.install()

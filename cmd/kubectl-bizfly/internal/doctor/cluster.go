@@ -24,6 +24,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -253,7 +254,7 @@ func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
 	var all []corev1.Event
 	for _, kind := range []string{"NodeClaim", "BizflyNodeClass"} {
 		list := &corev1.EventList{}
-		if err := d.List(ctx, list, client.MatchingFields{"involvedObject.kind": kind}); err != nil {
+		if err := d.List(ctx, list, session.EventsOf(kind)...); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Items...)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -53,15 +54,20 @@ func New(out, errOut io.Writer, format string) (*Printer, error) {
 	return p, nil
 }
 
-// controls are the control characters that package json leaves as they are: no YAML may hold them, and no terminal shall get them.
-var controls = regexp.MustCompile("[\x7f-\u009f]")
+// controls are the control and format characters that package json leaves as they are: no YAML may hold the former, and no terminal shall get
+// any.
+var controls = regexp.MustCompile(`[\x7f-\x{9f}\p{Cf}]`)
 
 // EncodeJSON returns a value as JSON without control characters.
 func EncodeJSON(value any) ([]byte, error) {
 	encoded, err := json.MarshalIndent(value, "", "  ")
 	return append(controls.ReplaceAllFunc(encoded, func(c []byte) []byte {
 		r, _ := utf8.DecodeRune(c)
-		return fmt.Appendf(nil, `\u%04x`, r)
+		var escaped []byte
+		for _, unit := range utf16.Encode([]rune{r}) {
+			escaped = fmt.Appendf(escaped, `\u%04x`, unit)
+		}
+		return escaped
 	}), '\n'), err
 }
 
@@ -92,13 +98,18 @@ func (p *Printer) Value(value any) (bool, error) {
 	return true, err
 }
 
-// Printf prints a line for people.
-func (p *Printer) Printf(format string, args ...any) { _, _ = fmt.Fprintf(p.Out, format, args...) }
+// Printf prints for people. Each argument is one line, whatever others have written into it; bytes are printed as they are.
+func (p *Printer) Printf(format string, args ...any) { Fprintf(p.Out, format, args...) }
+
+// Fprintf is Printf to another writer.
+func Fprintf(to io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(to, format, lines(args)...)
+}
 
 // Notes prints what the user should know, apart from the result.
 func (p *Printer) Notes(notes []string) {
 	for _, note := range notes {
-		_, _ = fmt.Fprintln(p.Err, p.Paint(text.FgYellow, "note:"), note)
+		Fprintf(p.Err, "%s %s\n", p.Paint(text.FgYellow, "note:"), note)
 	}
 }
 
@@ -142,7 +153,7 @@ func (p *Printer) Rows(titles []string, rows [][]string) {
 		cells := table.Row{}
 		for _, cell := range row {
 			// The table would obey them, and break its lines.
-			cells = append(cells, string(safe([]byte(cell))))
+			cells = append(cells, Line(cell))
 		}
 		t.AppendRow(cells)
 	}

@@ -345,11 +345,11 @@ func withoutLimits(settings *options.Store) *options.Store {
 
 // dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.
 type dryLauncher struct {
-	instance.Provider
+	cloudprovider.Instances
 	count atomic.Int64
 }
 
-// Intent implements instance.Provider.
+// Intent implements cloudprovider.Instances.
 func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, error) {
 	return instance.Intent{
 		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
@@ -357,10 +357,10 @@ func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, 
 	}, nil
 }
 
-// Doubted implements instance.Provider: whatever is listed can be launched.
+// Doubted implements cloudprovider.Instances: whatever is listed can be launched.
 func (d *dryLauncher) Doubted(string, *v1alpha1.BizflyNodeClass) bool { return false }
 
-// Launch implements instance.Provider; it sends nothing.
+// Launch implements cloudprovider.Instances; it sends nothing.
 func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
 	return &instance.Instance{
 		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim.Name,

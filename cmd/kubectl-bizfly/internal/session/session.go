@@ -18,6 +18,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -188,6 +189,12 @@ func (s *Session) List(ctx context.Context, list client.ObjectList, opts ...clie
 		return err
 	}
 	return Explain(reader.List(ctx, list, opts...), "list", list)
+}
+
+// EventsOf selects the events of a kind that has no namespace. Kubernetes writes them to default; in another namespace they may be forged by
+// whoever may write there.
+func EventsOf(kind string) []client.ListOption {
+	return []client.ListOption{client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"involvedObject.kind": kind}}
 }
 
 // Get reads an object of the cluster. Its errors say which right or which definition is missing.

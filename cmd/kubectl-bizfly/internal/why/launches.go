@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -75,7 +74,7 @@ func readLaunches(ctx context.Context, s *session.Session) launches {
 	if err := s.List(ctx, claims); err != nil {
 		s.Note("NodeClaims were not looked at: %s", err)
 	}
-	if err := s.List(ctx, events, client.MatchingFields{"involvedObject.kind": "NodeClaim"}); err != nil {
+	if err := s.List(ctx, events, session.EventsOf("NodeClaim")...); err != nil {
 		s.Note("failed launches were not looked at: %s", err)
 	}
 	return launches{lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Name }), events.Items}

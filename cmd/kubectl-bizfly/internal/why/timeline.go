@@ -13,6 +13,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -244,7 +245,9 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 func events(ctx context.Context, s *session.Session, kind string, object client.Object) []Entry {
 	list := &corev1.EventList{}
 	selector := client.MatchingFields{"involvedObject.name": object.GetName(), "involvedObject.kind": kind}
-	if err := s.List(ctx, list, selector); err != nil {
+	// Those of an object without a namespace are in default; elsewhere they may be forged by whoever may write there.
+	namespace := client.InNamespace(lo.CoalesceOrEmpty(object.GetNamespace(), metav1.NamespaceDefault))
+	if err := s.List(ctx, list, namespace, selector); err != nil {
 		s.Note("events were not looked at: %s", err)
 		return nil
 	}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -95,7 +96,7 @@ func launchedAs(claim *karpv1.NodeClaim, server string) bool {
 	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], server) {
 		return false
 	}
-	intent, err := cloudprovider.ReadIntent(claim)
+	intent, err := launch.ReadIntent(claim)
 	return err == nil && intent != nil && intent.Name == server
 }
 

@@ -79,13 +79,13 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		if !cloudprovider.IsManaged(claim) || claim.Status.ProviderID == "" {
 			continue
 		}
-		price, item := c.cloudProvider.PriceOf(ctx, claim)
+		price, item := c.cloudProvider.Launches.PriceOf(ctx, claim)
 		if price <= 0 {
 			without++
 			continue
 		}
 		if stopped[claim.Status.NodeName] && item.CPU > 0 {
-			price = c.cloudProvider.Settings.Load().Prices.Stopped(price, item)
+			price = c.cloudProvider.Launches.StoppedPrice(price, item)
 		}
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], claim.Labels[corev1.LabelTopologyZone], bizfly.PlanWord(item.BillingPlan)}] += price
 	}

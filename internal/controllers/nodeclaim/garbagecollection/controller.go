@@ -72,7 +72,7 @@ type Controller struct {
 	config     Config
 	kubeClient client.Client
 	apiReader  client.Reader
-	instances  instance.Provider
+	instances  Instances
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
@@ -82,8 +82,17 @@ type Controller struct {
 	deleting  map[string]*instance.Instance
 }
 
+// Instances are the servers of this cluster, and what they have left.
+type Instances interface {
+	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
+	Get(ctx context.Context, id string) (*instance.Instance, error)
+	Delete(ctx context.Context, request instance.DeleteRequest) error
+	Leftovers(ctx context.Context) ([]instance.Leftover, error)
+	DeleteLeftover(ctx context.Context, left instance.Leftover) error
+}
+
 // NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
-func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder,
+func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances Instances, recorder karpevents.Recorder,
 	clk clock.Clock) *Controller {
 	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
 		firstSeen: map[string]time.Time{}, deleting: map[string]*instance.Instance{}}

@@ -30,8 +30,8 @@ import (
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -69,20 +69,34 @@ type step struct {
 // Controller follows servers.
 type Controller struct {
 	kubeClient client.Client
-	instances  instance.Provider
+	servers    Servers
 	launches   *launches
 	steps      []step
 	retries    retries
 }
 
+// Servers finds servers.
+type Servers interface {
+	Get(ctx context.Context, id string) (*instance.Instance, error)
+	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
+}
+
+// Instances is all that the controller and its steps ask of instance.DefaultProvider.
+type Instances interface {
+	Servers
+	Failures
+	Interfaces
+	Settings
+}
+
 // NewController returns a Controller. tokens is nil without join tokens.
-func NewController(kubeClient client.Client, instances instance.Provider, outcomes *cloudprovider.CloudProvider, tokens jointoken.Provider,
+func NewController(kubeClient client.Client, instances Instances, launcher *launch.Launcher, tokens jointoken.Provider,
 	recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	l := &launches{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk,
+	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens, recorder: recorder, clock: clk,
 		followed: cache.New(ttl.Launch, 0)}
-	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
+	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
-		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
+		{(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile, ttl.DisksInterval},
 		{(&running{kubeClient: kubeClient, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
 		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
 	}}
@@ -157,14 +171,14 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if s.ready() {
 		maxAge = ttl.PeriodicServers
 	}
-	servers, err := c.instances.Snapshot(ctx, maxAge)
+	servers, err := c.servers.Snapshot(ctx, maxAge)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotListed, err)
 	}
 	if s.server = servers.Get(id); s.server != nil && s.server.NotRunning() != v1alpha1.ReasonServerMissing {
 		return nil
 	}
-	s.server, err = c.instances.Get(ctx, id)
+	s.server, err = c.servers.Get(ctx, id)
 	if err != nil && !errors.Is(err, instance.ErrNotFound) {
 		return fmt.Errorf("getting server %s: %w", id, err)
 	}

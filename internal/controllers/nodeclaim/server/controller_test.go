@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -73,14 +73,14 @@ var _ = Describe("A step that fails", func() {
 			Expect(controller.RateLimiter().When(request())).To(Equal(ttl.LaunchPoll), "what the queue does with the error")
 			env.Clock.Step(ttl.LaunchPoll)
 		}
-		Expect(cloudprovider.OwnedVolumes(claim)).To(HaveLen(1))
+		Expect(launch.OwnedVolumes(claim)).To(HaveLen(1))
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(30))
 		env.Sandbox.ClearFaults()
 		Expect(controller.Reconcile(ctx, claim)).To(Equal(reconcile.Result{RequeueAfter: ttl.LaunchPoll}))
 		Expect(plan()).To(Equal("free_bandwidth"))
 	})
 	It("should be repeated after its own interval where that is the soonest", func() {
-		controller := server.NewController(readOnly{env.Client}, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+		controller := server.NewController(readOnly{env.Client}, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 		_, err := controller.Reconcile(ctx, claim)
 		Expect(err).To(MatchError(ContainSubstring("rejected")))
 		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.DisksInterval))
@@ -103,7 +103,7 @@ var _ = Describe("A step that fails", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		tokens := &revocations{}
-		controller := server.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock)
+		controller := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, tokens, env.Recorder, env.Clock)
 		Expect(controller.Reconcile(ctx, claim)).To(Equal(reconcile.Result{RequeueAfter: ttl.RunningServer}))
 		Expect(tokens.of).To(ConsistOf(claim.UID))
 	})

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -28,14 +28,20 @@ import (
 // BizFly Cloud was seen to attach data disks some 20 seconds after the server ran: the record grows until it has as many as were requested.
 type disks struct {
 	kubeClient client.Client
-	instances  instance.Provider
+	interfaces Interfaces
+}
+
+// Interfaces lists the network interfaces of servers.
+type Interfaces interface {
+	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
+	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
 }
 
 // reconcile records the disks of a NodeClaim's server once the server runs.
 func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	text, known := s.Annotations[v1alpha1.AnnotationDelivered], len(cloudprovider.OwnedVolumes(s.NodeClaim))
+	text, known := s.Annotations[v1alpha1.AnnotationDelivered], len(launch.OwnedVolumes(s.NodeClaim))
 	disksKnown := known > 0 && (s.registered || s.server != nil && known > s.server.DataDisks)
-	if disksKnown && len(cloudprovider.OwnedInterfaces(s.NodeClaim)) > 0 {
+	if disksKnown && len(launch.OwnedInterfaces(s.NodeClaim)) > 0 {
 		return 0, nil
 	}
 	// Once the node has registered, only the root disk can still be recorded, and the interfaces.
@@ -53,7 +59,7 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	if s.registered {
 		registered = s.Status.Conditions[condition].LastTransitionTime.Time
 	}
-	record := cloudprovider.Delivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), registered)
+	record := launch.EncodeDelivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), registered)
 	if record == text {
 		return again, nil
 	}
@@ -75,10 +81,10 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 // them sends no requests of its own. Until then, firewalls stay as they are.
 func (d *disks) ports(ctx context.Context, late bool) *instance.Ports {
 	if late {
-		_, ports := d.instances.Last(ttl.ListedServers)
+		_, ports := d.interfaces.Last(ttl.ListedServers)
 		return lo.CoalesceOrEmpty(ports, &instance.Ports{})
 	}
-	ports, err := d.instances.Ports(ctx, 0)
+	ports, err := d.interfaces.Ports(ctx, 0)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
 		return &instance.Ports{}

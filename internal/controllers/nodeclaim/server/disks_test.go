@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -64,7 +64,7 @@ var _ = Describe("Owned volumes", func() {
 		GinkgoHelper()
 		live := &karpv1.NodeClaim{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		return cloudprovider.OwnedVolumes(live)
+		return launch.OwnedVolumes(live)
 	}
 	attached := func(name string) string {
 		GinkgoHelper()
@@ -82,34 +82,34 @@ var _ = Describe("Owned volumes", func() {
 		Expect(err).ToNot(HaveOccurred())
 		expected := ports.Of(id(), time.Time{})
 		Expect(expected).To(HaveLen(2))
-		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
+		Expect(launch.OwnedInterfaces(live)).To(Equal(expected))
 
 		env.Sandbox.AddWanIP(id(), "of the customer")
 		claim = live
 		look()
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		Expect(cloudprovider.OwnedInterfaces(live)).To(Equal(expected))
+		Expect(launch.OwnedInterfaces(live)).To(Equal(expected))
 	})
 	It("should record them once they can be read, also after registration, and no later ones", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		look()
 		Expect(recorded()).To(ConsistOf(root), "the disks do not wait for them")
-		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+		Expect(launch.OwnedInterfaces(claim)).To(BeEmpty())
 
 		registeredAt(claim, time.Now().Add(time.Minute))
 		env.Sandbox.ClearFaults()
 		env.Sandbox.ResetRequests()
 		look()
 		Expect(env.Sandbox.Requests()).ToNot(ContainElement(HaveField("Route", ContainSubstring("network-interfaces"))), "a fleet would send too many")
-		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+		Expect(launch.OwnedInterfaces(claim)).To(BeEmpty())
 
 		ports, err := env.Instances.Ports(ctx, 0)
 		Expect(err).ToNot(HaveOccurred())
 		for range 2 {
 			_, err = controller.Reconcile(ctx, claim)
 			Expect(err).ToNot(HaveOccurred())
-			Expect(cloudprovider.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id(), time.Time{}))))
+			Expect(launch.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id(), time.Time{}))))
 			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
 			Expect(recorded()).To(ConsistOf(root))
 			env.Sandbox.AddWanIP(id(), "of the customer")
@@ -126,7 +126,7 @@ var _ = Describe("Owned volumes", func() {
 		_, err = controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(recorded()).To(ConsistOf(root))
-		Expect(cloudprovider.OwnedInterfaces(claim)).To(BeEmpty())
+		Expect(launch.OwnedInterfaces(claim)).To(BeEmpty())
 	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
@@ -181,7 +181,7 @@ var _ = Describe("Owned volumes", func() {
 		look()
 		live := &karpv1.NodeClaim{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		interfaces := cloudprovider.OwnedInterfaces(live)
+		interfaces := launch.OwnedInterfaces(live)
 		Expect(interfaces).To(HaveLen(2))
 		Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
 			`{"billingPlan":"another","networks":[%q],"interfaces":[%q,%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID,

@@ -20,9 +20,9 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -40,15 +40,25 @@ const (
 // the firewalls of the interfaces that it was launched with. Firewalls that someone else has attached stay.
 type inPlace struct {
 	kubeClient client.Client
-	instances  instance.Provider
+	settings   Settings
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 	limiter    *rate.Limiter
 	turns      chan struct{}
 }
 
-func newInPlace(kubeClient client.Client, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *inPlace {
-	return &inPlace{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk,
+// Settings compares and changes what can change on a running server.
+type Settings interface {
+	// Differs reports whether a server has other settings than the wanted ones, by lists of up to two minutes ago.
+	Differs(ctx context.Context, server *instance.Instance, wanted instance.Settings) (bool, error)
+	// Apply gives a server the wanted settings, and returns what it has changed; ErrNotFound when it does not exist or is not ours.
+	Apply(ctx context.Context, id string, wanted instance.Settings) ([]string, error)
+	// DefaultFirewall returns the id of the firewall that the cloud attaches where none is requested; ErrNotFound where there is none.
+	DefaultFirewall(ctx context.Context) (string, error)
+}
+
+func newInPlace(kubeClient client.Client, settings Settings, recorder karpevents.Recorder, clk clock.Clock) *inPlace {
+	return &inPlace{kubeClient: kubeClient, settings: settings, recorder: recorder, clock: clk,
 		limiter: rate.NewLimiter(changesPerSecond, changesAtOnce), turns: make(chan struct{}, changesAtOnce)}
 }
 
@@ -62,14 +72,14 @@ func (p *inPlace) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	if err := p.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); err != nil || !changeable(nodeClass) {
 		return ttl.InPlace, client.IgnoreNotFound(err)
 	}
-	wanted, err := p.settings(ctx, s, nodeClass)
+	wanted, err := p.wantedSettings(ctx, s, nodeClass)
 	if err != nil {
 		return 0, p.failed(s, err)
 	}
 	// Firewalls that are on the record and not wanted are left of a change that was interrupted: an old list may not show them.
 	due := len(wanted.Firewalls) > 0 && len(wanted.Attached) > 0 && !lo.ElementsMatch(wanted.Attached, wanted.Firewalls)
 	if !due {
-		if due, err = p.instances.Differs(ctx, s.server, wanted); err != nil || !due {
+		if due, err = p.settings.Differs(ctx, s.server, wanted); err != nil || !due {
 			return ttl.InPlace, err
 		}
 	}
@@ -96,7 +106,7 @@ func (p *inPlace) change(ctx context.Context, s *subject, wanted instance.Settin
 			return conflict, err
 		}
 	}
-	done, err := p.instances.Apply(ctx, s.server.ID, wanted)
+	done, err := p.settings.Apply(ctx, s.server.ID, wanted)
 	switch {
 	case errors.Is(err, instance.ErrNotFound):
 		return ttl.InPlace, nil
@@ -122,21 +132,21 @@ func (p *inPlace) failed(s *subject, err error) error {
 // errNoDefault means that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
 var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
 
-// settings returns what the server is to have. Which firewalls we have attached is in the launch intent. Where none is selected, or none was
+// wantedSettings returns what the server is to have. Which firewalls we have attached is in the launch intent. Where none is selected, or none was
 // at the launch, that is the cloud's default one.
-func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.BizflyNodeClass) (instance.Settings, error) {
+func (p *inPlace) wantedSettings(ctx context.Context, s *subject, nodeClass *v1alpha1.BizflyNodeClass) (instance.Settings, error) {
 	wanted := instance.Settings{
 		NetworkPlan:   bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
 		Firewalls:     lo.Uniq(lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })),
-		RecordedPorts: cloudprovider.OwnedInterfaces(s.NodeClaim),
+		RecordedPorts: launch.OwnedInterfaces(s.NodeClaim),
 	}
-	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
+	intent, _ := launch.ReadIntent(s.NodeClaim)
 	wanted.Attached = lo.FromPtr(intent).Firewalls
 	selected, attached := len(wanted.Firewalls) > 0, len(wanted.Attached) > 0
 	if selected == attached || wanted.Attached == nil {
 		return wanted, nil
 	}
-	fallback, err := p.instances.DefaultFirewall(ctx)
+	fallback, err := p.settings.DefaultFirewall(ctx)
 	missing := errors.Is(err, instance.ErrNotFound)
 	switch {
 	case err != nil && !missing:
@@ -153,13 +163,13 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 
 // record writes into the launch intent, where there is one, which firewalls we have attached.
 func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (conflict time.Duration, err error) {
-	intent, _ := cloudprovider.ReadIntent(s.NodeClaim)
+	intent, _ := launch.ReadIntent(s.NodeClaim)
 	if intent == nil {
 		return 0, nil
 	}
 	stored := s.DeepCopy()
 	intent.Firewalls = firewalls
-	s.Annotations = lo.Assign(s.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: cloudprovider.EncodeIntent(*intent)})
+	s.Annotations = lo.Assign(s.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: launch.EncodeIntent(*intent)})
 	result, err := controllers.AfterLocked(p.kubeClient.Patch(ctx, s.NodeClaim, controllers.Locked(stored)))
 	return result.RequeueAfter, err
 }

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -61,7 +61,7 @@ var _ = Describe("Changes in place", func() {
 		registeredAt(claim, time.Now().Add(time.Minute))
 		return claim
 	}
-	launch := func(firewalls ...string) *karpv1.NodeClaim {
+	launched := func(firewalls ...string) *karpv1.NodeClaim {
 		GinkgoHelper()
 		class = &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
@@ -77,7 +77,7 @@ var _ = Describe("Changes in place", func() {
 	// attached are the firewalls that are recorded as ours.
 	attached := func(claim *karpv1.NodeClaim) []string {
 		GinkgoHelper()
-		intent, err := cloudprovider.ReadIntent(live(claim))
+		intent, err := launch.ReadIntent(live(claim))
 		Expect(err).ToNot(HaveOccurred())
 		return intent.Firewalls
 	}
@@ -112,7 +112,7 @@ var _ = Describe("Changes in place", func() {
 	}
 
 	It("should send and record nothing for a server that has what it was launched with", func() {
-		claim := launch("web")
+		claim := launched("web")
 		env.Sandbox.ResetRequests()
 		version := live(claim).ResourceVersion
 		done(claim)
@@ -121,7 +121,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(BeZero())
 	})
 	It("should bring other firewalls to every interface and take off those that it had attached", func() {
-		claim := launch("web")
+		claim := launched("web")
 		done(claim)
 		wants("", "kubernetes-nodes")
 		done(claim)
@@ -133,7 +133,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("kubernetes-nodes", "web"))
 	})
 	It("should not take a firewall that is not there for an interface that is gone", func() {
-		claim := launch("web")
+		claim := launched("web")
 		done(claim)
 		wants("", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound,
@@ -146,7 +146,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should attach the cloud's default firewall when none is selected, and detach it again", func() {
-		claim := launch("web")
+		claim := launched("web")
 		wants("")
 		done(claim)
 		Expect(groups(claim)).To(have("default"))
@@ -155,14 +155,14 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("web"))
 	})
 	It("should replace the default firewall of a server that was launched without any", func() {
-		claim := launch()
+		claim := launched()
 		Expect(groups(claim)).To(have("default"))
 		wants("", "web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
 	It("should attach a selected firewall again that someone has removed", func() {
-		claim := launch("web")
+		claim := launched("web")
 		for _, port := range env.Sandbox.State().NetworkInterfaces {
 			Expect(env.Sandbox.DetachFirewall(port.ID, firewall("web"))).To(Succeed())
 		}
@@ -174,7 +174,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(changes()).To(BeEmpty())
 	})
 	It("should change the firewalls although the network plan cannot be changed", func() {
-		claim := launch("web")
+		claim := launched("web")
 		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		_, err := look(claim)
@@ -182,7 +182,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should never remove a firewall that a user attached", func() {
-		claim := launch("web")
+		claim := launched("web")
 		for _, port := range env.Sandbox.State().NetworkInterfaces {
 			Expect(env.Sandbox.AttachFirewall(port.ID, firewall("default"))).To(Succeed())
 		}
@@ -191,14 +191,14 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes"), firewall("default")), ConsistOf(firewall("kubernetes-nodes"))))
 	})
 	It("should not change an interface that a user attached", func() {
-		claim := launch("web")
+		claim := launched("web")
 		env.Sandbox.AddWanIP(id(claim), "of the customer")
 		wants("", "kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes")), ConsistOf(firewall("kubernetes-nodes")), BeEmpty()))
 	})
 	It("should change no interface until it is recorded which ones are the server's own", func() {
-		claim := launch("web")
+		claim := launched("web")
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationDelivered] = strings.Replace(stored.Annotations[v1alpha1.AnnotationDelivered], "interfaces", "unknown", 1)
 		Expect(env.Client.Update(ctx, stored)).To(Succeed())
@@ -214,7 +214,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should add, and remove nothing, where it was not recorded what was attached", func() {
-		claim := launch("web")
+		claim := launched("web")
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"` + env.Sandbox.Servers()[0].Name + `"}`
 		Expect(env.Client.Update(ctx, stored)).To(Succeed())
@@ -223,7 +223,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
 	})
 	DescribeTable("should read nothing more of a server that has what is selected, while nothing is recorded", func(intent string) {
-		claim := launch("web")
+		claim := launched("web")
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = intent
 		if intent == "" {
@@ -240,7 +240,7 @@ var _ = Describe("Changes in place", func() {
 		Entry("of its firewalls", `{"attempt":1,"name":"some"}`),
 	)
 	It("should change the network plan", func() {
-		claim := launch()
+		claim := launched()
 		wants(v1alpha1.NetworkPlanFreeBandwidth)
 		done(claim)
 		Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
@@ -249,7 +249,7 @@ var _ = Describe("Changes in place", func() {
 	})
 	DescribeTable("should try again until it is done, and say that it is not",
 		func(fault cloud.Fault) {
-			claim := launch("web")
+			claim := launched("web")
 			done(claim)
 			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
 			fault.Count = 1
@@ -266,7 +266,7 @@ var _ = Describe("Changes in place", func() {
 		Entry("when an answer is lost after the work", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse}),
 	)
 	It("should finish a change that was interrupted although the NodeClass was changed back", func() {
-		claim := launch("web")
+		claim := launched("web")
 		done(claim)
 		wants("", "web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse, Count: 1})
@@ -278,7 +278,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("web"))
 	})
 	It("should attach what a process that died had only written down", func() {
-		claim := launch("web")
+		claim := launched("web")
 		done(claim)
 		wants("", "web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectReset, Count: 1})
@@ -291,7 +291,7 @@ var _ = Describe("Changes in place", func() {
 	})
 	DescribeTable("should change nothing",
 		func(prepare func(*karpv1.NodeClaim)) {
-			claim := launch("web")
+			claim := launched("web")
 			done(claim)
 			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
 			prepare(claim)
@@ -316,7 +316,7 @@ var _ = Describe("Changes in place", func() {
 	)
 	DescribeTable("should not follow a NodeClass",
 		func(prepare func()) {
-			claim := launch("web")
+			claim := launched("web")
 			done(claim)
 			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
 			prepare()
@@ -336,7 +336,7 @@ var _ = Describe("Changes in place", func() {
 		Entry("that is gone", func() { Expect(env.Client.Delete(ctx, class)).To(Succeed()) }),
 	)
 	It("should follow a NodeClass of which nothing can be launched now", func() {
-		claim := launch("web")
+		claim := launched("web")
 		done(claim)
 		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
 		class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFlavorsReady, "NothingLaunchable", "nothing is available")
@@ -345,7 +345,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should not leave an interface without any firewall", func() {
-		claim := launch("web")
+		claim := launched("web")
 		catalog := env.Sandbox.Options().Catalog
 		for i := range catalog.Firewalls["HN"] {
 			if catalog.Firewalls["HN"][i].Name == "default" {
@@ -359,7 +359,7 @@ var _ = Describe("Changes in place", func() {
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 	})
 	It("should change a few servers at once and the others one after the other", func() {
-		claims := []*karpv1.NodeClaim{launch("web")}
+		claims := []*karpv1.NodeClaim{launched("web")}
 		for range 6 {
 			claims = append(claims, registered())
 		}
@@ -380,13 +380,13 @@ var _ = Describe("Changes in place", func() {
 		Expect(changed()).To(Equal(6))
 	})
 	It("should let no more than five changes wait for a cloud that hangs", func() {
-		claims := []*karpv1.NodeClaim{launch("web")}
+		claims := []*karpv1.NodeClaim{launched("web")}
 		for range 5 {
 			claims = append(claims, registered())
 		}
 		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
 		entered := make(chan struct{}, len(claims))
-		controller = server.NewController(env.Client, hanging{env.Instances, entered}, env.CloudProvider, nil, env.Recorder, env.Clock)
+		controller = server.NewController(env.Client, hanging{env.Instances, entered}, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 		until, stop := context.WithCancel(ctx)
 		var group sync.WaitGroup
 		defer group.Wait()
@@ -408,7 +408,7 @@ var _ = Describe("Changes in place", func() {
 
 // hanging is a cloud that answers no change.
 type hanging struct {
-	instance.Provider
+	server.Instances
 	entered chan<- struct{}
 }
 

@@ -16,20 +16,26 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
+// Failures answers why a server failed.
+type Failures interface {
+	// FailureReason is never nil; where the cloud gives no reason, it has no class.
+	FailureReason(ctx context.Context, intent instance.Intent) error
+}
+
 // launches is the step that follows a server until its node has registered. A NodeClaim whose server failed or vanished is replaced
 // within seconds, instead of after core's registration timeout of 15 minutes.
 type launches struct {
 	kubeClient client.Client
-	instances  instance.Provider
-	outcomes   *cloudprovider.CloudProvider
+	failures   Failures
+	launcher   *launch.Launcher
 	tokens     jointoken.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
@@ -67,7 +73,7 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 		l.followed.DeleteExpired()
 		l.conclude(ctx, claim, since.(time.Time))
 	}
-	l.outcomes.LaunchEnded(claim) // also of one that was deleted before it was followed
+	l.launcher.LaunchEnded(ctx, claim) // also of one that was deleted before it was followed
 	if l.tokens == nil {
 		return nil
 	}
@@ -78,16 +84,16 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 // NodeClaim was deleted for another reason. A NodeClaim that was seen at its end alone accuses nothing: while the API server was away, no node
 // could register.
 func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since time.Time) {
-	intent, err := cloudprovider.ReadIntent(claim)
+	intent, err := launch.ReadIntent(claim)
 	if err != nil || intent == nil {
 		return
 	}
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	switch {
 	case registered.IsTrue():
-		l.outcomes.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
+		l.launcher.NodeRegistered(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
 	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration && l.clock.Since(since) >= ttl.Registration/3:
-		l.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+		l.launcher.LaunchFailed(ctx, claim, *intent, launch.ErrNotRegistered)
 	}
 }
 
@@ -96,10 +102,10 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since 
 // offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
 	intent := instance.Intent{Name: s.Name, Flavor: s.Labels[corev1.LabelInstanceTypeStable], Zone: s.Labels[corev1.LabelTopologyZone]}
-	if written, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && written != nil {
+	if written, err := launch.ReadIntent(s.NodeClaim); err == nil && written != nil {
 		intent = *written
 	}
-	cause := l.instances.FailureReason(ctx, intent)
+	cause := l.failures.FailureReason(ctx, intent)
 	if s.server == nil {
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}
@@ -108,7 +114,7 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 	if result, err := controllers.AfterLocked(err); err != nil || result.RequeueAfter != 0 {
 		return result.RequeueAfter, err
 	}
-	reason := l.outcomes.LaunchFailed(ctx, s.NodeClaim, intent, cause)
+	reason := l.launcher.LaunchFailed(ctx, s.NodeClaim, intent, cause)
 	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.Status.ProviderID, "reason", reason, "cause", cause.Error())
 	return 0, nil
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -70,7 +70,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(deleted()).To(BeFalse())
 	})
 	It("should learn from a launch how long it took, and from each only once", func() {
-		intent, err := cloudprovider.ReadIntent(claim)
+		intent, err := launch.ReadIntent(claim)
 		Expect(err).ToNot(HaveOccurred())
 		learnt := func() (float64, bool) {
 			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
@@ -96,7 +96,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should learn nothing from claims that had registered before it looked", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		look()
-		intent, err := cloudprovider.ReadIntent(claim)
+		intent, err := launch.ReadIntent(claim)
 		Expect(err).ToNot(HaveOccurred())
 		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		Expect(seen).To(BeFalse())

@@ -28,7 +28,7 @@ import (
 )
 
 // emptyList is a cloud whose list is older than its servers.
-type emptyList struct{ instance.Provider }
+type emptyList struct{ server.Instances }
 
 func (emptyList) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
 	return instance.NewSnapshot(nil), nil
@@ -111,7 +111,7 @@ var _ = Describe("Servers that do not run", func() {
 		Entry("deleted and still listed", "SOFT_DELETED", "Missing"),
 	)
 	It("should be reported as missing only when the cloud says so of that very server", func() {
-		controller = server.NewController(env.Client, emptyList{env.Instances}, env.CloudProvider, nil, env.Recorder, env.Clock)
+		controller = server.NewController(env.Client, emptyList{env.Instances}, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 		reconciled()
 		Expect(condition()).To(BeZero())
 		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())

@@ -58,7 +58,7 @@ const reasonNotPaused = "LaunchesNotPaused"
 // checkFailures reports that launches with the NodeClass pause. Ready does not depend on it: what the NodeClass refers
 // to exists, and only another launch shows whether it works again.
 func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
-	reason, until, cause := c.cloudProvider.LaunchesBlocked(nodeClass)
+	reason, until, cause := c.cloudProvider.Launches.LaunchesPaused(nodeClass)
 	if cause == nil {
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
 		return

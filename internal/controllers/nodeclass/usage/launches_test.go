@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -58,31 +58,31 @@ var _ = Describe("Launches that keep failing", func() {
 	It("should show with the reason and what the cloud said while launches pause", func() {
 		fail(3)
 		Expect(succeeding().IsFalse()).To(BeTrue())
-		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
+		Expect(succeeding().Reason).To(Equal(launch.ReasonLaunchRequestInvalid))
 		Expect(succeeding().Message).To(ContainSubstring("Image is not valid"))
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		Expect(succeeding().IsTrue()).To(BeTrue())
 		Expect(succeeding().Reason).To(Equal("LaunchesNotPaused"))
 	})
 	It("should show until a node registers where nodes have not", func() {
-		launch := func() (*karpv1.NodeClaim, instance.Intent) {
+		launched := func() (*karpv1.NodeClaim, instance.Intent) {
 			GinkgoHelper()
 			claim, err := env.Launched(ctx)
 			Expect(err).ToNot(HaveOccurred())
-			intent, err := cloudprovider.ReadIntent(claim)
+			intent, err := launch.ReadIntent(claim)
 			Expect(err).ToNot(HaveOccurred())
 			return claim, *intent
 		}
 		for range 3 {
-			claim, intent := launch()
-			env.CloudProvider.LaunchFailed(ctx, claim, intent, cloudprovider.ErrNotRegistered)
+			claim, intent := launched()
+			env.CloudProvider.Launches.LaunchFailed(ctx, claim, intent, launch.ErrNotRegistered)
 		}
-		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonNotRegistered))
+		Expect(succeeding().Reason).To(Equal(launch.ReasonNotRegistered))
 		env.Clock.Step(time.Minute + time.Second)
 		Expect(succeeding().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
-		claim, intent := launch()
+		claim, intent := launched()
 		Expect(succeeding().IsFalse()).To(BeTrue())
-		env.CloudProvider.LaunchSucceeded(ctx, claim, intent, time.Minute)
+		env.CloudProvider.Launches.NodeRegistered(ctx, claim, intent, time.Minute)
 		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should not show any more once the NodeClass was changed", func() {

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cloudprovider
+package launch
 
 import (
 	"context"
@@ -44,74 +44,74 @@ type paid struct {
 	claim *karpv1.NodeClaim
 }
 
-// choose records which offering is launched for the NodeClaim, unless the launch would exceed a limit of the cluster, or it is not known
+// reserveOffering remembers which offering is launched for the NodeClaim, unless the launch would exceed a limit of the cluster, or it is not known
 // whether it would. Then the reason and the error are why the NodeClaim ends. What cannot be launched is unavailable for a while, or core
 // would plan it again at once. Limits of NodePools are optional, and they count no server that has lost its NodeClaim.
-func (c *CloudProvider) choose(ctx context.Context, l *launch, chosen candidate) (reason string, err error) {
-	limits := c.Settings.Load()
+func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidate Candidate) (reason string, err error) {
+	limits := l.config.Settings.Load()
 	if limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
-		c.intents.choose(l.claim.UID, chosen.key)
+		l.records.reserve(launch.NodeClaim.UID, candidate.Key)
 		return "", nil
 	}
-	snapshot, err := c.Instances.Snapshot(ctx, 0)
+	snapshot, err := l.config.Fleet.Snapshot(ctx, 0)
 	if err != nil {
-		return c.hold(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w", err))
+		return l.holdBack(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w", err))
 	}
-	c.choosing.Lock()
-	defer c.choosing.Unlock()
-	fleet, err := c.fleet(ctx, snapshot, l.claim)
+	l.reserving.Lock()
+	defer l.reserving.Unlock()
+	fleet, err := l.listPaid(ctx, snapshot, launch.NodeClaim)
 	if err != nil {
-		return c.hold(ctx, nil, ReasonSpendingUnknown, err)
+		return l.holdBack(ctx, nil, ReasonSpendingUnknown, err)
 	}
 	if limits.MaxServers > 0 && len(fleet) >= int(limits.MaxServers) {
-		return c.hold(ctx, nil, ReasonMaxServersReached,
+		return l.holdBack(ctx, nil, ReasonMaxServersReached,
 			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f: delete what is not needed, or raise it", len(fleet), limits.MaxServers))
 	}
 	if limits.MaxVNDPerHour > 0 {
-		added := paid{name: "the new server", nodeClass: l.nodeClass.Name, flavor: chosen.key.Flavor, zone: chosen.key.Zone, claim: l.claim}
-		prices, err := c.prices(ctx, append(fleet, added))
+		added := paid{name: "the new server", nodeClass: launch.NodeClass.Name, flavor: candidate.Key.Flavor, zone: candidate.Key.Zone, claim: launch.NodeClaim}
+		prices, err := l.pricesOf(ctx, append(fleet, added))
 		if err != nil {
-			return c.hold(ctx, nil, ReasonSpendingUnknown, err)
+			return l.holdBack(ctx, nil, ReasonSpendingUnknown, err)
 		}
 		price := prices[len(fleet)]
 		if left := limits.MaxVNDPerHour - lo.Sum(prices[:len(fleet)]); price > left {
-			return c.hold(ctx, c.moreExpensive(ctx, l, chosen, left), ReasonMaxVNDPerHourReached,
+			return l.holdBack(ctx, l.moreExpensive(ctx, launch, candidate, left), ReasonMaxVNDPerHourReached,
 				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f: delete what is not needed, or raise it",
 					added.flavor, added.zone, price, max(left, 0), limits.MaxVNDPerHour))
 		}
 	}
-	c.intents.choose(l.claim.UID, chosen.key)
+	l.records.reserve(launch.NodeClaim.UID, candidate.Key)
 	return "", nil
 }
 
-// hold makes the scopes unavailable, or everything where there are none. The error is for core's event and the condition WithinSpendingLimits.
-func (c *CloudProvider) hold(ctx context.Context, scopes []capacity.Offering, reason string, err error) (string, error) {
-	pause := c.Settings.Load().AccountPause
+// holdBack makes the scopes unavailable, or everything where there are none. The error is for core's event and the condition WithinSpendingLimits.
+func (l *Launcher) holdBack(ctx context.Context, scopes []capacity.Offering, reason string, err error) (string, error) {
+	pause := l.config.Settings.Load().AccountPause
 	if len(scopes) == 0 {
 		scopes = []capacity.Offering{{}}
 	}
-	c.Capacity.MarkAll(ctx, scopes, reason, pause)
+	l.config.Capacity.MarkAll(ctx, scopes, reason, pause)
 	// Longer than the pause, so that the condition stays while launches keep being held back.
-	c.heldBack.Store(&heldBack{reason: reason, description: err.Error(), until: c.Clock.Now().Add(2 * pause)})
+	l.heldBack.Store(&heldBack{reason: reason, description: err.Error(), until: l.config.Clock.Now().Add(2 * pause)})
 	return reason, err
 }
 
 // LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason without one.
-func (c *CloudProvider) LimitReached() (reason, description string) {
-	if last := c.heldBack.Load(); last != nil && c.Clock.Now().Before(last.until) {
+func (l *Launcher) LimitReached() (reason, description string) {
+	if last := l.heldBack.Load(); last != nil && l.config.Clock.Now().Before(last.until) {
 		return last.reason, last.description
 	}
 	return "", ""
 }
 
 // moreExpensive are the offering and the others of its NodeClass that cost more than what is left, without NodeOverlays as all that is paid.
-func (c *CloudProvider) moreExpensive(ctx context.Context, l *launch, chosen candidate, left float64) []capacity.Offering {
-	scopes := []capacity.Offering{chosen.key}
-	types, _ := c.Flavors.List(ctx, l.nodeClass)
+func (l *Launcher) moreExpensive(ctx context.Context, launch *Launch, candidate Candidate, left float64) []capacity.Offering {
+	scopes := []capacity.Offering{candidate.Key}
+	types, _ := l.config.Flavors.List(ctx, launch.NodeClass)
 	for _, it := range types {
 		for _, offering := range it.Offerings {
 			if offering.Price > left {
-				key := chosen.key
+				key := candidate.Key
 				key.Flavor, key.Zone = it.Name, offering.Zone()
 				scopes = append(scopes, key)
 			}
@@ -120,11 +120,11 @@ func (c *CloudProvider) moreExpensive(ctx context.Context, l *launch, chosen can
 	return scopes
 }
 
-// fleet are the servers of the cluster and its launches under way, except that of one NodeClaim: what BizFly Cloud lists, and what
+// listPaid returns the servers of the cluster and its launches under way, except that of one NodeClaim: what BizFly Cloud lists, and what
 // NodeClaims have or wait for. Servers count until they are gone, with a NodeClaim or without.
-func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, except *karpv1.NodeClaim) ([]paid, error) {
+func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, except *karpv1.NodeClaim) ([]paid, error) {
 	list := &karpv1.NodeClaimList{}
-	if err := c.KubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := l.config.KubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	claims := lo.KeyBy(list.Items, func(claim karpv1.NodeClaim) string { return string(claim.UID) })
@@ -136,14 +136,14 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 		}
 		// The cloud may call the flavor by another name than the NodeClaim.
 		claim := claims[server.NodeClaimUID]
-		offering := c.intents.offeringOf(&claim)
+		offering := l.records.offeringOf(&claim)
 		fleet = append(fleet, paid{server.Name, server.NodeClass, lo.CoalesceOrEmpty(offering.Flavor, server.Flavor),
 			lo.CoalesceOrEmpty(offering.Zone, server.Zone), &claim})
 		counted[server.NodeClaimUID] = true
 	}
 	for uid, claim := range claims {
-		offering := c.intents.offeringOf(&claim)
-		if counted[uid] || !IsManaged(&claim) || claim.Status.ProviderID == "" && offering.Flavor == "" {
+		offering := l.records.offeringOf(&claim)
+		if counted[uid] || !IsOurs(claim.Spec.NodeClassRef) || claim.Status.ProviderID == "" && offering.Flavor == "" {
 			continue
 		}
 		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone, &claim})
@@ -151,12 +151,12 @@ func (c *CloudProvider) fleet(ctx context.Context, snapshot *instance.Snapshot, 
 	return fleet, nil
 }
 
-// prices returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
+// pricesOf returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
 // metric of the cost.
-func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, error) {
+func (l *Launcher) pricesOf(ctx context.Context, fleet []paid) ([]float64, error) {
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {
-		if prices[i], _ = c.priceOf(ctx, server); prices[i] <= 0 {
+		if prices[i], _ = l.priceOf(ctx, server); prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}
 	}
@@ -164,42 +164,55 @@ func (c *CloudProvider) prices(ctx context.Context, fleet []paid) ([]float64, er
 }
 
 // PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0 where that is not known.
-func (c *CloudProvider) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
-	return c.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name, claim.Labels[corev1.LabelInstanceTypeStable],
+func (l *Launcher) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
+	return l.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name, claim.Labels[corev1.LabelInstanceTypeStable],
 		claim.Labels[corev1.LabelTopologyZone], claim})
+}
+
+// StoppedPrice returns what is left of a price while the server is stopped.
+func (l *Launcher) StoppedPrice(price float64, item pricing.Item) float64 {
+	return l.config.Settings.Load().Prices.Stopped(price, item)
 }
 
 // priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass, whatever that selects by
 // now, or by an empty one where it is gone.
-func (c *CloudProvider) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
-	if item, recorded := c.itemDelivered(server.claim); recorded {
-		price, _ := c.Settings.Load().Prices.Price(item)
+func (l *Launcher) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
+	if item, recorded := l.itemDelivered(server.claim); recorded {
+		price, _ := l.config.Settings.Load().Prices.Price(item)
 		return price, item
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
+	if err := l.config.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
 		return 0, pricing.Item{}
 	}
-	types, _ := c.Flavors.List(ctx, nodeClass)
+	types, _ := l.config.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
 	if offering == nil {
-		_, offering = flavor.Find(c.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
+		_, offering = flavor.Find(l.config.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
 	}
-	item, _ := c.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
+	item, _ := l.config.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
 	return lo.FromPtr(offering).Price, item
 }
 
 // itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where that is not recorded
 // completely. Its NodeClass may have changed since, which concerns the next server.
-func (c *CloudProvider) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
-	record := deliveredOf(claim)
+func (l *Launcher) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
+	record := DeliveredOf(claim)
 	plan, named := lo.Find([]v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}, func(plan v1alpha1.BillingPlan) bool {
 		return bizfly.PlanWord(plan) == record.BillingPlan
 	})
-	item, ok := c.Flavors.Item(claim.Labels, plan)
+	item, ok := l.config.Flavors.Item(claim.Labels, plan)
 	for _, disk := range record.Disks {
 		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium, v1alpha1.DiskMediumSSD)})
 		ok = ok && disk.GiB > 0
 	}
 	return item, ok && named && len(item.Disks) > record.DataDisks
+}
+
+// nodeClassKind is the one kind of NodeClass that is ours.
+const nodeClassKind = "BizflyNodeClass"
+
+// IsOurs reports whether a NodeClass is of our kind.
+func IsOurs(ref *karpv1.NodeClassReference) bool {
+	return ref != nil && ref.Group == v1alpha1.Group && ref.Kind == nodeClassKind
 }
