@@ -351,8 +351,8 @@ var _ = Describe("The blocks of the pages", func() {
 						continue
 					}
 					for _, target := range words[1:] {
-						if strings.Contains(target, "=") {
-							break // variables, whose values may have spaces, come last
+						if strings.Contains(target, "=") || target == "&&" {
+							break // variables, whose values may have spaces, come last, and then other commands
 						}
 						Expect(string(makefile)).To(ContainSubstring("\n"+target+":"), "%s:%d", path, b.line)
 					}
