@@ -47,8 +47,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# base makes an image of what is put into its folder: base name arch files...
-base() {
+# commit_base makes an image of what is in the folder of its name: commit_base NAME ARCH FLAGS...
+commit_base() {
   local base=$1 arch=$2 container
   container=$(buildah from scratch)
   cp -a "$scratch/$base/." "$(buildah mount "$container")/"
@@ -70,7 +70,7 @@ make_builder() {
   # Without what only building Go itself and testing it needs.
   (cd "$goroot" && tar -c --exclude=src/cmd --exclude=testdata --exclude='*_test.go' bin/go pkg/include pkg/tool/*/{asm,compile,link} src lib VERSION go.env) |
     tar -x -C "$root/usr/local/go"
-  base builder "$(go env GOHOSTARCH)" --env PATH=/usr/local/go/bin:/bin --env GOROOT=/usr/local/go --env HOME=/tmp
+  commit_base builder "$(go env GOHOSTARCH)" --env PATH=/usr/local/go/bin:/bin --env GOROOT=/usr/local/go --env HOME=/tmp
   rm -rf "$root"
 }
 
@@ -82,7 +82,7 @@ make_runtime() {
   printf '%s\n' 'root:x:0:' 'nonroot:x:65532:' >"$root/etc/group"
   file=/etc/ssl/certs/ca-certificates.crt
   [[ ! -f $file ]] || cp -L "$file" "$root$file"
-  for arch in amd64 arm64; do base base "$arch"; done
+  for arch in amd64 arm64; do commit_base base "$arch"; done
   buildah manifest create localhost/base localhost/base-amd64 localhost/base-arm64 >/dev/null
 }
 

@@ -45,12 +45,12 @@ expect "what the registry has of the second build" "$(pushed second | digests)" 
 for arch in amd64 arm64; do
   container=$(buildah from --quiet --pull-always --tls-verify=false --arch "$arch" "docker://$image:first")
   root=$(buildah mount "$container")
-  look() { buildah inspect --format "{{$1}}" "$container"; }
-  expect "the architecture" "$(look .OCIv1.Architecture)" "$arch"
-  expect "the user" "$(look .OCIv1.Config.User)" 65532:65532
-  expect "the entrypoint" "$(look .OCIv1.Config.Entrypoint)" "[/karpenter-provider-bizflycloud]"
-  expect "the version" "$(look 'index .OCIv1.Config.Labels "org.opencontainers.image.version"')" "$VERSION"
-  expect "the commit" "$(look 'index .OCIv1.Config.Labels "org.opencontainers.image.revision"')" "$COMMIT"
+  config() { buildah inspect --format "{{$1}}" "$container"; }
+  expect "the architecture" "$(config .OCIv1.Architecture)" "$arch"
+  expect "the user" "$(config .OCIv1.Config.User)" 65532:65532
+  expect "the entrypoint" "$(config .OCIv1.Config.Entrypoint)" "[/karpenter-provider-bizflycloud]"
+  expect "the version" "$(config 'index .OCIv1.Config.Labels "org.opencontainers.image.version"')" "$VERSION"
+  expect "the commit" "$(config 'index .OCIv1.Config.Labels "org.opencontainers.image.revision"')" "$COMMIT"
   expect "what the layers hold" "$(cd "$root" && find . -type f | sort | grep -v '^./etc/' | tr '\n' ' ')" "./karpenter-provider-bizflycloud ./licenses/LICENSE "
   expect "the binary's architecture" "$(go version -m "$root/karpenter-provider-bizflycloud" | awk '$2 ~ /^GOARCH=/ { print substr($2, 8) }')" "$arch"
   [[ $arch == "$(go env GOHOSTARCH)" ]] && ours=$root

@@ -274,7 +274,8 @@ func gauge(name, label string) (value float64) {
 
 // total is the sum of a counter's series.
 func total(counter string) (sum float64) {
-	return lo.SumBy(lo.Must(metrics.Gather(crmetrics.Registry, counter)), func(s metrics.Sample) float64 { return s.Value })
+	samples := lo.Must(metrics.Gather(crmetrics.Registry, counter))
+	return lo.SumBy(samples, func(s metrics.Sample) float64 { return s.Value })
 }
 
 // serveAll waits until every untouched workload has its nodes.

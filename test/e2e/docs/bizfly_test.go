@@ -108,7 +108,8 @@ var sends = map[string]func(context.Context, *account, flags) error{
 		return err
 	},
 	"server delete": func(ctx context.Context, a *account, f flags) error {
-		_, err := a.api.CloudServer.Delete(ctx, a.server, lo.Ternary(f.value("delete-rootdisk") == "true", []string{a.disk}, nil))
+		disks := lo.Ternary(f.value("delete-rootdisk") == "true", []string{a.disk}, nil)
+		_, err := a.api.CloudServer.Delete(ctx, a.server, disks)
 		return err
 	},
 	"volume list": func(ctx context.Context, a *account, _ flags) error {

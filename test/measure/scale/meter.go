@@ -137,7 +137,7 @@ func stolen() (float64, error) {
 
 // process reads what the controller's process uses.
 func (m *meter) process(s *snapshot) error {
-	// After its name in parentheses: state, then 10 numbers that are not read, utime and stime; rss is the 22nd after the name.
+	// Behind its name in parentheses, utime and stime are the 12th and 13th, rss the 22nd.
 	fields, err := procNumbers(fmt.Sprintf("/proc/%d/stat", m.env.Controller().PID()), ")", 22)
 	if err != nil {
 		return err
@@ -149,7 +149,8 @@ func (m *meter) process(s *snapshot) error {
 // userHertz is the unit of processor time in /proc, on every architecture of Go.
 const userHertz = 100
 
-// procNumbers returns the numbers behind the last occurrence of a word in the first line of a file of /proc; what is no number is 0.
+// procNumbers returns the numbers behind the last occurrence of a word in the first line of a file of /proc. What
+// is no number is 0.
 func procNumbers(file, word string, least int) ([]float64, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics reads samples of metrics: those of a registry of this process, and those that another process answers.
+// Package metrics reads samples of metrics: those of a registry of this process, and those that another one
+// answers.
 package metrics
 
 import (
