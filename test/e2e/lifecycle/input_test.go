@@ -17,6 +17,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -52,7 +53,7 @@ var _ = Describe("A NodePool that asks for what no flavor has", func() {
 		})
 		create(deployment(pool, 1))
 		Eventually(func(g Gomega) {
-			reported := lo.Filter(listed(g, &corev1.EventList{}).Items, func(e corev1.Event, _ int) bool {
+			reported := lo.Filter(e2e.Listed(g, env, &corev1.EventList{}).Items, func(e corev1.Event, _ int) bool {
 				return e.InvolvedObject.Kind == "NodePool" && e.InvolvedObject.Name == pool.Name && e.Reason == events.ReasonNoCompatibleFlavor
 			})
 			g.Expect(reported).NotTo(BeEmpty())
