@@ -9,15 +9,12 @@ import (
 	"errors"
 	"go/parser"
 	"go/token"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
@@ -88,39 +85,10 @@ var _ = Describe("What a spec leaves in the cloud", func() {
 	})
 })
 
-var _ = Describe("The page", func() {
-	It("should get a new table in the place of the last, and nothing else", func() {
-		page := filepath.Join(GinkgoT().TempDir(), "conformance.md")
-		Expect(os.WriteFile(page, []byte("# Title\n\n"+tableBegin+"old\n"+tableEnd+"\nThe end.\n"), 0o600)).To(Succeed())
-		r := &runner{parallel: 6}
-		results := []result{{spec: drift, outcome: passed, took: 83 * time.Second},
-			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped},
-			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "y"}, outcome: passed, message: "the second time, alone"}}
-		for range 2 {
-			Expect(r.writePage(page, results, "1 passed, 0 failed, 1 skipped", 43*time.Minute)).To(Succeed())
-		}
-		content, err := os.ReadFile(page)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(content)).To(And(
-			HavePrefix("# Title\n\n"+tableBegin), HaveSuffix(tableEnd+"\nThe end.\n"), Not(ContainSubstring("old")),
-			ContainSubstring("**1 passed, 0 failed, 1 skipped** in 43m0s on 6 control planes"),
-			ContainSubstring("| `disruption` | `Drift` | 1 of 1 | 1m23s |"), ContainSubstring("| `regression` | `Chaos` | 1 of 2 | 0s |"),
-			ContainSubstring("| `regression` | `Chaos / x` | skipped: "+spot+" |"), ContainSubstring("| `regression` | `Chaos / y` | passed: the second time, alone |"),
-			Not(ContainSubstring("Budgets")),
-		))
-	})
-})
-
 var _ = Describe("The controller's pod", func() {
 	It("should have metrics without the braces at which core's reader of them panics", func() {
 		Expect(placeholder.ReplaceAllString(`requests_total{route="/_/{uid}/{pool}",status="200"} 2`, ":$1")).
 			To(Equal(`requests_total{route="/_/:uid/:pool",status="200"} 2`))
-	})
-
-	It("should have nothing else", func(ctx context.Context) {
-		answer := httptest.NewRecorder()
-		(&cluster{}).ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/pprof/heap", nil))
-		Expect(answer.Code).To(Equal(http.StatusNotFound))
 	})
 })
 
@@ -210,10 +178,5 @@ var _ = Describe("The thresholds of the performance suite", func() {
 		}
 		Expect(asked).NotTo(BeEmpty())
 		Expect(lo.Uniq(asked)).To(ContainElements(given))
-	})
-
-	It("should be refused where the file cannot be read", func() {
-		_, err := readThresholds(filepath.Join(GinkgoT().TempDir(), "thresholds.yaml"))
-		Expect(err).To(MatchError(ContainSubstring("thresholds of the performance suite")))
 	})
 })

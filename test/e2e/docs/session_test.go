@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
@@ -113,6 +115,19 @@ func (s *session) prepareHelm() {
 		"\"$@\";;\nesac\n",
 		helm, s.dir, helm)
 	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed())
+}
+
+// lookAgain runs the last looks of a block until what it printed with them is what the page shows, for a minute: controllers write some of it
+// later.
+func (s *session) lookAgain(ctx context.Context, looks, begun, shown string) (said string, err error) {
+	looking, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	_ = wait.PollUntilContextCancel(looking, time.Second, true, func(context.Context) (bool, error) {
+		said, err = s.run(ctx, looks)
+		said = begun + said
+		return err != nil || slices.Equal(normalized(shown), normalized(said)), nil
+	})
+	return said, err
 }
 
 // run runs a block and returns what it prints. Values of this environment stand where the page has a placeholder, and the other

@@ -434,16 +434,8 @@ var _ = Describe("The commands of", func() {
 				}
 				begin.text = strings.TrimSuffix(b.text, looks)
 				said, err := s.runBlock(ctx, begin)
-				// Controllers write some of it later, so a reader looks again until it has come.
-				for look, begun := 0, said; err == nil && looks != "" && look < 60; look++ {
-					if look > 0 {
-						time.Sleep(time.Second)
-					}
-					said, err = s.run(ctx, looks)
-					said = begun + said
-					if slices.Equal(normalized(p.blocks[shown].text), normalized(said)) {
-						break
-					}
+				if looks != "" && err == nil {
+					said, err = s.lookAgain(ctx, looks, said, p.blocks[shown].text)
 				}
 				Expect(err).NotTo(HaveOccurred(), "%s:%d:\n%s\nprinted:\n%s\n%s", name, b.line, b.text, said, s.diagnosis())
 				if shown < 0 {

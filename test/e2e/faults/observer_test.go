@@ -43,14 +43,8 @@ func observe() (*observation, error) {
 	return &observation{invariants.Observation{At: at, Cloud: state, Claims: claims.Items, Nodes: nodes.Items}, pods.Items}, nil
 }
 
-// orphan is when a server that the garbage collector should delete was first seen.
-type orphan struct {
-	process string
-	passes  int
-}
-
 // watch checks the invariants all the time, until it is stopped.
-func (run *chaosRun) watch() (stop func()) {
+func (run *faultsRun) watch() (stop func()) {
 	done, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -69,9 +63,6 @@ func (run *chaosRun) watch() (stop func()) {
 			for _, violation := range checker.Violations(seen.Observation) {
 				violated("%s", violation)
 			}
-			if run.quiet.Load() {
-				run.collected(seen)
-			}
 		}
 	}()
 	return sync.OnceFunc(func() {
@@ -80,32 +71,8 @@ func (run *chaosRun) watch() (stop func()) {
 	})
 }
 
-// collected checks that orphans are deleted within one pass of the garbage collector. Of three passes that end after an orphan
-// was seen, the first may have begun before, and the last may have ended after it was seen again.
-func (run *chaosRun) collected(seen *observation) {
-	left := checker.Orphans(seen.Observation, grace)
-	if len(left) == 0 {
-		run.orphans = map[string]orphan{}
-		return
-	}
-	process, ended, failed := passes()
-	if process == "" {
-		return
-	}
-	count := ended - failed
-	for _, s := range left {
-		first, known := run.orphans[s.Name]
-		switch {
-		case !known || first.process != process:
-			run.orphans[s.Name] = orphan{process: process, passes: count}
-		case count >= first.passes+3:
-			violated("server %s (%s), which no NodeClaim accounts for, outlived a pass of the garbage collector", s.Name, s.Status)
-		}
-	}
-}
-
 // unsettled returns what is not yet as it must be once all faults have ended.
-func (run *chaosRun) unsettled() []string {
+func (run *faultsRun) unsettled() []string {
 	seen, err := observe()
 	if err != nil {
 		return []string{err.Error()}
@@ -126,7 +93,7 @@ func runningServers(seen *observation) map[string]bool {
 }
 
 // left returns what remains after the workload and the NodePool are deleted.
-func (run *chaosRun) left() []string {
+func (run *faultsRun) left() []string {
 	seen, err := observe()
 	if err != nil {
 		return []string{err.Error()}
@@ -142,24 +109,14 @@ func (run *chaosRun) left() []string {
 	return slices.Compact(open)
 }
 
-// mend does at once what would take longer than a run: it deletes the NodeClaim of a server in ERROR or stopped, which core's
-// node repair does after minutes, deletes its pods, for which core waits another minute, and changes a NodeClass whose launches are
-// paused, which ends after ten minutes.
-func (run *chaosRun) mend() {
+// mend does at once what would take longer than a run: it deletes the pods of a server that is gone, for which core waits a minute, and changes
+// a NodeClass whose launches are paused, which ends after ten minutes.
+func (run *faultsRun) mend() {
 	seen, err := observe()
 	if err != nil {
 		return
 	}
-	for i := range seen.Claims {
-		claim := &seen.Claims[i]
-		server, exists := seen.ServerOf(claim)
-		broken := server.Status == cloud.StatusError || server.Status == cloud.StatusShutoff
-		if exists && broken && claim.DeletionTimestamp.IsZero() && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
-			event("NodeClaim %s is deleted, because its server is %s", claim.Name, server.Status)
-			insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, claim)) })
-		}
-	}
-	running := lo.SliceToMap(checker.Own(seen.Observation), func(s cloud.Server) (string, bool) { return s.Name, s.Status == cloud.StatusActive })
+	running := runningServers(seen)
 	for i := range seen.pods {
 		pod := &seen.pods[i]
 		if pod.DeletionTimestamp != nil && seen.At.After(pod.DeletionTimestamp.Add(5*time.Second)) && !running[pod.Spec.NodeName] {

@@ -5,11 +5,9 @@ package faults_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -170,33 +168,6 @@ func (r *replica) metrics() string {
 }
 
 var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{[^}]*\} 1$`)
-
-var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{` +
-	`controller="server\.garbagecollection",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
-
-// failures is what passes could not read or delete, which they report instead of ending with an error.
-var failures = regexp.MustCompile(`(?m)^karpenter_bizfly_garbage_collection_failures_total (\S+)$`)
-
-// passes returns which process leads, how many passes of the garbage collector have ended in it, and how much of them has failed.
-func passes() (process string, ended, failed int) {
-	lead := leader()
-	if lead == nil {
-		return "", 0, 0
-	}
-	page := lead.metrics()
-	return fmt.Sprintf("%s %p", lead.name, lead.current()), total(page, collections), total(page, failures)
-}
-
-// total adds up what the expression finds in a metrics page.
-func total(page string, series *regexp.Regexp) int {
-	return lo.SumBy(series.FindAllStringSubmatch(page, -1), func(match []string) int {
-		value, err := strconv.ParseFloat(match[1], 64)
-		if err != nil {
-			return 0
-		}
-		return int(value)
-	})
-}
 
 // expected are the panics by which core ends a process without the lease, or without an API server at its start.
 var expected = regexp.MustCompile(`^panic: (leader election lost|failed to setup manager: .*connect(ion refused|: ))`)

@@ -28,14 +28,10 @@ import (
 const (
 	// patience is how long a run may take to settle: it needs a fraction of it where nothing is wrong.
 	patience = 6 * time.Minute
-	// calmEvery is how many phases there are to one without faults of the cloud.
-	calmEvery = 4
-	// mostTries is how often an action is tried that each run must perform: a leader that was frozen or lost the API server is replaced meanwhile.
-	mostTries = 12
 )
 
-// chaosRun is one run: the wanted state, its timeline, and the violated invariants.
-type chaosRun struct {
+// faultsRun is one run: the wanted state, its timeline, and the violated invariants.
+type faultsRun struct {
 	seed   uint64
 	random *rand.Rand
 	began  time.Time
@@ -47,13 +43,6 @@ type chaosRun struct {
 	web     *appsv1.Deployment
 	// wanted is how many pods there shall be.
 	wanted int32
-	// later is what happens in later phases, by their number.
-	later map[int][]func()
-	phase int
-	// quiet is true once all faults have ended: the garbage collector must then delete every orphan.
-	quiet atomic.Bool
-
-	orphans map[string]orphan
 
 	mu         sync.Mutex
 	lines      []string
@@ -61,7 +50,7 @@ type chaosRun struct {
 }
 
 // now is the current run, nil between runs.
-var now atomic.Pointer[chaosRun]
+var now atomic.Pointer[faultsRun]
 
 // event adds a line to the timeline.
 func event(format string, args ...any) {
@@ -92,19 +81,18 @@ func violated(format string, args ...any) {
 	}
 }
 
-func (run *chaosRun) violated() []string {
+func (run *faultsRun) violated() []string {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	return append([]string(nil), run.violations...)
 }
 
-func newRun(seed uint64) *chaosRun {
-	return &chaosRun{seed: seed, random: rand.New(rand.NewPCG(seed, 2)), began: time.Now(), later: map[int][]func(){}, orphans: map[string]orphan{},
-		created: checker.Created()}
+func newRun(seed uint64) *faultsRun {
+	return &faultsRun{seed: seed, random: rand.New(rand.NewPCG(seed, 2)), began: time.Now(), created: checker.Created()}
 }
 
 // execute runs it to its end.
-func (run *chaosRun) execute() {
+func (run *faultsRun) execute() {
 	GinkgoHelper()
 	now.Store(run)
 	DeferCleanup(func() { now.Store(nil) })
@@ -116,13 +104,6 @@ func (run *chaosRun) execute() {
 
 	run.trouble()
 	run.inject()
-	for _, phase := range run.phasesAhead() {
-		for _, do := range run.later[phase] {
-			do()
-		}
-	}
-	plenty()
-	run.quiet.Store(true)
 	event("all faults have ended: %d pods are wanted", run.wanted)
 	run.eventually(run.unsettled)
 
@@ -136,8 +117,6 @@ func (run *chaosRun) execute() {
 		err := env.Client().Get(ctx, types.NamespacedName{Name: run.class.Name}, run.class)
 		return lo.Ternary(apierrors.IsNotFound(err), nil, []string{fmt.Sprintf("the NodeClass still exists (%v)", err)})
 	})
-	// Where no pass is counted, no orphan is ever found to outlive one.
-	Eventually(func() int { _, ended, _ := passes(); return ended }).WithTimeout(time.Minute).Should(BeNumerically(">", 0), "passes of the garbage collector")
 	stop()
 	Expect(run.violated()).To(BeEmpty())
 	Expect(panics(run.log())).To(BeEmpty())
@@ -147,7 +126,7 @@ func (run *chaosRun) execute() {
 }
 
 // populate creates the workload and waits until some of it runs, since the actions need nodes.
-func (run *chaosRun) populate() {
+func (run *faultsRun) populate() {
 	GinkgoHelper()
 	run.class, run.pool = nodeClass(run.seed), nodePool(run.seed)
 	run.wanted = 3
@@ -155,45 +134,25 @@ func (run *chaosRun) populate() {
 	Expect(env.Client().Create(ctx, run.class)).To(Succeed())
 	Expect(env.Client().Create(ctx, run.pool)).To(Succeed())
 	Expect(env.Client().Create(ctx, run.web)).To(Succeed())
-	Eventually(func() int { return len(run.registered()) }).WithTimeout(patience).Should(BeNumerically(">=", 2))
-	expectRealNodes()
+	Eventually(func(g Gomega) {
+		seen, err := observe()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(seen.Nodes).NotTo(BeEmpty())
+	}).WithTimeout(patience).Should(Succeed())
 	event("faults begin")
 }
 
-// trouble performs one action in each phase, while the cloud fails in changing ways.
-func (run *chaosRun) trouble() {
+// trouble disturbs the processes, while the cloud fails in changing ways.
+func (run *faultsRun) trouble() {
 	GinkgoHelper()
-	actions := run.actions()
-	order := run.random.Perm(len(faults))
-	skipped := map[string]int{}
-	for run.phase = 0; len(actions) > 0; run.phase++ {
-		for _, do := range run.later[run.phase] {
-			do()
-		}
-		delete(run.later, run.phase)
-		if run.phase%calmEvery == calmEvery-1 {
+	for n, disturb := range run.disturbances() {
+		if n%(len(faults)+1) == len(faults) {
 			run.inject()
 		} else {
-			one := order[run.phase%len(faults)]
-			other := (one + 1 + run.random.IntN(len(faults)-1)) % len(faults)
-			run.inject(faults[one], faults[other])
+			run.inject(faults[n%(len(faults)+1)])
 		}
-		action := actions[0]
-		actions = actions[1:]
-		if pause := time.Duration(1000+run.random.IntN(2000)) * time.Millisecond; !action.do() {
-			// Nothing exists yet that it could disturb.
-			switch skipped[action.name]++; {
-			case skipped[action.name] < lo.Ternary(action.must, mostTries, 4):
-				actions = append(actions, action)
-			case action.must:
-				violated("there was nothing to %s", action.name)
-			default:
-				event("there was nothing to %s", action.name)
-			}
-			run.rest(pause / 2)
-		} else {
-			run.rest(pause)
-		}
+		disturb()
+		run.rest(time.Duration(1000+run.random.IntN(2000)) * time.Millisecond)
 		Expect(run.violated()).To(BeEmpty())
 	}
 }
@@ -205,24 +164,14 @@ func insist(do func() error) {
 }
 
 // rest waits.
-func (run *chaosRun) rest(d time.Duration) {
+func (run *faultsRun) rest(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// in schedules something some phases later.
-func (run *chaosRun) in(phases int, do func()) {
-	run.later[run.phase+phases] = append(run.later[run.phase+phases], do)
-}
-
-func (run *chaosRun) phasesAhead() []int {
-	phases := lo.Keys(run.later)
-	return lo.Filter(phases, func(p int, _ int) bool { return p >= run.phase })
-}
-
 // eventually waits until nothing is open any more, or an invariant is violated. Meanwhile it does what users would do.
-func (run *chaosRun) eventually(unsettled func() []string) {
+func (run *faultsRun) eventually(unsettled func() []string) {
 	GinkgoHelper()
 	var last string
 	Eventually(func(g Gomega) {
@@ -240,11 +189,11 @@ func (run *chaosRun) eventually(unsettled func() []string) {
 }
 
 // report prints how to replay a run that failed and its timeline, and keeps the controllers' log.
-func (run *chaosRun) report() {
+func (run *faultsRun) report() {
 	if !CurrentSpecReport().Failed() {
 		return
 	}
-	text := fmt.Sprintf("replay it with: make %s SEED=%d RUNS=1\n", lo.Ternary(machines, "chaos-nodes", "chaos-processes"), run.seed)
+	text := fmt.Sprintf("replay it with: make e2e SUITE=%s SEED=%d RUNS=1\n", lo.Ternary(machines, "nodes-faults", "faults"), run.seed)
 	run.mu.Lock()
 	text += strings.Join(append([]string{"timeline:"}, run.lines...), "\n  ")
 	run.mu.Unlock()
@@ -253,7 +202,6 @@ func (run *chaosRun) report() {
 	if directory == "" {
 		return
 	}
-	text += "\n" + consoles()
 	for name, content := range map[string]string{"log": string(run.log()), "txt": text + "\n"} {
 		file := filepath.Join(directory, fmt.Sprintf("processes-%d.%s", run.seed, name))
 		if err := os.WriteFile(file, []byte(content), 0o600); err == nil {
@@ -263,7 +211,7 @@ func (run *chaosRun) report() {
 }
 
 // log returns what the controllers logged in this run.
-func (run *chaosRun) log() []byte {
+func (run *faultsRun) log() []byte {
 	all, err := os.ReadFile(logPath())
 	if err != nil {
 		return nil

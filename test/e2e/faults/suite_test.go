@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package faults_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
-// invariants all the time. It takes minutes, so it only runs on demand: `make e2e SUITE=faults`, and `make e2e SUITE=nodes-faults` with servers that are
-// real machines.
+// invariants all the time. It takes minutes, so it only runs on demand: `make e2e SUITE=faults`, and
+// SUITE=nodes-faults with servers that are real machines.
 package faults_test
 
 import (
@@ -15,21 +15,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/invariants"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
-)
-
-const (
-	// grace is the age below which the garbage collector deletes no server.
-	grace = 45 * time.Second
-	// tuningNamespace and tuningName are where the controller reads its tuning.
-	tuningNamespace = "karpenter"
-	tuningName      = "karpenter-provider-bizflycloud-tuning"
 )
 
 var (
@@ -43,7 +33,7 @@ var (
 
 func TestFaults(t *testing.T) {
 	if os.Getenv("E2E") == "" && !machines {
-		t.Skip("needs the whole control plane and minutes: run `make e2e SUITE=faults`, or `make e2e SUITE=nodes-faults` for real machines")
+		t.Skip("needs the whole control plane and minutes: run `make e2e SUITE=faults`, or SUITE=nodes-faults for real machines")
 	}
 	suite.Run(t, "Faults with processes", Label("chaos"))
 }
@@ -58,21 +48,18 @@ var _ = BeforeSuite(func() {
 		// All waits are short, so that the effects of a fault are seen within the run.
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s", "UNAVAILABLE_OFFERING_TTL": "15s",
-			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": grace.String(), "LOG_LEVEL": "debug",
+			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s", "LOG_LEVEL": "debug",
 			"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem,
 		},
 		Progress: func(what string) { GinkgoWriter.Println(what) },
 	}
 	if machines {
-		useMachines(&options)
+		options.Machines, options.ControllerEnv["JOIN_TOKENS"] = true, "true"
 	}
 	var err error
 	env, err = environment.Start(ctx, options)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	configure()
-	addForeignServers()
-	plenty()
 	replicas = []*replica{{name: "a"}, {name: "b"}}
 	for _, r := range replicas {
 		r.start()
@@ -83,20 +70,6 @@ var _ = BeforeSuite(func() {
 		}
 	})
 })
-
-// configure shortens what is no option of the controller.
-func configure() {
-	GinkgoHelper()
-	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tuningNamespace}})).To(Succeed())
-	Expect(env.Client().Create(ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tuningNamespace, Name: tuningName},
-		Data:       map[string]string{"accountPause": "5s"},
-	})).To(Succeed())
-	Expect(env.Client().Create(ctx, &v1alpha1.ProviderConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName},
-		Spec:       v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: tuningName}},
-	})).To(Succeed())
-}
 
 var _ = Describe("Runs", Ordered, func() {
 	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 2)

@@ -21,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -118,9 +119,9 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		for _, object := range []client.Object{&appsv1.Deployment{ObjectMeta: web(0).ObjectMeta}, buffers[0], buffers[1], template, fixed, nodePool(), overlay} {
 			Expect(client.IgnoreNotFound(env.Client().Delete(ctx, object))).To(Succeed())
 		}
-		Eventually(func(g Gomega) { g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
+		Eventually(func(g Gomega) { g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
 		uninstall()
-		Expect(truth(Default).Servers).To(BeEmpty())
+		Expect(e2e.Truth(Default, env).Servers).To(BeEmpty())
 	})
 })

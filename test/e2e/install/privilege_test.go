@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -74,14 +75,14 @@ func granted() map[right][]string {
 		}
 	}
 	ours := client.MatchingLabels{"app.kubernetes.io/instance": release}
-	bindings := listed(Default, &rbacv1.ClusterRoleBindingList{}, ours).Items
-	for _, role := range listed(Default, &rbacv1.ClusterRoleList{}, ours).Items {
+	bindings := e2e.Listed(Default, env, &rbacv1.ClusterRoleBindingList{}, ours).Items
+	for _, role := range e2e.Listed(Default, env, &rbacv1.ClusterRoleList{}, ours).Items {
 		// The aggregated roles are for users.
 		if slices.ContainsFunc(bindings, func(b rbacv1.ClusterRoleBinding) bool { return b.RoleRef.Name == role.Name }) {
 			add(role.Rules)
 		}
 	}
-	for _, role := range listed(Default, &rbacv1.RoleList{}, ours).Items {
+	for _, role := range e2e.Listed(Default, env, &rbacv1.RoleList{}, ours).Items {
 		Expect(role.Namespace).To(Equal(namespace), "%s: nothing is granted in another namespace", role.Name)
 		add(role.Rules)
 	}
@@ -92,7 +93,7 @@ func granted() map[right][]string {
 // serviceAccount is the user that the pods are.
 func serviceAccount() string {
 	GinkgoHelper()
-	pods := listed(Default, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release})
+	pods := e2e.Listed(Default, env, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release})
 	Expect(pods.Items).NotTo(BeEmpty())
 	return fmt.Sprintf("system:serviceaccount:%s:%s", namespace, pods.Items[0].Spec.ServiceAccountName)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -135,7 +136,7 @@ func web(replicas int32) *appsv1.Deployment {
 
 // running are the pods of web that run.
 func running(g Gomega) []corev1.Pod {
-	pods := listed(g, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": "web"})
+	pods := e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": "web"})
 	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool {
 		return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
 	})
@@ -143,7 +144,7 @@ func running(g Gomega) []corev1.Pod {
 
 // nodes are the names of the nodes that Karpenter has made.
 func nodes(g Gomega) []string {
-	list := listed(g, &corev1.NodeList{}, client.HasLabels{karpv1.NodePoolLabelKey})
+	list := e2e.Listed(g, env, &corev1.NodeList{}, client.HasLabels{karpv1.NodePoolLabelKey})
 	return lo.Map(list.Items, func(n corev1.Node, _ int) string { return n.Name })
 }
 
@@ -152,8 +153,8 @@ func settled(replicas int) {
 	Eventually(func(g Gomega) {
 		g.Expect(running(g)).To(HaveLen(replicas))
 		g.Expect(nodes(g)).To(HaveLen(replicas))
-		g.Expect(truth(g).Servers).To(HaveLen(replicas))
-		g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(HaveLen(replicas))
+		g.Expect(e2e.Truth(g, env).Servers).To(HaveLen(replicas))
+		g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}).Items).To(HaveLen(replicas))
 	}).Should(Succeed())
 }
 
@@ -174,7 +175,7 @@ var _ = Describe("A release", Ordered, func() {
 		}
 		began = time.Now()
 		install(filepath.Join(dir, chart))
-		list := listed(Default, &appsv1.DeploymentList{}, client.InNamespace(namespace))
+		list := e2e.Listed(Default, env, &appsv1.DeploymentList{}, client.InNamespace(namespace))
 		Expect(list.Items).To(HaveLen(1))
 		controller.Name = list.Items[0].Name
 		user = serviceAccount()
@@ -197,12 +198,12 @@ var _ = Describe("A release", Ordered, func() {
 		// The admission policy allows only the controller to write these annotations.
 		asController := impersonate(user)
 		Expect(asController.Patch(ctx, nodeClass(), stamp)).To(Succeed())
-		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
+		for _, claim := range e2e.Listed(Default, env, &karpv1.NodeClaimList{}).Items {
 			Expect(asController.Patch(ctx, &claim, stamp)).To(Succeed())
 		}
 		install(chart, "--set", "logLevel=debug", "--set", "tuning.data.unavailableOfferingTTL=2m")
 		Eventually(func(g Gomega) {
-			for _, claim := range listed(g, &karpv1.NodeClaimList{}).Items {
+			for _, claim := range e2e.Listed(g, env, &karpv1.NodeClaimList{}).Items {
 				g.Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
 				g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue()).To(BeFalse())
 			}
@@ -251,13 +252,13 @@ var _ = Describe("A release", Ordered, func() {
 	It("should leave nothing behind when NodePools go first and the release after them", func() {
 		Expect(env.Client().Delete(ctx, web(0))).To(Succeed())
 		Expect(env.Client().Delete(ctx, nodePool())).To(Succeed())
-		Eventually(func(g Gomega) { g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
+		Eventually(func(g Gomega) { g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
-		Eventually(func(g Gomega) { g.Expect(listed(g, &v1alpha1.BizflyNodeClassList{}).Items).To(BeEmpty()) }).Should(Succeed())
+		Eventually(func(g Gomega) { g.Expect(e2e.Listed(g, env, &v1alpha1.BizflyNodeClassList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		uninstall()
-		Expect(truth(Default).Resources()).To(BeEmpty())
+		Expect(e2e.Truth(Default, env).Resources()).To(BeEmpty())
 		// The definitions stay, and with them what other releases have made.
-		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
+		Expect(e2e.Listed(Default, env, &karpv1.NodePoolList{}).Items).To(BeEmpty())
 	})
 
 	It("should have requested nothing ungranted, and been granted nothing needless", func() {

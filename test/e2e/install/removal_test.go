@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -38,7 +39,7 @@ func definitions(g Gomega) map[string]bool {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
 	found := map[string]bool{}
-	for _, definition := range listed(g, list).Items {
+	for _, definition := range e2e.Listed(g, env, list).Items {
 		for _, group := range []string{"karpenter.sh", "karpenter.bizflycloud.vn", "autoscaling.x-k8s.io"} {
 			if strings.HasSuffix(definition.Name, "."+group) {
 				found[definition.Name] = definition.DeletionTimestamp != nil
@@ -55,7 +56,7 @@ func expectNothing() {
 	Eventually(func(g Gomega) {
 		g.Expect(definitions(g)).To(BeEmpty())
 		g.Expect(nodes(g)).To(BeEmpty())
-		g.Expect(truth(g).Resources()).To(BeEmpty())
+		g.Expect(e2e.Truth(g, env).Resources()).To(BeEmpty())
 	}).Should(Succeed())
 }
 
@@ -145,7 +146,7 @@ var _ = Describe("Removal", Ordered, func() {
 		run("docs/how-to/upgrade-and-remove.md", "apply with kubectl", variable)
 		started()
 		launchOne()
-		before := truth(Default).Servers
+		before := e2e.Truth(Default, env).Servers
 
 		By("changing the tag of the image")
 		file := filepath.Join(dir, "kustomization.yaml")
@@ -163,7 +164,7 @@ var _ = Describe("Removal", Ordered, func() {
 		}).Should(Succeed())
 		started()
 		settled(1)
-		Expect(truth(Default).Servers).To(HaveExactElements(HaveField("ID", before[0].ID)))
+		Expect(e2e.Truth(Default, env).Servers).To(HaveExactElements(HaveField("ID", before[0].ID)))
 
 		run("docs/how-to/upgrade-and-remove.md", "remove with kubectl", variable)
 		run("docs/how-to/upgrade-and-remove.md", "remove definitions with kubectl")
@@ -178,7 +179,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Eventually(definitions).Should(Equal(map[string]bool{
 			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
 		}), "the objects that have finalizers hold their definitions")
-		Expect(truth(Default).Servers).To(HaveLen(1))
+		Expect(e2e.Truth(Default, env).Servers).To(HaveLen(1))
 		run("docs/how-to/upgrade-and-remove.md", "recover", "VALUES="+chartValues(chart))
 		removeDefinitions()
 	})
@@ -207,7 +208,7 @@ var _ = Describe("Removal", Ordered, func() {
 		installCharts()
 		settled(1)
 		Expect(nodes(Default)).To(Equal(before))
-		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(HaveLen(1))
+		Expect(e2e.Listed(Default, env, &karpv1.NodePoolList{}).Items).To(HaveLen(1))
 		run("docs/how-to/upgrade-and-remove.md", "remove with helm")
 		removeDefinitions()
 	})

@@ -18,11 +18,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -90,15 +88,3 @@ var _ = ReportAfterEach(func(report SpecReport) {
 		GinkgoWriter.Printf("the last lines of %s:\n%s\n", name, env.Log("pod-"+name, 30))
 	}
 })
-
-// truth is the sandbox's ground truth.
-func truth(g Gomega) cloud.State {
-	state, err := env.Sandbox().State(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	return state
-}
-
-func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption) L {
-	g.Expect(env.Client().List(ctx, list, options...)).To(Succeed())
-	return list
-}

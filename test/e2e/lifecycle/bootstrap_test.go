@@ -20,6 +20,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 )
 
 // publishCluster makes what kubeadm publishes for nodes that join: where the API server is, and its authority.
@@ -40,7 +41,7 @@ func publishCluster() {
 
 // joinTokens are the bootstrap tokens that there are.
 func joinTokens(g Gomega) []corev1.Secret {
-	return lo.Filter(listed(g, &corev1.SecretList{}, client.InNamespace(metav1.NamespaceSystem)).Items, func(s corev1.Secret, _ int) bool {
+	return lo.Filter(e2e.Listed(g, env, &corev1.SecretList{}, client.InNamespace(metav1.NamespaceSystem)).Items, func(s corev1.Secret, _ int) bool {
 		return s.Type == "bootstrap.kubernetes.io/token"
 	})
 }
@@ -85,7 +86,7 @@ var _ = Describe("Bootstrapping", func() {
 		pool, node, claim := joined("kubeadm")
 
 		By("a certificate that the cluster has approved and signed for a token of Karpenter's")
-		requests := listed(Default, &certificatesv1.CertificateSigningRequestList{}).Items
+		requests := e2e.Listed(Default, env, &certificatesv1.CertificateSigningRequestList{}).Items
 		Expect(requests).To(ContainElement(And(
 			HaveField("Spec.Username", HavePrefix("system:bootstrap:")), HaveField("Spec.Groups", ContainElement("system:bootstrappers:karpenter")),
 			HaveField("Status.Certificate", Not(BeEmpty())))))

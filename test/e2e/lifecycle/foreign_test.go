@@ -16,6 +16,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -93,13 +94,13 @@ var _ = Describe("An older provider in the same project and cluster", func() {
 
 		By("letting our garbage collection pass by its server for longer than its grace")
 		Consistently(func(g Gomega) {
-			g.Expect(truth(g).Servers).To(ContainElement(And(HaveField("ID", theirs.ID), HaveField("Status", "ACTIVE"))))
+			g.Expect(e2e.Truth(g, env).Servers).To(ContainElement(And(HaveField("ID", theirs.ID), HaveField("Status", "ACTIVE"))))
 		}).WithTimeout(60 * time.Second).WithPolling(2 * time.Second).Should(Succeed())
 
 		By("letting it delete what it has adopted")
 		Expect(older.scaleDown(ctx)).To(Succeed())
 		Eventually(func(g Gomega) {
-			g.Expect(lo.Map(truth(g).Servers, func(s cloud.Server, _ int) string { return s.ID })).
+			g.Expect(lo.Map(e2e.Truth(g, env).Servers, func(s cloud.Server, _ int) string { return s.ID })).
 				To(ConsistOf(lo.Map(servers(g, pool), func(s cloud.Server, _ int) string { return s.ID })))
 		}).Should(Succeed())
 		Expect(running(Default, web)).To(HaveLen(2))

@@ -26,6 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 )
 
 // samples are the files that users start from.
@@ -65,13 +66,13 @@ func samplePool(name string) *karpv1.NodePool {
 
 // podsOf are the pods of a sample's workload, which have the label app, that have a node.
 func podsOf(g Gomega, app string) []corev1.Pod {
-	pods := listed(g, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": app})
+	pods := e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": app})
 	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool { return p.Spec.NodeName != "" && p.DeletionTimestamp == nil })
 }
 
 // nodesOf are the pool's Nodes.
 func nodesOf(g Gomega, pool string) []corev1.Node {
-	return listed(g, &corev1.NodeList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
+	return e2e.Listed(g, env, &corev1.NodeList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
 }
 
 // removed deletes a workload with its pods, and then waits for the pools' servers to go.

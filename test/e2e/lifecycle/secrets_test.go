@@ -23,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -89,7 +90,7 @@ func written(g Gomega) map[string]string {
 		"namespaces": &corev1.NamespaceList{}, "leases": &coordinationv1.LeaseList{}, "claims": &karpv1.NodeClaimList{}, "pools": &karpv1.NodePoolList{},
 		"node classes": &v1alpha1.BizflyNodeClassList{}, "provider configs": &v1alpha1.ProviderConfigList{},
 	} {
-		content, err := json.Marshal(listed(g, list))
+		content, err := json.Marshal(e2e.Listed(g, env, list))
 		g.Expect(err).NotTo(HaveOccurred())
 		texts[kind] = string(content)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 )
 
 // addOrphan adds a server that this cluster has launched for a NodeClaim that is no more.
@@ -54,7 +55,7 @@ var _ = Describe("The settings of the controller", func() {
 	It("should let garbage collection only report in a dry run and in a possible clone", func() {
 		orphan := addOrphan()
 		exists := func(g Gomega) bool {
-			return lo.ContainsBy(truth(g).Servers, func(s cloud.Server) bool { return s.ID == orphan.ID && !s.Truth.Deleting })
+			return lo.ContainsBy(e2e.Truth(g, env).Servers, func(s cloud.Server) bool { return s.ID == orphan.ID && !s.Truth.Deleting })
 		}
 		DeferCleanup(func() {
 			if exists(Default) { // no other spec may find it
@@ -68,7 +69,7 @@ var _ = Describe("The settings of the controller", func() {
 				if !exists(g) {
 					StopTrying("the server was deleted").Now()
 				}
-				g.Expect(listed(g, &corev1.EventList{}).Items).To(ContainElement(And(HaveField("Reason", events.ReasonWouldGarbageCollect),
+				g.Expect(e2e.Listed(g, env, &corev1.EventList{}).Items).To(ContainElement(And(HaveField("Reason", events.ReasonWouldGarbageCollect),
 					HaveField("InvolvedObject.Name", v1alpha1.ProviderConfigName), HaveField("Message", And(ContainSubstring(orphan.ID), because)))))
 			}).Should(Succeed())
 			Consistently(exists).WithTimeout(3 * time.Second).Should(BeTrue())

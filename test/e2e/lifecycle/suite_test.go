@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -92,18 +93,6 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
-// truth is the sandbox's ground truth.
-func truth(g Gomega) cloud.State {
-	state, err := env.Sandbox().State(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	return state
-}
-
-func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption) L {
-	g.Expect(env.Client().List(ctx, list, options...)).To(Succeed())
-	return list
-}
-
 // create creates an object. At the end of the spec it deletes it and waits until it is gone, so that the next spec finds nothing of it.
 func create(object client.Object) {
 	GinkgoHelper()
@@ -149,22 +138,18 @@ func deployment(pool *karpv1.NodePool, replicas int32, changes ...func(*corev1.P
 
 // running are the Deployment's pods that run on a node.
 func running(g Gomega, d *appsv1.Deployment) []corev1.Pod {
-	pods := listed(g, &corev1.PodList{}, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	pods := e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
 	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool {
 		return p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
 	})
 }
 
 // servers are the servers of a pool that exist, in any state.
-func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server {
-	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool {
-		return s.Metadata[v1alpha1.MetadataNodePool] == pool.Name
-	})
-}
+func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server { return e2e.ServersOf(g, env, pool.Name) }
 
 // claims are the pool's NodeClaims.
 func claims(g Gomega, pool *karpv1.NodePool) []karpv1.NodeClaim {
-	return listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool.Name}).Items
+	return e2e.Listed(g, env, &karpv1.NodeClaimList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool.Name}).Items
 }
 
 // expectNothingLeft waits until the pool has no claim and the cloud holds nothing at all.
@@ -172,6 +157,6 @@ func expectNothingLeft(pool *karpv1.NodePool) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(claims(g, pool)).To(BeEmpty())
-		g.Expect(truth(g).Resources()).To(BeEmpty())
+		g.Expect(e2e.Truth(g, env).Resources()).To(BeEmpty())
 	}).Should(Succeed())
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/csi"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 )
 
 // driver starts the stand-in for the block storage driver and ends it with the spec.
@@ -65,7 +66,7 @@ func driver(class string) *csi.StandIn {
 
 // driversVolumes are the volumes that the driver has made.
 func driversVolumes(g Gomega) []cloud.Volume {
-	return lo.Filter(truth(g).Volumes, func(v cloud.Volume, _ int) bool { return len(v.Name) > 4 && v.Name[:4] == "pvc-" })
+	return lo.Filter(e2e.Truth(g, env).Volumes, func(v cloud.Volume, _ int) bool { return len(v.Name) > 4 && v.Name[:4] == "pvc-" })
 }
 
 func volumeClaim(class string) *corev1.PersistentVolumeClaim {
@@ -130,7 +131,7 @@ var _ = Describe("Beside the block storage driver", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(servers(g, pool)).To(BeEmpty())
 			g.Expect(driversVolumes(g)).To(HaveLen(1))
-			g.Expect(truth(g).Volumes).To(HaveLen(1), "no other disk is left")
+			g.Expect(e2e.Truth(g, env).Volumes).To(HaveLen(1), "no other disk is left")
 		}).WithTimeout(2 * patience).Should(Succeed())
 
 		By("removing the claim")

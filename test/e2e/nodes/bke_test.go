@@ -20,6 +20,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -103,7 +104,7 @@ echo "order 3: $(cat /etc/marker) before the script, and $(test -e /etc/kubernet
 		DeferCleanup(func() {
 			Expect(env.Client().DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{"size": class.Name})).To(Succeed())
 			Eventually(func(g Gomega) {
-				g.Expect(listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": class.Name}).Items).To(BeEmpty())
+				g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": class.Name}).Items).To(BeEmpty())
 			}).Should(Succeed())
 			Expect(env.Client().Delete(ctx, class)).To(Succeed())
 		})

@@ -30,6 +30,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -48,7 +49,7 @@ func tolerant(spec *corev1.PodSpec) {
 
 // runningOf are the pods of a workload that are ready.
 func runningOf(g Gomega, name string) []corev1.Pod {
-	pods := listed(g, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": name}).Items
+	pods := e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": name}).Items
 	return lo.Filter(pods, func(pod corev1.Pod, _ int) bool { return pod.DeletionTimestamp == nil && podReady(pod) })
 }
 
@@ -131,7 +132,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			HaveField("Key", "node.cloudprovider.kubernetes.io/uninitialized")))
 
 		By("having the certificate that its own token asked for, and the kubelet's settings of the NodeClass")
-		requests := lo.Filter(listed(Default, &certificatesv1.CertificateSigningRequestList{}).Items, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
+		requests := lo.Filter(e2e.Listed(Default, env, &certificatesv1.CertificateSigningRequestList{}).Items, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
 			return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && !r.CreationTimestamp.Time.Before(began.Truncate(time.Second))
 		})
 		Expect(requests).To(HaveLen(1))
@@ -142,7 +143,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 
 		By("revoking the token with which it joined")
 		Eventually(func(g Gomega) {
-			secrets := listed(g, &corev1.SecretList{}, client.InNamespace(metav1.NamespaceSystem)).Items
+			secrets := e2e.Listed(g, env, &corev1.SecretList{}, client.InNamespace(metav1.NamespaceSystem)).Items
 			tokens := lo.Filter(secrets, func(s corev1.Secret, _ int) bool { return s.Type == corev1.SecretTypeBootstrapToken })
 			g.Expect(lo.Map(tokens, func(s corev1.Secret, _ int) string { return s.Name })).To(ConsistOf("bootstrap-token-" + environment.JoinToken[:6]))
 		}).Should(Succeed())
@@ -200,7 +201,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		pushController("v2")
 		install("v2")
 		Eventually(func(g Gomega) {
-			pods := listed(g, &corev1.PodList{}, client.InNamespace(namespace)).Items
+			pods := e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(namespace)).Items
 			g.Expect(pods).To(HaveLen(2))
 			for i := range pods {
 				g.Expect(pods[i].Spec.Containers[0].Image).To(HaveSuffix(":v2"))

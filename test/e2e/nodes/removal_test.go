@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -42,11 +43,11 @@ var _ = Describe("Removal", SpecPriority(-1), func() {
 			g.Expect(state.Servers).To(HaveLen(2), "those of the suite itself")
 			g.Expect(state.Volumes).To(HaveLen(2))
 			g.Expect(state.WanIPs).To(BeEmpty())
-			g.Expect(listed(g, &corev1.NodeList{}).Items).To(HaveLen(2))
+			g.Expect(e2e.Listed(g, env, &corev1.NodeList{}).Items).To(HaveLen(2))
 			secrets := &metav1.PartialObjectMetadataList{}
 			secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-			g.Expect(listed(g, secrets, client.InNamespace(metav1.NamespaceSystem)).Items).To(HaveLen(1), "the token of the suite itself")
-			g.Expect(listed(g, &corev1.PodList{}, client.InNamespace(namespace)).Items).To(BeEmpty())
+			g.Expect(e2e.Listed(g, env, secrets, client.InNamespace(metav1.NamespaceSystem)).Items).To(HaveLen(1), "the token of the suite itself")
+			g.Expect(e2e.Listed(g, env, &corev1.PodList{}, client.InNamespace(namespace)).Items).To(BeEmpty())
 		}).Should(Succeed())
 		Expect(env.Client().Delete(ctx, last)).To(Succeed())
 	})

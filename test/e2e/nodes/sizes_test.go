@@ -23,6 +23,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -126,7 +127,7 @@ func launched(class string, round int, flavors []string) []karpv1.NodeClaim {
 	}
 	var claims []karpv1.NodeClaim
 	Eventually(func(g Gomega) {
-		claims = lo.Filter(listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": class}).Items, func(c karpv1.NodeClaim, _ int) bool {
+		claims = lo.Filter(e2e.Listed(g, env, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": class}).Items, func(c karpv1.NodeClaim, _ int) bool {
 			return strings.HasPrefix(c.Name, fmt.Sprintf("%s-%d-", class, round))
 		})
 		g.Expect(claims).To(HaveLen(len(flavors)))
@@ -173,7 +174,7 @@ var _ = Describe("What is planned for a node", func() {
 			end := func() {
 				Expect(env.Client().DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{"size": name})).To(Succeed())
 				Eventually(func(g Gomega) {
-					g.Expect(listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": name}).Items).To(BeEmpty())
+					g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": name}).Items).To(BeEmpty())
 				}).Should(Succeed())
 			}
 			DeferCleanup(func() {

@@ -23,8 +23,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
@@ -69,7 +69,7 @@ var _ = BeforeSuite(func() {
 		Expect(err).NotTo(HaveOccurred())
 	}
 	Eventually(func(g Gomega) {
-		nodes := listed(g, &corev1.NodeList{}).Items
+		nodes := e2e.Listed(g, env, &corev1.NodeList{}).Items
 		g.Expect(nodes).To(HaveLen(2))
 		for i := range nodes {
 			g.Expect(ready(&nodes[i])).To(BeTrue(), nodes[i].Name)
@@ -148,11 +148,6 @@ func ready(node *corev1.Node) bool {
 	return false
 }
 
-func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption) L {
-	g.Expect(env.Client().List(ctx, list, options...)).To(Succeed())
-	return list
-}
-
 // apply creates the objects of a file of config/samples.
 func apply(path ...string) {
 	GinkgoHelper()
@@ -177,22 +172,12 @@ func read(object client.Object, path ...string) {
 
 // nodesOf are the pool's Nodes, claimsOf its NodeClaims.
 func nodesOf(g Gomega, pool string) []corev1.Node {
-	return listed(g, &corev1.NodeList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
+	return e2e.Listed(g, env, &corev1.NodeList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
 }
 
 func claimsOf(g Gomega, pool string) []karpv1.NodeClaim {
-	return listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
+	return e2e.Listed(g, env, &karpv1.NodeClaimList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
 }
 
 // serversOf are the sandbox's servers that were launched for a pool, deleting or not.
-func serversOf(g Gomega, pool string) []cloud.Server {
-	state, err := env.Sandbox().State(ctx)
-	g.Expect(err).NotTo(HaveOccurred())
-	var servers []cloud.Server
-	for i := range state.Servers {
-		if state.Servers[i].Metadata[v1alpha1.MetadataNodePool] == pool {
-			servers = append(servers, state.Servers[i])
-		}
-	}
-	return servers
-}
+func serversOf(g Gomega, pool string) []cloud.Server { return e2e.ServersOf(g, env, pool) }

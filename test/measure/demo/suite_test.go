@@ -62,10 +62,6 @@ var _ = Describe("What is left", func() {
 	})
 })
 
-var _ = DescribeTable("Prices", func(amount float64, text string) { Expect(vnd(amount)).To(Equal(text)) },
-	Entry(nil, 0.0, "0 VND"), Entry(nil, 999.0, "999 VND"), Entry(nil, 1000.0, "1,000 VND"), Entry(nil, 1234567.4, "1,234,567 VND"),
-)
-
 var _ = Describe("The folder of a sandbox that is kept", func() {
 	It("should be taken when it is new, empty or left by a sandbox that is dead", func() {
 		dir := filepath.Join(GinkgoT().TempDir(), ".sandbox")

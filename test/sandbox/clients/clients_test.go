@@ -87,7 +87,7 @@ var _ = Describe("The Terraform provider", func() {
 		Expect(s.list(compute + "/wanips")).To(ContainElement(And(HaveKeyWithValue("ip_version", 6.0), HaveKeyWithValue("billing_type", "free"))))
 	})
 
-	It("should create networks, ports, addresses and gateways, and take them away", func() {
+	It("should create networks, ports and addresses, and take them away", func() {
 		server := s.launch(nil)
 		vpc := s.expect(200, http.MethodPost, compute+"/vpc-networks", object{"name": "net", "cidr": "10.60.0.0/24", "description": "mine"})["id"].(string)
 		s.expect(200, http.MethodPut, compute+"/vpc-networks/"+vpc, object{"name": "net", "description": "yours", "cidr": "10.60.0.0/24"})
@@ -100,16 +100,13 @@ var _ = Describe("The Terraform provider", func() {
 		ip := s.expect(200, http.MethodPost, compute+"/wanips", object{"name": "ip", "attached_server": "", "availability_zone": "HN1"})
 		s.expect(200, http.MethodPost, compute+"/servers/"+server+"/action", object{"action": "attach_wan_ips", "wan_ips": []any{ip["id"]}})
 		s.expect(200, http.MethodPost, compute+"/wanips/"+ip["id"].(string)+"/action", object{"action": "detach_server"})
-		gateway := s.expect(200, http.MethodPost, compute+"/internet-gateways", object{"name": "out", "network_ids": []string{vpc}})["id"].(string)
-		Expect(s.expect(200, http.MethodGet, compute+"/vpc-networks/"+vpc, nil)).To(HaveKeyWithValue("internet_gateway", gateway))
 
-		s.expect(204, http.MethodDelete, compute+"/internet-gateways/"+gateway, nil)
 		s.expect(204, http.MethodDelete, portPath, nil)
 		s.expect(204, http.MethodDelete, compute+"/wanips/"+ip["id"].(string), nil)
 		s.expect(204, http.MethodDelete, compute+"/vpc-networks/"+vpc, nil)
 	})
 
-	It("should keep a key, a snapshot and a scheduled backup", func() {
+	It("should keep a key and a snapshot", func() {
 		key := s.expect(200, http.MethodPost, compute+"/keypairs",
 			object{"name": "tf", "public_key": "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTY= tf"})
 		Expect(key["fingerprint"]).To(MatchRegexp(`^([0-9a-f]{2}:){15}[0-9a-f]{2}$`))
@@ -118,9 +115,6 @@ var _ = Describe("The Terraform provider", func() {
 		snapshot := s.expect(200, http.MethodPost, compute+"/snapshots", object{"name": "snap", "volume_id": disk, "force": true})["id"].(string)
 		Expect(s.expect(200, http.MethodGet, compute+"/snapshots/"+snapshot, nil)).To(And(HaveKeyWithValue("updated_at", Not(BeEmpty())),
 			HaveKeyWithValue("type", "HDD"), HaveKeyWithValue("volume", HaveKeyWithValue("id", disk))))
-		backup := s.expect(200, http.MethodPost, compute+"/backup", object{"resource_id": disk, "frequency": "1440", "size": "3", "hour": 2})["data"].(object)
-		s.expect(200, http.MethodPut, compute+"/backup/"+backup["_id"].(string), object{"frequency": "2880", "size": "3", "hour": 3})
-		s.expect(204, http.MethodDelete, compute+"/backup/"+backup["_id"].(string), nil)
 		s.expect(204, http.MethodDelete, compute+"/snapshots/"+snapshot, nil)
 		s.expect(200, http.MethodDelete, compute+"/keypairs/tf", nil)
 	})

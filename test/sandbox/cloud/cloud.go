@@ -51,8 +51,6 @@ type Cloud struct {
 	volumes    map[string]*volume
 	ports      map[string]*port
 	tasks      map[string]*task
-	gateways   map[string]*internetGateway
-	backups    map[string]*backup
 	pools      map[string]*pool
 	taken      map[string]map[string]bool // addresses in use by network id
 	next       map[string]uint32          // where the search for a free address continues
@@ -80,7 +78,7 @@ func New(opts Options) *Cloud {
 	c := &Cloud{
 		opts: opts.withDefaults(), wake: make(chan struct{}, 1),
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
-		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{},
+		pools: map[string]*pool{},
 		meter: meter{open: map[string]BillLine{}}, rejected: map[stockKey]int{},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
@@ -88,7 +86,6 @@ func New(opts Options) *Cloud {
 	copy(seed[:], strconv.FormatInt(c.opts.Seed, 10))
 	c.rng = rand.NewChaCha8(seed)
 	c.now = c.opts.Clock.Now()
-	c.seedGateways()
 	c.OnServer(c.opts.OnServerActive, c.opts.OnServerDeleted)
 	return c
 }

@@ -6,115 +6,13 @@ package cloud_test
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
-	"k8s.io/utils/ptr"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
-
-var _ = Describe("Internet gateways", func() {
-	ctx := context.Background()
-	var b *box
-	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
-	It("should give networks a way out, one each", func() {
-		gateways := b.client.CloudServer.InternetGateways()
-		list, err := gateways.List(ctx, gobizfly.ListInternetGatewayOpts{})
-		Expect(err).ToNot(HaveOccurred())
-		Expect(list.InternetGateways).To(HaveExactElements(HaveField("InterfacesInfo", HaveExactElements(HaveField("NetworkInfo.Name", "default-vpc")))))
-		network := b.BKE().NetworkID
-		made, err := gateways.Create(ctx, gobizfly.CreateInternetGatewayPayload{Name: "igw", Description: ptr.To("out"), NetworkIDs: &[]string{network}})
-		Expect(err).ToNot(HaveOccurred())
-		Expect(made).To(And(HaveField("Status", "ACTIVE"), HaveField("AvailabilityZones", []string{"HN1"}), HaveField("ExTernalGatewayInfo.EnableSnat", true),
-			HaveField("InterfacesInfo", HaveExactElements(And(HaveField("NetworkID", network), HaveField("IPAddress", "10.20.0.1"))))))
-		vpc, err := b.client.CloudServer.VPCNetworks().Get(ctx, network)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(vpc.InternetGateway).To(HaveValue(Equal(made.ID)))
-		_, err = gateways.Create(ctx, gobizfly.CreateInternetGatewayPayload{Name: "second", NetworkIDs: &[]string{network}})
-		Expect(err).To(MatchError(ContainSubstring("has an internet gateway already")))
-
-		changed, err := gateways.Update(ctx, made.ID, gobizfly.UpdateInternetGatewayPayload{Name: "renamed", NetworkIDs: []string{}})
-		Expect(err).ToNot(HaveOccurred())
-		Expect(changed).To(And(HaveField("Name", "renamed"), HaveField("Description", ""), HaveField("InterfacesInfo", BeEmpty())))
-		Expect(b.get("/iaas-cloud/api/vpc-networks?igw_attached=true").json()).To(HaveLen(1))
-		Expect(gateways.Delete(ctx, made.ID)).To(Succeed())
-		_, err = gateways.Get(ctx, made.ID)
-		Expect(err).To(MatchError(gobizfly.ErrNotFound))
-	})
-	It("should be rejected where something does not exist", func() {
-		path := "/iaas-cloud/api/internet-gateways"
-		Expect(b.call(http.MethodPost, path, map[string]any{"name": "x", "network_ids": []string{"x"}}).status).To(Equal(400))
-		Expect(b.call(http.MethodPost, path, map[string]any{"name": "x", "availability_zone": "HCM1"}).status).To(Equal(400))
-		Expect(b.call(http.MethodPost, path, map[string]any{"network_ids": []string{}}).status).To(Equal(400))
-		Expect(b.get(path + "?name=nothing").object()["internet_gateways"]).To(BeEmpty())
-	})
-})
-
-var _ = Describe("Scheduled backups", func() {
-	ctx := context.Background()
-	var b *box
-	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
-	It("should take a snapshot each day at their hour, keep the last few, and so keep the disk", func() {
-		server := b.launch(b.request("node-1")) // at 12:06 in Hà Nội
-		root := server.AttachedVolumes[0].ID
-		backups := b.client.CloudServer.ScheduledVolumeBackups()
-		made, err := backups.Create(ctx, &gobizfly.CreateBackupPayload{ResourceID: root, Frequency: "1440", Size: "2", Hour: 2})
-		Expect(err).ToNot(HaveOccurred())
-		Expect([]any{made.ResourceType, made.Type, made.ScheduledHour, made.NextRunAt, made.Volume.ID}).
-			To(Equal([]any{"volume", "volume_snapshot", 2, "2026-03-05T02:00:00.000000", root}))
-		Expect(made.ID).To(HaveLen(24))
-		for range 3 {
-			b.Advance(24 * time.Hour)
-		}
-		b.login(b.Credentials().ProjectID, "HN")
-		detail, err := backups.Get(ctx, made.ID)
-		if err != nil { // the token of the first client has expired
-			detail, err = b.login(b.Credentials().ProjectID, "HN").CloudServer.ScheduledVolumeBackups().Get(ctx, made.ID)
-		}
-		Expect(err).ToNot(HaveOccurred())
-		Expect(lo.Map(detail.Snapshots, func(s gobizfly.Snapshot, _ int) string { return s.Name })).
-			To(Equal([]string{"node-1_rootdisk@07-03-2026", "node-1_rootdisk@06-03-2026"}))
-		Expect(detail.Snapshots).To(HaveEach(HaveField("Metadata", And(HaveKeyWithValue("type", "backup"), HaveKeyWithValue("job_id", made.ID)))))
-
-		client := b.login(b.Credentials().ProjectID, "HN").CloudServer
-		_, err = client.Delete(ctx, server.ID, []string{root})
-		Expect(err).ToNot(HaveOccurred())
-		b.Advance(latency)
-		Expect(b.State().Volumes).To(HaveLen(1), "its snapshots keep the root disk")
-		Expect(client.Volumes().Delete(ctx, root)).To(MatchError(ContainSubstring("dependent snapshots")))
-		Expect(client.ScheduledVolumeBackups().Delete(ctx, made.ID)).To(Succeed())
-		for _, snapshot := range detail.Snapshots {
-			Expect(client.Snapshots().Delete(ctx, snapshot.ID)).To(Succeed())
-		}
-		Expect(client.Volumes().Delete(ctx, root)).To(Succeed())
-	})
-	It("should change their schedule", func() {
-		disk := b.AddVolume(cloud.VolumeSpec{Name: "data"})
-		backups := b.client.CloudServer.ScheduledVolumeBackups()
-		made, err := backups.Create(ctx, &gobizfly.CreateBackupPayload{ResourceID: disk.ID, Frequency: "1440", Size: "2", Hour: 2})
-		Expect(err).ToNot(HaveOccurred())
-		changed, err := backups.Update(ctx, made.ID, &gobizfly.UpdateBackupPayload{Frequency: "60", Hour: 13})
-		Expect(err).ToNot(HaveOccurred())
-		Expect([]any{changed.Options.Frequency, changed.Options.Size, changed.ScheduledHour}).To(Equal([]any{"60", "2", 13}))
-		b.Advance(2 * time.Hour) // 14:06
-		Expect(b.Options().Catalog.Snapshots["HN"]).To(HaveLen(3), "the catalog's, and those of 13:00 and 14:00")
-		Expect(backups.List(ctx)).To(HaveLen(1))
-		path := "/iaas-cloud/api/backup"
-		for _, body := range []map[string]any{
-			{"resource_id": disk.ID, "frequency": "often", "size": "1"}, {"resource_id": disk.ID, "frequency": "60", "size": "0"},
-			{"resource_id": disk.ID, "frequency": "60", "size": "1"}, {"resource_id": "x", "frequency": "60", "size": "1"},
-		} {
-			Expect(b.call(http.MethodPost, path, body).status).To(BeElementOf(400, 404, 409))
-		}
-		Expect(b.call(http.MethodPut, path+"/"+made.ID, map[string]any{"hour": 24}).status).To(Equal(400))
-	})
-})
 
 var _ = Describe("Worker pools", func() {
 	ctx := context.Background()
