@@ -39,7 +39,7 @@ The condition BTBootstrapReadyBT names what was learned, which must be of the cl
 token, it is read from the launch configuration of a pool (*not certain*). A join endpoint that is nowhere follows from the name of the API
 server: BThttp://engine.api.<domain>BT for BT<uid>.api.<domain>BT. A failed try is repeated after a minute.
 
-Which cluster this is, BTbke.clusterIDBT says, else the name of the API server, else the servers of NodeClaims, else most servers of pools.
+BTbke.clusterIDBT decides which cluster this is, else the name of the API server, else the servers of NodeClaims, else most servers of pools.
 Nodes whose server is of another cluster are ignored, and BTBootstrapReadyBT names them.
 
 Where a NodeClass leaves them open, new servers have the networks, firewalls and public address of most servers of pools:
