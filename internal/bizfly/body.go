@@ -72,6 +72,9 @@ func (r bodyRule) check(document any) error {
 	if !ok {
 		return fmt.Errorf("%T where the array %s belongs", document, r.key)
 	}
+	if len(elements) > maxElements {
+		return fmt.Errorf("the array has %d elements, more than %d", len(elements), maxElements)
+	}
 	for i, element := range elements {
 		if _, ok := element.(map[string]any); !ok {
 			return fmt.Errorf("element %d is %T, not an object", i, element)
@@ -87,9 +90,20 @@ func (r bodyRule) check(document any) error {
 	return nil
 }
 
+const (
+	// maxElements bounds a list: some times the servers and disks that a project can have.
+	maxElements = 50_000
+	// maxObjects and maxValues bound what a document is decoded into, which takes up to fifty times the memory of its text. They are counted by
+	// the braces and commas of the text, of which a string may have some more.
+	maxObjects, maxValues = 400_000, 2_000_000
+)
+
 func decode(body []byte) (document any, err error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, errors.New("the body is empty")
+	}
+	if bytes.Count(body, []byte("{")) > maxObjects || bytes.Count(body, []byte(",")) > maxValues {
+		return nil, fmt.Errorf("the body has more than %d objects or %d values", maxObjects, maxValues)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

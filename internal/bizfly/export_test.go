@@ -98,3 +98,6 @@ func (c *Client) Wander(ctx context.Context, service, path string, twice bool) e
 		return err
 	})
 }
+
+// ApplyListBody checks the body of a list.
+func ApplyListBody(body []byte) ([]byte, error) { return listBody("id").apply(body) }

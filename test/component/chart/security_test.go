@@ -81,6 +81,18 @@ var _ = Describe("the Deployment", func() {
 		other := "sha256:" + strings.Repeat("0", 64)
 		Expect(image("controller.image.digest=" + other)).To(HaveSuffix(":" + version() + "@" + other))
 	})
+	It("should show no hash from which a password could be guessed", func(ctx context.Context) {
+		hash := func(args ...string) string {
+			GinkgoHelper()
+			text, err := w.render(ctx, fullValues, append([]string{"--set", "providerConfig.create=false,cloud.caBundle=,cloud.rateLimits=null"}, args...)...)
+			Expect(err).ToNot(HaveOccurred())
+			return as[appsv1.Deployment](byID(text)["Deployment/"+chartName]).Spec.Template.Annotations["checksum/credentials"]
+		}
+		Expect(hash("--set", "credentials.password=one")).To(And(Not(BeEmpty()), Equal(hash("--set", "credentials.password=two"))))
+		generated := []string{"--set", "credentials.method=application_credential,credentials.applicationCredentialID=a"}
+		Expect(hash(append(generated, "--set", "credentials.applicationCredentialSecret=one")...)).ToNot(
+			Equal(hash(append(generated, "--set", "credentials.applicationCredentialSecret=two")...)), "the cloud has generated it")
+	})
 	It("should give the token of its ServiceAccount to no other pod", func(ctx context.Context) {
 		account := as[corev1.ServiceAccount](rendered(ctx, defaultValues)["ServiceAccount/"+chartName])
 		Expect(*account.AutomountServiceAccountToken).To(BeFalse())

@@ -100,8 +100,6 @@ func overlay() string {
 	}
 	for _, change := range [][2]string{
 		{"- ../../default", "- " + base},
-		{"application_credential_id=change-me", "application_credential_id=" + e["BIZFLY_CLOUD_APP_CRED_ID"]},
-		{"application_credential_secret=change-me", "application_credential_secret=" + e["BIZFLY_CLOUD_APP_CRED_SECRET"]},
 		{"value: HN", "value: " + e["BIZFLY_CLOUD_REGION"]},
 		{"value: prod", "value: sandbox"},
 		// The sandbox's address, and, as its cluster has no pool to learn them from, what nodes join with.
@@ -143,6 +141,9 @@ var _ = Describe("Removal", Ordered, func() {
 		administer()
 		dir := overlay()
 		variable := "OVERLAY=" + dir
+		e := env.Sandbox().Env()
+		run("docs/how-to/upgrade-and-remove.md", "create the secret", "CREDENTIAL_ID="+e["BIZFLY_CLOUD_APP_CRED_ID"],
+			"CREDENTIAL_SECRET="+e["BIZFLY_CLOUD_APP_CRED_SECRET"])
 		run("docs/how-to/upgrade-and-remove.md", "apply with kubectl", variable)
 		started()
 		launchOne()

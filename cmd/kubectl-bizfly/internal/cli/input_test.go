@@ -149,6 +149,11 @@ var _ = Describe("bad input", func() {
 			"apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: x}\nspec: {billingPlan: spot}\n", "spec.billingPlan"),
 		Entry("too many replicas", "bad.yaml",
 			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: {replicas: 2000000000, selector: {}, template: {}}\n", "replicas"),
+		Entry("too many claims of replicas", "bad.yaml", "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: x}\nspec:\n  replicas: 2000\n"+
+			"  selector: {}\n  template: {}\n  volumeClaimTemplates:\n"+strings.Repeat("  - {metadata: {name: c}, spec: {}}\n", 100),
+			"2000 replicas with 100 claims each: these would be more than 200000 pods and claims"),
+		Entry("too large replicas", "bad.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec:\n  replicas: 10000\n"+
+			"  selector: {}\n  template: {metadata: {annotations: {a: "+strings.Repeat("a", 32<<10)+"}}}\n", "more than 256 MiB"),
 		Entry("an unknown column", "bad.csv", "name,cpu,memory,color\n", `unknown column "color"`),
 		Entry("a missing column", "bad.csv", "name,cpu\n", `the column "memory" is missing`),
 		Entry("no quantity", "bad.csv", "name,cpu,memory\na,much,1Gi\n", "line 2: cpu \"much\" is no quantity"),

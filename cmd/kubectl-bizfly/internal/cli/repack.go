@@ -61,7 +61,7 @@ than 5 % of its bill, or that Karpenter's scheduler does not confirm.`,
 				return err
 			}
 			defer func() { printer.Notes(s.Notes) }()
-			if len(args) > 0 {
+			if options.Namespace = a.namespace(); len(args) > 0 {
 				options.NodePool = args[0]
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

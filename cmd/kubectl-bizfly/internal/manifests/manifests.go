@@ -43,6 +43,8 @@ type Set struct {
 	// Notes are what was assumed, and what was left out.
 	Notes []string
 
+	// bytes is how much was read and made.
+	bytes int
 	// namespace is that of objects which name none.
 	namespace string
 	// sources are by pod, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by namespace and name.
@@ -136,7 +138,7 @@ func (s *Set) stream(name string, from io.Reader) error {
 		if len(bytes.TrimSpace(document)) == 0 {
 			continue
 		}
-		if err := s.document(document); err != nil {
+		if err := errors.Join(s.grow(0, len(document)), s.document(document)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: document %d: %w", name, number, err))
 		}
 	}

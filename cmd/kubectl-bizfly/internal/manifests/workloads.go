@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +32,28 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxPods bounds what a typing error in a number of replicas can ask for.
-const maxPods = 200000
+// maxObjects and maxBytes bound what a typing error in a number of replicas, or the manifests of others, can ask for: pods with their claims, and
+// their size as JSON. In memory an object is some times as large.
+const maxObjects, maxBytes = 200_000, 256 << 20
+
+// grow counts objects and their bytes before they are made.
+func (s *Set) grow(objects, bytes int) error {
+	s.bytes = min(s.bytes+bytes, maxBytes+1) // so that it does not overflow
+	if len(s.Objects)+objects > maxObjects || s.bytes > maxBytes {
+		return fmt.Errorf("these would be more than %d pods and claims, or more than %d MiB of them, which is the most that can be planned", maxObjects,
+			maxBytes>>20)
+	}
+	return nil
+}
+
+// sizeOf is the size of a value as JSON.
+func sizeOf(value any) int {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return 0 // it was read from JSON
+	}
+	return len(text)
+}
 
 // add stores an object that scheduling depends on, and the pods of a workload in its place.
 func (s *Set) add(where string, object client.Object) error {
@@ -147,6 +168,9 @@ const kindOfRow = "Row"
 // controllers are the kinds that create the pods of a workload, where they are not its own.
 var controllers = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job", kindOfRow: "ReplicaSet"}
 
+// bytesOfVolume is the size of a volume of a claim, beside the names.
+const bytesOfVolume = 80
+
 // replicas adds the pods of a workload, as its controller would create them. The first is the number of the first one.
 func (s *Set) replicas(owner client.Object, kind string, first int, count *int32, template *corev1.PodTemplateSpec,
 	claims []corev1.PersistentVolumeClaim) error {
@@ -154,9 +178,15 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	id := idOf(kind, owner.GetNamespace(), owner.GetName())
 	s.workloads[id] = true
 	wanted := int(lo.FromPtrOr(count, 1))
-	if wanted < 0 || len(s.Objects)+wanted > maxPods {
-		return fmt.Errorf("%s %s has %d replicas; %d pods are the most that can be planned", kind, owner.GetName(), wanted, maxPods)
+	if wanted < 0 {
+		return fmt.Errorf("%s %s has %d replicas", kind, owner.GetName(), wanted)
 	}
+	// Each pod names each claim.
+	size := sizeOf(template) + sizeOf(claims) + len(claims)*(len(owner.GetName())+bytesOfVolume)
+	if err := s.grow(wanted*(1+len(claims)), wanted*size); err != nil {
+		return fmt.Errorf("%s %s has %d replicas with %d claims each: %w", kind, owner.GetName(), wanted, len(claims), err)
+	}
+	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
 	for i := first; i < first+wanted; i++ {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -168,12 +198,13 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 			},
 			Spec: *template.Spec.DeepCopy(),
 		}
+		pod.Spec.Volumes = lo.Reject(pod.Spec.Volumes, func(v corev1.Volume, _ int) bool { return named[v.Name] })
 		for c := range claims {
 			claim := claims[c].DeepCopy()
 			volume := claim.Name
 			claim.Name, claim.Namespace = fmt.Sprintf("%s-%s", volume, pod.Name), pod.Namespace
 			s.Objects = append(s.Objects, claim)
-			pod.Spec.Volumes = append(lo.Reject(pod.Spec.Volumes, func(v corev1.Volume, _ int) bool { return v.Name == volume }), corev1.Volume{
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 				Name: volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}},
 			})
 		}
@@ -300,7 +331,7 @@ func (s *Set) row(values map[string]string) error {
 	key := client.ObjectKeyFromObject(owner)
 	first := s.rows[key]
 	s.rows[key] += count
-	return s.replicas(owner, kindOfRow, first, lo.ToPtr(int32(min(count, maxPods+1))), &corev1.PodTemplateSpec{
+	return s.replicas(owner, kindOfRow, first, lo.ToPtr(int32(min(count, maxObjects+1))), &corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner.Name}},
 		Spec: corev1.PodSpec{NodeSelector: selector, Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},

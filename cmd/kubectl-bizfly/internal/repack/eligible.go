@@ -16,8 +16,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 )
 
-// Eligible returns why a NodePool is left alone; nil if it is not.
-func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.Pod) error {
+// Eligible returns why a NodePool is left alone; nil if it is not. The namespace is that of a repack's own pods.
+func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.Pod, namespace string) error {
 	claims = lo.Filter(claims, func(c *karpv1.NodeClaim, _ int) bool { return c.Labels[karpv1.NodePoolLabelKey] == pool.Name })
 	if err := errors.Join(allows(pool), paused(pool, len(claims))); err != nil {
 		return err
@@ -25,7 +25,7 @@ func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.
 	if len(claims) == 0 {
 		return errors.New("the NodePool has no nodes")
 	}
-	return rests(claims, pods)
+	return rests(claims, pods, namespace)
 }
 
 // allows returns why the settings of a NodePool allow no repack.
@@ -60,13 +60,16 @@ func paused(pool *karpv1.NodePool, nodes int) error {
 }
 
 // rests returns what is under way, so that a repack would not be what it was planned to be.
-func rests(claims []*karpv1.NodeClaim, pods []*corev1.Pod) error {
+func rests(claims []*karpv1.NodeClaim, pods []*corev1.Pod, namespace string) error {
 	for _, claim := range claims {
 		if !claim.DeletionTimestamp.IsZero() || !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
 			return fmt.Errorf("NodeClaim %s is being launched or removed; try again when it is done", claim.Name)
 		}
 	}
-	if lo.ContainsBy(pods, func(pod *corev1.Pod) bool { return pod.Labels[HoldLabel] != "" && !podutils.IsTerminal(pod) }) {
+	// In another namespace anybody could have given a pod the label.
+	if lo.ContainsBy(pods, func(pod *corev1.Pod) bool {
+		return pod.Namespace == namespace && pod.Labels[HoldLabel] != "" && !podutils.IsTerminal(pod)
+	}) {
 		return errors.New("a repack is under way: its pods still hold nodes")
 	}
 	if waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return plan.Counts(pod) && pod.Spec.NodeName == "" }); waiting > 0 {

@@ -34,6 +34,8 @@ const MinSaving = 0.05
 type Options struct {
 	// NodePool may be empty where there is only one.
 	NodePool string
+	// Namespace is that of the pods which a repack adds.
+	Namespace string
 	// Iterations are the steps of each search for a packing; 0 takes as many as suit the number of pods.
 	Iterations int
 	Seed       uint64
@@ -161,7 +163,7 @@ func Compute(ctx context.Context, s *session.Session, o Options) (*Proposal, err
 	}
 	c := &computation{session: s, cloud: cloud, objects: objects, pool: pool, options: o}
 	p := &Proposal{NodePool: pool.Name, Replaced: []Node{}, New: []Node{}, pool: pool}
-	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects)); err != nil {
+	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects), o.Namespace); err != nil {
 		p.Reason = err.Error()
 		return p, nil //nolint:nilerr // why nothing is done is the answer
 	}

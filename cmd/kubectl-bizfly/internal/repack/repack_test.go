@@ -329,8 +329,10 @@ var _ = DescribeTable("A NodePool is left alone", func(change func(*karpv1.NodeP
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
 	p := pod("web-1", 100, 100)
 	p.Spec.NodeName = "a"
+	anothers := pod("anybodys-1", 100, 100)
+	anothers.Namespace, anothers.Spec.NodeName, anothers.Labels[repack.HoldLabel] = "team-a", "a", "x"
 	eligible := func() error {
-		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p})
+		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p, anothers}, "shop")
 	}
 	Expect(eligible()).To(Succeed())
 	change(pool, claim, p)

@@ -25,7 +25,7 @@ const (
 	// HoldLabel is on the pods that a run adds; its value is the run.
 	HoldLabel = "repack.bizflycloud.vn/hold"
 	// HoldImage does nothing. A pod whose image cannot be pulled holds its node just as well.
-	HoldImage = "registry.k8s.io/pause:3.10.1"
+	HoldImage = "registry.k8s.io/pause:3.10.1@sha256:278fb9dbcca9518083ad1e11276933a2e96f23de604a3a08cc3c80002767d24c"
 	// ended is for how long a Job stays after it has ended.
 	ended = time.Minute
 	// launching is how long all new nodes may take until they are ready, and margin what is added where a moment counts.
@@ -176,7 +176,7 @@ func (r *Runner) check(ctx context.Context, p *Proposal) error {
 		return fmt.Errorf("NodePool %s has changed since the proposal; run the command again", pool.Name)
 	}
 	live := lo.ToSlicePtr(claims.Items)
-	if err := Eligible(pool, live, lo.ToSlicePtr(pods.Items)); err != nil {
+	if err := Eligible(pool, live, lo.ToSlicePtr(pods.Items), r.Namespace); err != nil {
 		return err
 	}
 	if err := exceeds(pool, live, p.capacity); err != nil {
