@@ -18,10 +18,12 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	"github.com/samber/lo/mutable"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -103,11 +105,14 @@ type Config struct {
 	Settings *options.Store
 	// NewCache returns a cache whose entries live for a while.
 	NewCache func(lifetime time.Duration) *cache.Cache
+	// Recognized returns a config.ControlPlaneChangedError where this cluster may be a clone of the one whose servers it sees. Nil asks nothing.
+	Recognized func(ctx context.Context) error
 }
 
 // CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
 	config Config
+	clone  cloneCheck
 	// Launches are the launches of its NodeClaims, which are followed until their nodes register.
 	Launches *launch.Launcher
 }
@@ -150,24 +155,11 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 		return nil, err
 	}
 	servers := snapshot.All()
-	claims := &karpv1.NodeClaimList{}
-	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	unlisted, err := c.findUnlisted(ctx, snapshot)
+	if err != nil {
+		return nil, err
 	}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		id, launched := providerid.Parse(claim.Status.ProviderID)
-		if !launched || snapshot.Get(id) != nil || !IsManaged(claim) || !claim.DeletionTimestamp.IsZero() ||
-			!claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered) {
-			continue
-		}
-		switch server, err := c.config.Instances.Get(ctx, id); {
-		case err == nil:
-			servers = append(slices.Clip(servers), server)
-		case !errors.Is(err, instance.ErrNotFound):
-			return nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", claim.Name, err)
-		}
-	}
+	servers = slices.Concat(servers, unlisted)
 	// Drift compares the networks as well, which the list of servers does not include.
 	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
 	defer cancel()
@@ -183,6 +175,45 @@ const (
 	ReasonDeleted = "Deleted" // a user or another controller deleted the NodeClaim, the Node or the NodePool
 )
 
+const (
+	// maxUnlistedRead is how many servers one call of List reads by their ids. Those that are gone are remembered, so that the next call gets on.
+	maxUnlistedRead = 100
+	// unlistedReadAtOnce is how many of them are read side by side.
+	unlistedReadAtOnce = 10
+)
+
+// findUnlisted reads the servers of registered NodeClaims that a list lacks. It returns those that exist, or an error while that is not known of
+// each: a list that has lost its metadata lacks them all.
+func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*instance.Instance, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	unlisted := lo.Filter(claims.Items, func(claim karpv1.NodeClaim, _ int) bool {
+		id, launched := providerid.Parse(claim.Status.ProviderID)
+		return launched && snapshot.Get(id) == nil && IsManaged(&claim) && claim.DeletionTimestamp.IsZero() &&
+			claim.StatusConditions(status.WithObservedOnly()).IsTrue(karpv1.ConditionTypeRegistered)
+	})
+	// In another order each time, so that servers that exist do not keep those behind them from being found gone.
+	mutable.Shuffle(unlisted)
+	read := lo.Subset(unlisted, 0, maxUnlistedRead)
+	servers, errs := make([]*instance.Instance, len(read)), make([]error, len(read))
+	workqueue.ParallelizeUntil(ctx, unlistedReadAtOnce, len(read), func(i int) {
+		id, _ := providerid.Parse(read[i].Status.ProviderID)
+		server, err := c.config.Instances.Get(ctx, id)
+		if servers[i] = server; err != nil && !errors.Is(err, instance.ErrNotFound) {
+			servers[i], errs[i] = nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", read[i].Name, err)
+		}
+	})
+	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
+		return nil, err
+	}
+	if left := len(unlisted) - len(read); left > 0 {
+		return nil, fmt.Errorf("the list of servers lacks those of %d NodeClaims, of which %d were not read yet", len(unlisted), left)
+	}
+	return lo.Compact(servers), nil
+}
+
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.
 var errDeletionAccepted = errors.New("BizFly Cloud has accepted the request")
 
@@ -192,6 +223,9 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok {
 		return foreign(claim.Status.ProviderID)
+	}
+	if err := c.checkClone(ctx, claim); err != nil {
+		return err
 	}
 	err := c.config.Instances.Delete(ctx, instance.DeleteRequest{
 		ID:              id,
@@ -271,6 +305,9 @@ func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, ope
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok {
 		return foreign(claim.Status.ProviderID)
+	}
+	if err := c.checkClone(ctx, claim); err != nil {
+		return err
 	}
 	err := c.config.Instances.Reboot(ctx, id, operationID)
 	if errors.Is(err, instance.ErrRebootRejected) {

@@ -4,7 +4,12 @@
 package cloudprovider_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -14,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
@@ -23,7 +29,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
@@ -391,3 +400,122 @@ func plain(err error) bool {
 	return !corecloudprovider.IsNodeRebootFailedError(err) && !corecloudprovider.IsNodeClaimNotFoundError(err) &&
 		!corecloudprovider.IsNodeRebootNotImplementedError(err)
 }
+
+// lostMetadata is a cloud whose list lacks every server of the cluster, and which answers by their ids.
+type lostMetadata struct {
+	cloudprovider.Instances
+	reading, most, reads atomic.Int32
+	gone                 bool
+}
+
+func (*lostMetadata) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
+	return instance.NewSnapshot(nil), nil
+}
+
+func (l *lostMetadata) Get(_ context.Context, id string) (*instance.Instance, error) {
+	now := l.reading.Add(1)
+	defer l.reading.Add(-1)
+	for most := l.most.Load(); now > most && !l.most.CompareAndSwap(most, now); most = l.most.Load() {
+	}
+	l.reads.Add(1)
+	runtime.Gosched()
+	if l.gone {
+		return nil, instance.ErrNotFound
+	}
+	return &instance.Instance{ID: id}, nil
+}
+
+// manyClaims is a cache with registered NodeClaims.
+type manyClaims struct {
+	client.Client
+	claims []karpv1.NodeClaim
+}
+
+func (m manyClaims) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*karpv1.NodeClaimList).Items = m.claims
+	return nil
+}
+
+var _ = Describe("A list that lacks servers", func() {
+	list := func(claims int, servers *lostMetadata) ([]*karpv1.NodeClaim, error) {
+		config := env.CloudProviderConfig
+		servers.Instances = config.Instances
+		config.Instances = servers
+		config.KubeClient = manyClaims{env.Client, lo.Times(claims, func(i int) karpv1.NodeClaim {
+			claim := karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", i)},
+				Spec:   karpv1.NodeClaimSpec{NodeClassRef: unit.NodeClassRef()},
+				Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(fmt.Sprintf("71b9caeb-0000-4000-8000-%012d", i))}}
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			return claim
+		})}
+		return cloudprovider.New(config).List(ctx)
+	}
+	It("should be completed by reading servers side by side", func() {
+		servers := &lostMetadata{}
+		Expect(list(100, servers)).To(HaveLen(100))
+		Expect(servers.reads.Load()).To(BeEquivalentTo(100))
+		Expect(servers.most.Load()).To(BeNumerically("<=", 10))
+	})
+	It("should be an error after a bounded number of reads where it lacks a thousand", func() {
+		servers := &lostMetadata{}
+		_, err := list(1000, servers)
+		Expect(err).To(MatchError(ContainSubstring("lacks those of 1000 NodeClaims, of which 900 were not read yet")))
+		Expect(servers.reads.Load()).To(BeEquivalentTo(100))
+	})
+	It("should not have servers that are gone", func() {
+		Expect(list(20, &lostMetadata{gone: true})).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A cluster that may be a clone", func() {
+	var recognized error
+	asked := 0
+	BeforeEach(func() {
+		nodeClass()
+		recognized, asked = nil, 0
+		configuration := env.CloudProviderConfig
+		configuration.Recognized = func(context.Context) error { asked++; return recognized }
+		env.CloudProvider = cloudprovider.New(configuration)
+	})
+	later := func(err error) {
+		recognized = err
+		env.Clock.Step(time.Minute)
+	}
+	It("should launch, delete and reboot nothing until it is confirmed, report it once, and then go on", func() {
+		claim := launched(nodeClaim(nil))
+		later(&config.ControlPlaneChangedError{Recorded: []string{"10.0.0.1:6443"}, Found: []string{"10.9.0.1:6443"}})
+		another := nodeClaim(nil)
+		before := len(env.Sandbox.Requests())
+		for range 3 {
+			err := failedCreate(another)
+			Expect(err).To(MatchError(ContainSubstring("until the control plane is confirmed")))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse(), "core calls again")
+			err = env.CloudProvider.Delete(ctx, claim)
+			Expect(err).To(MatchError(ContainSubstring("may be a clone")))
+			Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeFalse(), "the server exists")
+			err = env.CloudProvider.Reboot(ctx, claim, "operation")
+			Expect(err).To(MatchError(ContainSubstring("may be a clone")))
+			Expect(corecloudprovider.IsNodeRebootFailedError(err)).To(BeFalse(), "core would replace the node")
+		}
+		Expect(env.Sandbox.Requests()).To(HaveLen(before), "BizFly Cloud is not asked for anything")
+		Expect(env.Recorder.Calls(events.ReasonControlPlaneUnconfirmed)).To(BeNumerically(">=", 1))
+
+		later(nil)
+		launched(another)
+		deleted(claim)
+	})
+	DescribeTable("should go on where nothing is known, since only a changed control plane shows a clone", func(err error) {
+		later(err)
+		deleted(launched(nodeClaim(nil)))
+	},
+		Entry("because the addresses cannot be read", config.ErrNoAPIServers),
+		Entry("because an API server has just joined", config.ErrAPIServersChanging),
+		Entry("because the ProviderConfig cannot be read", errors.New("etcd is away")),
+	)
+	It("should read the control plane once for all calls of a few seconds", func() {
+		for range 5 {
+			launched(nodeClaim(nil))
+		}
+		Expect(asked).To(Equal(1))
+	})
+})

@@ -20,6 +20,9 @@ import (
 // Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the server
 // has an id. A create request whose outcome is unknown is never repeated.
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	if err := c.checkClone(ctx, claim); err != nil {
+		return nil, err
+	}
 	launched, err := c.create(ctx, claim)
 	if err != nil {
 		return nil, c.Launches.Conclude(ctx, claim, err)

@@ -147,6 +147,9 @@ const (
 	ReasonNodeClassStale                = "NodeClassStale"
 
 	ReasonTuningIgnored = "TuningIgnored"
+
+	// ReasonControlPlaneUnconfirmed says that this cluster may be a clone.
+	ReasonControlPlaneUnconfirmed = "ControlPlaneUnconfirmed"
 )
 
 // NodeClassNotReady reports that a condition of a NodeClass has become false, or unknown after it was true, and why. The
@@ -175,6 +178,12 @@ func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
 func ControlPlaneChanged(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
 	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "%s", err)
+}
+
+// ControlPlaneUnconfirmed reports that nothing is done for a NodeClaim in a cluster that may be a clone.
+func ControlPlaneUnconfirmed(claim *karpv1.NodeClaim, err error) karpevents.Event {
+	return every(time.Hour, warning(claim, string(claim.UID), ReasonControlPlaneUnconfirmed,
+		"No server is launched, deleted or rebooted for this NodeClaim until the control plane is confirmed: %s", err))
 }
 
 // TuningUnusable reports why the tuning ConfigMap cannot be used; the active values stay.

@@ -94,6 +94,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	dependencies := wiring.Dependencies{
 		API: op.API, Client: op.GetClient(), APIReader: reader, Recorder: op.EventRecorder, Settings: op.Settings,
 		ClusterUID: op.ClusterUID, CABundle: Authority(op.GetConfig()), APIServer: op.GetConfig().Host,
+		Recognized: op.Config.CheckControlPlane,
 	}
 	if coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
 		dependencies.Overlay = op.InstanceTypeStore

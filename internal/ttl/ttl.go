@@ -108,6 +108,9 @@ const (
 	// DeletionRetry is how soon a request to delete a server is sent again that the cloud has answered and that shows nothing yet:
 	// tasks get lost, and a server can be locked for a moment. It is several times as long as the cloud takes to delete most.
 	DeletionRetry = 30 * time.Second
+	// UnlistedVolumes is how long the deletion of a server waits for a list of volumes that cannot be read. Then what the server says of its
+	// disks counts, since the server is paid for meanwhile.
+	UnlistedVolumes = time.Minute
 	// GoneServer is how long it is remembered that a server is gone: core asks again from two controllers, which costs no call.
 	GoneServer = 10 * time.Minute
 	// LeaveBKE is how long a node may wait for its turn to leave BKE: one cluster's nodes leave within minutes, even after a burst.

@@ -54,6 +54,8 @@ type Dependencies struct {
 	CABundle []byte
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
 	Overlay cloudprovider.InstanceTypeOverlay
+	// Recognized returns why this cluster may be a clone of the one whose servers it sees. Nil asks nothing.
+	Recognized func(ctx context.Context) error
 
 	// APIServer is the address at which the API server is reached from here; it may be empty.
 	APIServer string
@@ -119,7 +121,7 @@ func Build(d Dependencies) *Providers {
 	p.CloudProviderConfig = cloudprovider.Config{
 		KubeClient: d.Client, APIReader: d.APIReader, Recorder: d.Recorder, Clock: d.Clock,
 		Instances: p.Instances, Flavors: p.Flavors, Catalog: p.Catalog, Capacity: p.Capacity,
-		Overlay: d.Overlay, Settings: d.Settings, NewCache: d.NewCache,
+		Overlay: d.Overlay, Settings: d.Settings, NewCache: d.NewCache, Recognized: d.Recognized,
 	}
 	p.CloudProvider = cloudprovider.New(p.CloudProviderConfig)
 	return p

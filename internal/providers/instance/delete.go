@@ -103,7 +103,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *Ins
 	if !p.begin(server.ID) {
 		return nil
 	}
-	volumes, err := p.disposable(ctx, v, server, request.RecordedVolumes)
+	volumes, err := p.disksToDelete(ctx, v, server, request.RecordedVolumes)
 	if err != nil {
 		p.requested.Delete(server.ID)
 		return err

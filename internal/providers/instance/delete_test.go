@@ -293,6 +293,29 @@ var _ = Describe("Delete", func() {
 		})
 	})
 
+	It("should delete what the server itself names when the volumes cannot be listed for a minute, and wait until then", func() {
+		now := clocktesting.NewFakeClock(time.Now())
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+		server, _ := w.launch()
+		own := root(server)
+		recorded := attach(w, server.ID, cloud.VolumeSpec{Name: "attached-before"})
+		users := attach(w, server.ID, cloud.VolumeSpec{Name: "a-users"})
+		claimed := attach(w, server.ID, cloud.VolumeSpec{Name: "pvc-claimed"})
+		w.protected.set(nil, "another")
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/volumes", Effect: cloud.EffectStatus, Status: 400})
+		request := instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{own, recorded, claimed}}
+		for range 3 {
+			Expect(w.provider.Delete(ctx, request)).To(MatchError(ContainSubstring("listing volumes")))
+			now.Step(20*time.Second - time.Millisecond)
+		}
+		Expect(w.count(deleteServer)).To(BeZero())
+		now.Step(time.Second)
+		Expect(w.provider.Delete(ctx, request)).To(Succeed())
+		Expect(w.deleted()).To(HaveLen(1))
+		Expect(w.deleted()[0]).To(ConsistOf(own, recorded))
+		Expect(w.deleted()[0]).ToNot(ContainElement(users))
+	})
+
 	Context("knowing that it is gone", func() {
 		It("should not find what never was", func() {
 			w := newWorld(cloud.Options{})

@@ -136,7 +136,7 @@ func unexplained(intent Intent, reason string) error {
 // is one.
 func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instance, error) {
 	intent := request.intent
-	found, err := p.wait(ctx, request)
+	found, err := p.awaitOutcome(ctx, request)
 	if err != nil {
 		return nil, err
 	}

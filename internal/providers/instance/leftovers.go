@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this cluster, where
@@ -121,47 +122,117 @@ const (
 	dataDiskInfix = "_datadisk"
 )
 
-// disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
-// less those that a PersistentVolume owns. Where the owner of a disk cannot be found out it returns an error, so that the
-// complete deletion waits: a disk that is not deleted with its server would be paid for indefinitely.
-func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
+// disk is a disk of a server that is to be deleted, with what is known of it.
+type disk struct {
+	id string
+	// attached is what the server says of it, and listed what the list of volumes does; empty and nil where they do not name it.
+	attached Volume
+	listed   *gobizfly.Volume
+	root     bool
+	recorded bool
+}
+
+// name is its name as far as it is known.
+func (d disk) name() string { return lo.CoalesceOrEmpty(lo.FromPtr(d.listed).Name, d.attached.Name) }
+
+// serverDisks are the disks of a server that is to be deleted.
+type serverDisks struct {
+	server *Instance
+	disks  []disk
+	// unlisted is true where the list of volumes cannot be read: then the server alone says what it has.
+	unlisted bool
+}
+
+// newServerDisks gathers what the server, the list of volumes and the record of the NodeClaim say.
+func newServerDisks(server *Instance, volumes []*gobizfly.Volume, unlisted bool, recorded []string) serverDisks {
+	s := serverDisks{server: server, unlisted: unlisted}
+	listed := lo.KeyBy(volumes, func(volume *gobizfly.Volume) string { return volume.ID })
+	attached := lo.KeyBy(server.Volumes, func(volume Volume) string { return volume.ID })
+	ofList := lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
+		return volume.ID, attachedTo(volume, server.ID)
+	})
+	ofServer := lo.Map(server.Volumes, func(volume Volume, _ int) string { return volume.ID })
+	for _, id := range lo.Uniq(append(ofList, ofServer...)) {
+		s.disks = append(s.disks, disk{id: id, attached: attached[id], listed: listed[id], recorded: lo.Contains(recorded, id),
+			root: isRootDisk(attached[id], lo.FromPtr(listed[id]))})
+	}
+	return s
+}
+
+// ownership is why a disk is deleted with its server, or why it is kept.
+type ownership string
+
+const (
+	ownRoot     ownership = "it is the server's root disk"
+	ownRecorded ownership = "it was attached before the node registered"
+	ownNamed    ownership = "it has the name of a data disk that was requested with the server"
+
+	othersAttached ownership = "it is attached to another server"
+	othersCSI      ownership = "the block storage driver created it"
+	othersRoot     ownership = "it is another root disk, which a user has attached"
+	unproven       ownership = "the list of volumes lacks it"
+	others         ownership = "nothing proves it to be the server's own"
+)
+
+// own reports whether the disk is deleted with its server.
+func (o ownership) own() bool { return o == ownRoot || o == ownRecorded || o == ownNamed }
+
+// ownershipOf answers whether a disk is the server's own, and why, as far as no PersistentVolume names it.
+func (s serverDisks) ownershipOf(d disk) ownership {
+	name := s.server.launchName
+	switch {
+	case d.listed != nil && len(d.listed.Attachments) > 0 && !attachedTo(d.listed, s.server.ID):
+		return othersAttached
+	case csiNamed(d.name(), name), d.listed != nil && strings.HasSuffix(d.listed.Description, csiDescriptionSuffix):
+		return othersCSI
+	case d.root && s.ownRoot(d):
+		return ownRoot
+	case d.root:
+		return othersRoot
+	case d.listed == nil && !s.unlisted:
+		return unproven // a list that lags: nothing else proves it
+	case d.recorded:
+		return ownRecorded
+	case s.server.DataDisks > 0 && dataDiskNamed(d.name(), name):
+		// Ours without a record, too.
+		return ownNamed
+	}
+	return others
+}
+
+// ownRoot reports whether a root disk is the server's own. Of several, a user has attached the others, perhaps to rescue them. The record
+// decides only where no name does: it can be written by others.
+func (s serverDisks) ownRoot(d disk) bool {
+	named := func(d disk) bool { return diskNamed(d.name(), s.server.launchName, RootDiskSuffix) }
+	roots := lo.Filter(s.disks, func(other disk, _ int) bool { return other.root })
+	return len(roots) == 1 || named(d) || d.recorded && !lo.SomeBy(roots, named)
+}
+
+// disksToDelete returns the disks to delete with a server: its own, less those that a PersistentVolume owns. While the list of volumes cannot be
+// read, the deletion waits, since it alone shows everything that a disk is. It waits for a while only: the server is paid for, and names its
+// disks itself. What these do not prove is left for garbage collection.
+func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
 	volumes, err := p.volumes.get(ctx, v.begun)
-	if err != nil {
+	unlisted := err != nil && p.volumes.failingFor() >= ttl.UnlistedVolumes
+	if err != nil && !unlisted {
 		return nil, fmt.Errorf("listing volumes to delete server %s: %w", server.Name, err)
 	}
-	listed := lo.KeyBy(volumes.value, func(volume *gobizfly.Volume) string { return volume.ID })
-	attached := lo.KeyBy(server.Volumes, func(volume Volume) string { return volume.ID })
-	name := server.launchName
-	candidates := lo.Uniq(append(lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (string, bool) {
-		return volume.ID, attachedTo(volume, server.ID)
-	}), lo.Map(server.Volumes, func(volume Volume, _ int) string { return volume.ID })...))
-	isRoot := func(id string) bool { return isRootDisk(attached[id], lo.FromPtr(listed[id])) }
-	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
-	named := func(id string) bool {
-		return diskNamed(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name, RootDiskSuffix)
+	var listed []*gobizfly.Volume
+	if !unlisted {
+		listed = volumes.value
 	}
-	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
-	// it can be written by others.
-	ownRoot := func(id string) bool {
-		return isRoot(id) && (len(roots) == 1 || named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(roots, named)))
+	all := newServerDisks(server, listed, unlisted, recorded)
+	own, kept := lo.FilterReject(all.disks, func(d disk, _ int) bool { return all.ownershipOf(d).own() })
+	if unlisted {
+		log.FromContext(ctx).Error(err, "deleting a server by what it says of its disks, because volumes cannot be listed; garbage collection finds what is left",
+			"server", server.Name, "kept", lo.Map(kept, func(d disk, _ int) string { return d.id }))
 	}
-	own := lo.Filter(candidates, func(id string, _ int) bool {
-		volume, known := listed[id]
-		switch {
-		case !known:
-			// A list that lags: the server itself proves its root disk, and nothing proves another one.
-			return ownRoot(id) && !csiNamed(attached[id].Name, name)
-		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
-			return false
-		}
-		// A data disk is ours without a record too where the server was launched with some and this one has such a name.
-		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || (server.DataDisks > 0 && dataDiskNamed(volume.Name, name))
-	})
-	protected, err := p.protectedVolumes(ctx, v.begun, own)
+	ids := lo.Map(own, func(d disk, _ int) string { return d.id })
+	protected, err := p.protectedVolumes(ctx, v.begun, ids)
 	if err != nil {
 		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
 	}
-	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
+	return lo.Reject(ids, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
 // isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it counts
@@ -190,11 +261,6 @@ func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time,
 
 func attachedTo(volume *gobizfly.Volume, serverID string) bool {
 	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == serverID })
-}
-
-// csiVolume reports whether the block storage driver created the volume, whatever else may be true of it.
-func csiVolume(volume *gobizfly.Volume, serverName string) bool {
-	return csiNamed(volume.Name, serverName) || strings.HasSuffix(volume.Description, csiDescriptionSuffix)
 }
 
 // csiNamed reports whether a volume is named like the driver's; a disk of a node whose pool is called pvc is not.

@@ -225,6 +225,8 @@ type shared[V any] struct {
 	mu sync.Mutex
 	// last is the newest list that succeeded; it is shared and never changed.
 	last *listed[V]
+	// failing is since when every list has failed; zero while the last one succeeded.
+	failing time.Time
 	// current is under way; next begins when it has ended.
 	current, next *listed[V]
 }
@@ -264,6 +266,16 @@ func (s *shared[V]) peek(after time.Time) *listed[V] {
 		return s.last
 	}
 	return nil
+}
+
+// failingFor is for how long every list has failed.
+func (s *shared[V]) failingFor() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing.IsZero() {
+		return 0
+	}
+	return s.clock.Since(s.failing)
 }
 
 // flush forgets the last list.
@@ -306,8 +318,11 @@ func (s *shared[V]) begin(l *listed[V]) {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if l.err == nil {
-			s.last = l
+		switch {
+		case l.err == nil:
+			s.last, s.failing = l, time.Time{}
+		case s.failing.IsZero():
+			s.failing = l.begun
 		}
 		close(l.done)
 		s.current, s.next = s.next, nil

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/samber/lo"
 	"golang.org/x/time/rate"
@@ -41,12 +40,12 @@ type outcome struct {
 	cause  error
 }
 
-// wait returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
-func (p *DefaultProvider) wait(ctx context.Context, request *pending) (*outcome, error) {
+// awaitOutcome returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
+func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (*outcome, error) {
 	waiting, cancel := context.WithTimeout(ctx, p.settings.Load().ServerIDWait)
 	defer cancel()
 	for {
-		if found := p.look(waiting, request); found != nil {
+		if found := p.findOutcome(waiting, request); found != nil {
 			return found, nil
 		}
 		select {
@@ -58,96 +57,187 @@ func (p *DefaultProvider) wait(ctx context.Context, request *pending) (*outcome,
 	}
 }
 
-// look looks once for the server of a create request, in a list that all who wait share for a poll interval. Where it shows none that is
-// good, it reads the task if it may. It returns nil as long as the outcome is open.
-func (p *DefaultProvider) look(ctx context.Context, r *pending) *outcome {
-	interval := p.settings.Load().ServerPollInterval
-	servers, err := p.servers.get(ctx, p.clock.Now().Add(-interval))
+// findOutcome gathers facts about a create request as long as the next one may decide. It returns nil while the outcome is open.
+func (p *DefaultProvider) findOutcome(ctx context.Context, r *pending) *outcome {
+	facts := p.listedFacts(ctx, r)
+	var task *bizfly.Task
+	for {
+		decision := decide(facts)
+		switch decision.next {
+		case readTask:
+			facts.task, task, facts.taskFailure = p.readTask(ctx, r)
+		case readServer:
+			facts.server, facts.named = p.readNamed(ctx, r, task)
+		case conclude:
+			return &outcome{server: decision.server, cause: decision.cause(r.intent)}
+		default:
+			return nil
+		}
+	}
+}
+
+// taskState is what is known of the task that builds a server.
+type taskState string
+
+const (
+	taskUnread     taskState = ""
+	taskMissing    taskState = "missing" // the cloud named none, or does not know it any more
+	taskUnreadable taskState = "unreadable"
+	taskDeferred   taskState = "deferred" // others are read first
+	taskRunning    taskState = "running"
+	taskSucceeded  taskState = "succeeded"
+	taskFailed     taskState = "failed"
+)
+
+// serverState is what is known of the server that the task names.
+type serverState string
+
+const (
+	serverUnread     serverState = ""
+	serverMissing    serverState = "missing" // the task names none, another one, or one that does not exist
+	serverUnreadable serverState = "unreadable"
+	serverFound      serverState = "found"
+)
+
+// facts are what is known of a create request at one moment. What was not read yet is unread.
+type facts struct {
+	// listed is true once the servers were listed, and fresh where that list began after the request.
+	listed, fresh bool
+	// good and failed are the listed servers of the request: one that is good, and one in ERROR or being deleted.
+	good, failed *Instance
+	task         taskState
+	taskFailure  error
+	server       serverState
+	named        *Instance
+	// resumed is true where an earlier call has waited, and overdue where the visibility window has passed.
+	resumed, overdue bool
+}
+
+// step is what comes next.
+type step string
+
+const (
+	wait       step = ""
+	readTask   step = "read the task"
+	readServer step = "read the server that the task names"
+	conclude   step = "conclude"
+)
+
+// decision is what follows from facts. A conclusion without a server and a cause means that the outcome will never be known.
+type decision struct {
+	next   step
+	server *Instance
+	// failure is why the task failed; where it did not, and the server has failed, status says how.
+	failure error
+	status  string
+}
+
+func (d decision) cause(intent Intent) error {
+	if d.failure == nil && d.status != "" {
+		return unexplained(intent, "status "+d.status)
+	}
+	return d.failure
+}
+
+// decide answers what has become of a create request, or what to read next. A list may lag behind the task, and the task behind a deletion:
+// only the server itself counts.
+func decide(f facts) decision {
+	switch {
+	case !f.listed:
+		return decision{next: wait}
+	case f.good != nil:
+		return decision{next: conclude, server: f.good}
+	case !f.fresh:
+		return decision{next: wait} // the next list shows most servers, and spares the task
+	case f.task == taskUnread:
+		return decision{next: readTask}
+	case f.task == taskDeferred:
+		return decision{next: wait}
+	case f.task == taskFailed && f.failed == nil && f.server == serverUnread:
+		return decision{next: readServer}
+	case f.task == taskFailed && f.failed == nil:
+		// When it cannot be read, garbage collection finds the server by its metadata.
+		return decision{next: conclude, server: f.named, failure: f.taskFailure}
+	case f.task == taskFailed:
+		return decision{next: conclude, server: f.failed, failure: f.taskFailure}
+	case f.failed != nil && (f.resumed || f.task == taskSucceeded || f.task == taskMissing):
+		return decision{next: conclude, server: f.failed, status: f.failed.Status}
+	case f.failed != nil, f.task == taskRunning, f.task == taskUnreadable:
+		return decision{next: wait}
+	case f.server == serverUnread:
+		return decision{next: readServer}
+	case f.server == serverFound && (f.named.Failed() || f.named.Deleting()):
+		return decision{next: conclude, server: f.named, status: f.named.Status + " after its task had succeeded"}
+	case f.server == serverFound:
+		return decision{next: conclude, server: f.named}
+	case f.server == serverMissing && f.resumed && f.overdue:
+		return decision{next: conclude}
+	}
+	return decision{next: wait}
+}
+
+// listedFacts looks for the server in a list that all who wait share for a poll interval.
+func (p *DefaultProvider) listedFacts(ctx context.Context, r *pending) facts {
+	f := facts{resumed: r.resumed}
+	servers, err := p.servers.get(ctx, p.clock.Now().Add(-p.settings.Load().ServerPollInterval))
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("listing servers to find one that was requested", "server", r.intent.Name, "error", err.Error())
-		return nil
+		return f
 	}
 	candidates := lo.Filter(servers.value.OfNodeClaim(r.nodeClaimUID), func(server *Instance, _ int) bool {
 		return p.builtFor(server, r.nodeClaimUID, r.intent) && !server.Gone()
 	})
 	bad, good := lo.FilterReject(candidates, func(s *Instance, _ int) bool { return s.Failed() || s.Deleting() })
-	if server := oldest(good); server != nil {
-		return &outcome{server: server}
-	}
-	if servers.begun.Before(r.intent.RequestedAt) {
-		return nil // the next list shows most servers, and spares the task
-	}
-	failed := oldest(bad)
+	f.listed, f.fresh = true, !servers.begun.Before(r.intent.RequestedAt)
+	f.good, f.failed = oldest(good), oldest(bad)
+	f.overdue = servers.begun.Sub(r.intent.RequestedAt) > p.settings.Load().VisibilityWindow
+	return f
+}
+
+// readTask reads the task of a create request when its turn comes.
+func (p *DefaultProvider) readTask(ctx context.Context, r *pending) (taskState, *bizfly.Task, error) {
 	if r.intent.TaskID == "" {
-		return p.decide(ctx, r, nil, failed, servers.begun)
+		return taskMissing, nil, nil
 	}
-	now := p.clock.Now()
+	now, interval := p.clock.Now(), p.settings.Load().ServerPollInterval
 	p.tasks.SetLimitAt(now, rate.Limit(tasksPerInterval/interval.Seconds()))
 	if !p.tasks.AllowN(now, 1) {
-		return nil
+		return taskDeferred, nil, nil
 	}
 	// A list ends for all who wait at one moment, so that each has to wait for its turn.
 	turn, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
 	if p.readingTasks.Acquire(turn, 1) != nil {
-		return nil
+		return taskDeferred, nil, nil
 	}
 	defer p.readingTasks.Release(1)
-	switch task, err := p.api.GetTask(ctx, r.intent.TaskID); {
-	case err == nil:
-		return p.decide(ctx, r, task, failed, servers.begun)
-	case bizfly.IsNotFound(err):
-		return p.decide(ctx, r, nil, failed, servers.begun)
-	case failed != nil && r.resumed:
-		return &outcome{server: failed, cause: unexplained(r.intent, "status "+failed.Status)}
-	}
-	return nil
-}
-
-// decide returns the outcome of a create request for which a list shows no good server, as far as its task allows. The task is nil where
-// there is none, failed is the server in ERROR or being deleted, if there is one, and listed is when the list began.
-func (p *DefaultProvider) decide(ctx context.Context, r *pending, task *bizfly.Task, failed *Instance, listed time.Time) *outcome {
-	switch ended := task == nil || task.Ready; {
-	case ended && task != nil && task.Failure != nil:
-		if failed == nil {
-			// When this cannot be read, garbage collection finds the server by its metadata.
-			failed, _ = p.named(ctx, r, task)
-		}
-		return &outcome{server: failed, cause: task.Failure}
-	case failed != nil && (ended || r.resumed):
-		return &outcome{server: failed, cause: unexplained(r.intent, "status "+failed.Status)}
-	case failed == nil && ended:
-		return p.decideUnlisted(ctx, r, task, listed)
-	}
-	return nil
-}
-
-// decideUnlisted returns the outcome where the task has succeeded, or there is none, and no server is listed. The list may lag behind the
-// task, and the task behind a deletion: only the server itself counts.
-func (p *DefaultProvider) decideUnlisted(ctx context.Context, r *pending, task *bizfly.Task, listed time.Time) *outcome {
-	server, err := p.named(ctx, r, task)
+	task, err := p.api.GetTask(ctx, r.intent.TaskID)
 	switch {
+	case bizfly.IsNotFound(err):
+		return taskMissing, nil, nil
 	case err != nil:
-	case server != nil && (server.Failed() || server.Deleting()):
-		return &outcome{server: server, cause: unexplained(r.intent, "status "+server.Status+" after its task had succeeded")}
-	case server != nil:
-		return &outcome{server: server}
-	case r.resumed && listed.Sub(r.intent.RequestedAt) > p.settings.Load().VisibilityWindow:
-		return &outcome{}
+		return taskUnreadable, nil, nil
+	case !task.Ready:
+		return taskRunning, task, nil
+	case task.Failure != nil:
+		return taskFailed, task, task.Failure
 	}
-	return nil
+	return taskSucceeded, task, nil
 }
 
-// named returns the server that a task names when it is the one that was requested; nil where it names none, or one that does not exist.
-func (p *DefaultProvider) named(ctx context.Context, r *pending, task *bizfly.Task) (*Instance, error) {
+// readNamed reads the server that a task names. It counts only if it is the one that was requested.
+func (p *DefaultProvider) readNamed(ctx context.Context, r *pending, task *bizfly.Task) (serverState, *Instance) {
 	if task == nil || task.Server == nil || task.Server.ID == "" {
-		return nil, nil
+		return serverMissing, nil
 	}
 	server, err := p.getServer(ctx, task.Server.ID)
-	if errors.Is(err, ErrNotFound) || (err == nil && !p.builtFor(server, r.nodeClaimUID, r.intent)) {
-		return nil, nil
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && !p.builtFor(server, r.nodeClaimUID, r.intent):
+		return serverMissing, nil
+	case err != nil:
+		return serverUnreadable, nil
 	}
-	return server, err
+	return serverFound, server
 }
 
 // oldest returns the oldest of the servers of one create request, always the same: a gateway that repeats the request can create two.

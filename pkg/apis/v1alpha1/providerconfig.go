@@ -26,7 +26,7 @@ const (
 // Conditions of a ProviderConfig on which Ready does not depend.
 const (
 	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that the status records: it may be
-	// a clone, and garbage collection only reports.
+	// a clone: no server is launched, deleted or rebooted, and garbage collection only reports.
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"

@@ -84,7 +84,7 @@ var _ = Describe("the Deployment", func() {
 	It("should show no hash from which a password could be guessed", func(ctx context.Context) {
 		hash := func(args ...string) string {
 			GinkgoHelper()
-			text, err := w.render(ctx, fullValues, append([]string{"--set", "providerConfig.create=false,cloud.caBundle=,cloud.rateLimits=null"}, args...)...)
+			text, err := render(ctx, fullValues, append([]string{"--set", "providerConfig.create=false,cloud.caBundle=,cloud.rateLimits=null"}, args...)...)
 			Expect(err).ToNot(HaveOccurred())
 			return as[appsv1.Deployment](byID(text)["Deployment/"+chartName]).Spec.Template.Annotations["checksum/credentials"]
 		}

@@ -54,6 +54,7 @@ func Events(text string) map[string]karpevents.Event {
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
+		"ControlPlaneUnconfirmed":       events.ControlPlaneUnconfirmed(claim, cause),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
 		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapUnusable", cause),
