@@ -35,8 +35,8 @@ for crd in $chart-crd/templates/*_capacitybuffers.yaml; do replace "$crd" option
 replace config/crd/kustomization.yaml kustomization
 
 go build -o .cache/bin/docs ./hack/docs && go build -o .cache/bin/chart ./hack/chart
-for page in compatibility fields flavors metrics options; do
-  replace "docs/reference/$page.md" .cache/bin/docs "reference/$page"
+for page in reference/{compatibility,fields,flavors,metrics,options} contribute/sandbox; do
+  replace "docs/$page.md" .cache/bin/docs "$page"
 done
 replace cmd/kubectl-bizfly/internal/offline/catalog.json .cache/bin/docs catalog
 HELM=$tools/helm .cache/bin/chart
