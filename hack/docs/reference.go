@@ -86,10 +86,6 @@ var providerConfigAdvice = []condition{
 		more: "False is `MaxServersReached`, `MaxVNDPerHourReached`, or `SpendingUnknown` while the servers or the price of one cannot be found out"},
 }
 
-// elsewhere are conditions of other objects.
-var elsewhere = []condition{{constant: "ConditionTypeServerRunning", reasons: map[string][]string{apiSource: {
-	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning"}}}}
-
 // referencePage is the page of the API.
 func referencePage() (string, error) {
 	sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
@@ -119,7 +115,6 @@ func referencePage() (string, error) {
 		{"### Of a BizflyNodeClass, beside Ready", nodeClassAdvice},
 		{"### Of a ProviderConfig, with a part in Ready", providerConfigConditions},
 		{"### Of a ProviderConfig, beside Ready", providerConfigAdvice},
-		{"### Of Nodes", elsewhere},
 	} {
 		page.WriteString(table.title + "\n\n| condition | | reasons |\n| --- | --- | --- |\n")
 		for _, c := range table.of {
@@ -175,7 +170,7 @@ func conditionRow(sources map[string]source, c condition) (string, error) {
 // complete says which conditions and reasons of the sources the tables lack, so that none goes undocumented.
 func complete(sources map[string]source) error {
 	used := map[string]bool{statusSource + unavailable: true}
-	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, providerConfigAdvice, elsewhere) {
+	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, providerConfigAdvice) {
 		used[apiSource+c.constant] = true
 		for dir, names := range c.reasons {
 			for _, name := range names {

@@ -83,7 +83,6 @@ func NewController(kubeClient client.Client, instances instance.Provider, outcom
 	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
-		{(&running{kubeClient: kubeClient, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
 		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
 	}}
 }
@@ -161,7 +160,7 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotListed, err)
 	}
-	if s.server = servers.Get(id); s.server != nil && s.server.NotRunning() != v1alpha1.ReasonServerMissing {
+	if s.server = servers.Get(id); s.server != nil && !s.server.Gone() {
 		return nil
 	}
 	s.server, err = c.instances.Get(ctx, id)
