@@ -28,8 +28,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
@@ -132,9 +132,9 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		server.NewController(kubeClient, op.Instances, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		closedzone.NewController(kubeClient),
+		unpaid.NewController(kubeClient, op.API, op.Clock),
 		nominated.NewController(kubeClient, cluster),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
-		cost.NewController(kubeClient, op.CloudProvider),
 		garbagecollection.NewController(garbagecollection.Config{
 			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
 		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),

@@ -18,7 +18,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	// Metrics are registered by the packages that count, which the operator and the controllers are made of.
-	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"

@@ -403,15 +403,9 @@ func notFound(err error, doing, id string) error {
 }
 
 // repairPolicies are the conditions for which core repairs a node when its NodeRepair gate is on, under the budgets of the
-// NodePool and never while more than 20 % of its nodes are unhealthy. Of several policies that apply, core takes the most disruptive
-// action, so the one for servers that do not run tolerates less than the reboot, which would fail there.
+// NodePool and never while more than 20 % of its nodes are unhealthy.
 var repairPolicies = []cloudprovider.RepairPolicy{
-	// Nothing runs, and nothing can be drained.
-	{
-		ConditionType: v1alpha1.ConditionTypeServerRunning, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*",
-		TolerationDuration: 3 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 20, Action: cloudprovider.ReplaceNode,
-	},
-	// The server runs and its kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does. Its
+	// The kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does, or a server that is stopped, which it starts. Its
 	// pods are evicted at the same time, five minutes after the last heartbeat. Core replaces the node when it does not
 	// come back, and after two reboots within a day.
 	{

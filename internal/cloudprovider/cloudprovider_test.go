@@ -352,14 +352,9 @@ var _ = Describe("The rest of the interface", func() {
 	It("should name itself", func() {
 		Expect(env.CloudProvider.Name()).To(Equal("bizflycloud"))
 	})
-	It("should have repair policies that core accepts, in the order in which they must apply", func() {
-		policies := lo.Filter(env.CloudProvider.RepairPolicies(), func(p corecloudprovider.RepairPolicy, _ int) bool {
-			return p.ConditionType == v1alpha1.ConditionTypeServerRunning || p.ConditionType == corev1.NodeReady
-		})
+	It("should have repair policies that core accepts", func() {
 		core := coreoptions.ToContext(ctx, coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: lo.ToPtr(true)}}))
 		Expect(health.NewRepairPolicyMatcher(core, env.CloudProvider)).ToNot(BeNil())
-		Expect(lo.MinBy(policies, func(a, b corecloudprovider.RepairPolicy) bool { return a.TolerationDuration < b.TolerationDuration }).ConditionType).
-			To(BeEquivalentTo(v1alpha1.ConditionTypeServerRunning))
 	})
 	DescribeTable("should return to core how a reboot failed",
 		func(status int, expected func(error) bool) {

@@ -23,8 +23,6 @@ const (
 	ReasonNodeDrifted        = "ServerDrifted"
 	ReasonServerUpdated      = "ServerUpdated"
 	ReasonServerUpdateFailed = "ServerUpdateFailed"
-	ReasonServerNotRunning   = "ServerNotRunning"
-	ReasonServerRunning      = "ServerRunning"
 
 	ReasonGarbageCollected           = "ServerGarbageCollected"
 	ReasonWouldGarbageCollect        = "ServerWouldBeGarbageCollected"
@@ -54,18 +52,6 @@ func ServerUpdated(claim *karpv1.NodeClaim, what string) karpevents.Event {
 // ServerUpdateFailed reports that a running server could not be changed to what its NodeClass specifies.
 func ServerUpdateFailed(claim *karpv1.NodeClaim, err error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonServerUpdateFailed, "Server %s could not be changed in place; retrying: %s", claim.Status.ProviderID, err)
-}
-
-// ServerNotRunning reports that the NodeClaim's server runs nothing: why, and what happens next.
-func ServerNotRunning(claim *karpv1.NodeClaim, reason, consequence string) karpevents.Event {
-	return warning(claim, string(claim.UID)+reason, ReasonServerNotRunning,
-		"Server %s of node %s does not run (%s); %s", claim.Status.ProviderID, claim.Status.NodeName, reason, consequence)
-}
-
-// ServerRunning reports that the server runs again.
-func ServerRunning(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
-	return normal(claim, string(claim.UID), ReasonServerRunning,
-		"Server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second))
 }
 
 // Servers for which the cluster has no object are reported on the ProviderConfig, which stands for the account that pays.

@@ -72,10 +72,8 @@ const (
 	InPlace = 2 * time.Minute
 	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
 	RunningServer = time.Minute
-	// StoppedServer is the same for one that does not run, whose user waits for it.
-	StoppedServer = 30 * time.Second
-	// Cost is how often the cost of all nodes is added up: bills are by the hour, and dashboards are read in minutes.
-	Cost = 30 * time.Second
+	// Account is how often the account is asked whether it is unpaid, while nodes are silent: several times before core repairs one.
+	Account = time.Minute
 
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are read
 	// and not watched, because a watch would need the right to list every Secret of the namespace.

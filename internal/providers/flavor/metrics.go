@@ -10,9 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -51,6 +53,11 @@ var (
 		"Instance types that the NodeClass can use, available or not, and those that its nodes run on. By nodeclass.",
 		[]string{"nodeclass"}, nil,
 	)
+	unpricedDesc = prometheus.NewDesc(
+		"karpenter_bizfly_unpriced_nodeclaims",
+		"Launched NodeClaims whose price is not known, which the cost of their NodePool leaves out.",
+		nil, nil,
+	)
 )
 
 func init() { crmetrics.Registry.MustRegister(offeringCollector{}) }
@@ -61,7 +68,7 @@ type offeringCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (offeringCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{priceDesc, availableDesc, cpuDesc, memoryDesc, typesDesc} {
+	for _, desc := range []*prometheus.Desc{priceDesc, availableDesc, cpuDesc, memoryDesc, typesDesc, unpricedDesc} {
 		descs <- desc
 	}
 }
@@ -82,6 +89,12 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := p.reader.List(ctx, nodeClasses, client.UnsafeDisableDeepCopy); err != nil {
 		return
+	}
+	claims := &karpv1.NodeClaimList{}
+	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err == nil {
+		metrics <- prometheus.MustNewConstMetric(unpricedDesc, prometheus.GaugeValue, float64(lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
+			return claim.Status.ProviderID != "" && p.unpriced(&claim)
+		})))
 	}
 	for i := range nodeClasses.Items {
 		nodeClass := nodeClasses.Items[i].Name
@@ -104,4 +117,16 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib, b.Name)
 		}
 	}
+}
+
+// unpriced reports whether the price of what a NodeClaim of this provider runs on is not known. Nothing is known before the instance types of
+// its NodeClass were asked for.
+func (p *DefaultProvider) unpriced(claim *karpv1.NodeClaim) bool {
+	ref := lo.FromPtr(claim.Spec.NodeClassRef)
+	e, known := (*p.entries.Load())[ref.Name]
+	if ref.Group != v1alpha1.Group || !known {
+		return false
+	}
+	_, offering := Find(e.types, claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone])
+	return offering == nil || offering.Price <= 0
 }

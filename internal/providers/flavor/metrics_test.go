@@ -11,11 +11,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
@@ -58,6 +61,25 @@ var _ = Describe("The metrics of offerings", func() {
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(2))
 		Expect(kube.Delete(ctx, named("gone"))).To(Succeed())
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(1))
+	})
+	It("should count the launched NodeClaims whose price is not known", func(ctx context.Context) {
+		kube := exist("default")
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), kube)
+		claim := func(name, flavor, providerID string) {
+			GinkgoHelper()
+			object := &karpv1.NodeClaim{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: flavor, corev1.LabelTopologyZone: "HN1"}},
+				Spec:       karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"}},
+				Status:     karpv1.NodeClaimStatus{ProviderID: providerID},
+			}
+			Expect(kube.Create(ctx, object)).To(Succeed())
+		}
+		claim("known", "p2.2c_4g", "bizflycloud://1")
+		claim("waiting", "p2.9c_9g", "")
+		r.list(ctx, named("default", "HN1"))
+		Expect(gathered("karpenter_bizfly_unpriced_nodeclaims")).To(HaveKeyWithValue([2]string{}, 0.0))
+		claim("unknown", "p2.9c_9g", "bizflycloud://2")
+		Expect(gathered("karpenter_bizfly_unpriced_nodeclaims")).To(HaveKeyWithValue([2]string{}, 1.0))
 	})
 	It("should let a scrape end while the cache does not answer", func(ctx context.Context) {
 		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), interceptor.NewClient(exist("default"), interceptor.Funcs{

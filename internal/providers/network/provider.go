@@ -53,14 +53,12 @@ type API interface {
 }
 
 // DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps an entry by default. A
-// *lookup.NotFoundError says that something does not exist, any other error that it could not be found out. So does one that what the
-// NodeClass has resolved to is missing or another, until several reads agree.
+// *lookup.NotFoundError says that something does not exist, any other error that it could not be found out.
 type DefaultProvider struct {
 	api     API
 	catalog catalog.Provider
 	cache   *cache.Cache
 	pools   PoolNodes
-	doubts  lookup.Doubts
 }
 
 // NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be nil: then nothing
@@ -88,17 +86,14 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		}
 		selectors = []vpc{discovered}
 	}
-	used, reads := networkIDs(nodeClass), lookup.Reads{}
-	list := lookup.NotEmpty(p.api.ListVPCNetworks)
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyNetworks, list, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
+	used, list := networkIDs(nodeClass), lookup.NotEmpty(p.api.ListVPCNetworks)
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyNetworks, list, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
 		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
 			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err
 	})
-	ids := lo.Map(found, func(n Network, _ int) string { return n.ID })
-	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeNetworksReady, strings.Join(used, ", "), strings.Join(ids, ", "), false, reads, err)
 }
 
 func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
@@ -189,8 +184,7 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		return selector[*gobizfly.Firewall]{field: path + ".name", value: term.Name,
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
-	reads := lookup.Reads{}
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
 		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
 			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
 		if len(selectors) == 0 {
@@ -202,12 +196,6 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		slices.SortFunc(firewalls, func(a, b v1alpha1.FirewallStatus) int { return strings.Compare(a.ID, b.ID) })
 		return firewalls, err
 	})
-	used := firewallIDs(nodeClass.Status.Firewalls)
-	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, firewallIDs(found), false, reads, err)
-}
-
-func firewallIDs(of []v1alpha1.FirewallStatus) string {
-	return strings.Join(lo.Map(of, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }), ", ")
 }
 
 // ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is
@@ -226,8 +214,7 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	if name == "" {
 		return "", nil
 	}
-	reads := lookup.Reads{}
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
 		names := lo.Map(lo.Compact(all), func(k *gobizfly.KeyPair, _ int) string { return k.SSHKeyPair.Name })
 		if slices.Contains(names, name) {
 			return name, nil
@@ -235,7 +222,6 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		return "", &lookup.NotFoundError{Field: "spec.sshKeyName", Value: name, Available: lookup.Shorten(names),
 			Remedy: "keys belong to the user whose credentials the controller has"}
 	})
-	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeSSHKeyReady, nodeClass.Status.SSHKeyName, found, false, reads, err)
 }
 
 // selector is one selector term in a form that does not depend on what it selects.

@@ -85,34 +85,11 @@ const (
 	// AnnotationClosedZone is the zone of a Node that has karpenter.sh/do-not-disrupt from this controller, because the tuning closes the zone. Both
 	// go when the zone is opened.
 	AnnotationClosedZone = Group + "/closed-zone"
+	// AnnotationUnpaid marks a Node whose do-not-repair this provider has written, because the account is unpaid.
+	AnnotationUnpaid = Group + "/unpaid-account"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )
-
-// ConditionTypeServerRunning is False while a Node's kubelet is silent because its server does not run, True once it runs again.
-// Core's node repair acts on it where the feature gate NodeRepair is on.
-const ConditionTypeServerRunning = Group + "/ServerRunning"
-
-// Reasons of the condition ServerRunning.
-const (
-	// ReasonServerStopped says that the server is stopped.
-	ReasonServerStopped = "Stopped"
-	// ReasonServerSuspended says that the server is suspended, paused or shelved.
-	ReasonServerSuspended = "Suspended"
-	// ReasonServerFailed says that the server is in ERROR.
-	ReasonServerFailed = "Failed"
-	// ReasonServerMissing says that BizFly Cloud does not know the server any more.
-	ReasonServerMissing = "Missing"
-	// ReasonServerRunning says that the server runs again.
-	ReasonServerRunning = "Running"
-)
-
-// ServerStopped reports whether the server of the Node is known to be stopped.
-func ServerStopped(node *corev1.Node) bool {
-	return lo.ContainsBy(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == ConditionTypeServerRunning && c.Status == corev1.ConditionFalse && c.Reason == ReasonServerStopped
-	})
-}
 
 // LabelLaunchPrice is the estimated price at launch in VND per hour, rounded. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"

@@ -23,12 +23,13 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/cost"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
-	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 // repairCluster is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
@@ -170,26 +171,34 @@ var _ = Describe("Node repair", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
 	}
 
-	DescribeTable("should replace one node whose server does not run, after three minutes",
+	DescribeTable("should start a server that does not run with its disk, and not before five minutes have passed",
 		func(status string) {
 			cluster(3, true)
 			c.set(status, nodes[0])
 			c.pass(0)
-			c.pass(2 * time.Minute)
-			Expect(alive()).To(ConsistOf(ids))
-			c.pass(2 * time.Minute)
-			Expect(alive()).To(HaveLen(3))
-			Expect(alive()).ToNot(ContainElement(serverID(nodes[0])))
+			c.pass(4 * time.Minute)
 			Expect(hardReboots()).To(BeZero())
+			c.pass(2 * time.Minute)
+			Expect(hardReboots()).To(Equal(1))
+			Eventually(func() string { return env.Server(nodes[0].Spec.ProviderID).Status }).Should(Equal("ACTIVE"))
+			Expect(alive()).To(ConsistOf(ids))
 		},
-		Entry("stopped", "SHUTOFF"), Entry("suspended", "SUSPENDED"), Entry("failed", "ERROR"),
+		Entry("stopped", "SHUTOFF"), Entry("failed", "ERROR"),
 	)
-	It("should do nothing but report while the gate is off", func() {
+	It("should replace the node of a server that is suspended, whose reboot the cloud rejects", func() {
+		cluster(3, true)
+		c.set("SUSPENDED", nodes[0])
+		c.pass(0)
+		c.pass(6 * time.Minute)
+		c.pass(15 * time.Second)
+		Expect(alive()).To(HaveLen(3))
+		Expect(alive()).ToNot(ContainElement(serverID(nodes[0])))
+	})
+	It("should do nothing while the gate is off", func() {
 		cluster(2, false)
 		c.set("SHUTOFF", nodes[0])
 		c.passes(5, 10*time.Minute)
 		Expect(alive()).To(ConsistOf(ids))
-		Expect(nodeutils.GetCondition(live(nodes[0]), v1alpha1.ConditionTypeServerRunning).Reason).To(Equal("Stopped"))
 	})
 	It("should delete nothing when all servers stop at once, and when they are started again", func() {
 		cluster(20, true)
@@ -198,9 +207,6 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids), "20 of 20 servers are still there")
 		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(HaveLen(20))
 		Expect(env.Recorder.Calls("NodeRepairBlocked")).To(BeNumerically(">", 0))
-		for _, node := range nodes {
-			Expect(nodeutils.GetCondition(live(node), v1alpha1.ConditionTypeServerRunning).Status).To(Equal(corev1.ConditionFalse))
-		}
 		env.Clock.Step(time.Minute)
 		for _, node := range nodes {
 			Expect(env.Sandbox.SetServerStatus(serverID(node), "ACTIVE")).To(Succeed())
@@ -210,36 +216,32 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(hardReboots()).To(BeZero())
 	})
-	It("should keep a stopped node whose replacement the account cannot pay for", func() {
-		cluster(3, true)
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusPaymentRequired,
-			Message: "balance is not enough"})
-		c.set("SHUTOFF", nodes[0])
-		c.pass(0)
-		env.Clock.Step(5 * time.Minute)
-		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
-			_, err := c.state.Reconcile(ctx, claim)
+	It("should keep the only node of a NodePool that BizFly Cloud has stopped because the account is unpaid, and start it once it is paid", func() {
+		cluster(1, true)
+		accounts := unpaid.NewController(env.Client, connect.Client(ctx, env.Sandbox), env.Clock)
+		look := func() {
+			GinkgoHelper()
+			_, err := accounts.Reconcile(ctx, live(nodes[0]))
 			Expect(err).ToNot(HaveOccurred())
 		}
-		c.forget()
-		Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
-		expectations.ExpectSingletonReconciled(ctx, c.repairs)
-		commands := c.queue.GetCommands()
-		Expect(commands).To(HaveLen(1))
-		Expect(commands[0].Replacements).To(HaveLen(1), "the replacement comes first")
-		claim := &karpv1.NodeClaim{}
-		Expect(env.Client.Get(ctx, client.ObjectKey{Name: commands[0].Replacements[0].Name}, claim)).To(Succeed())
-		sent, back := creates(), atPresent()
-		Eventually(func(g Gomega) int {
-			g.Expect(client.IgnoreNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(claim), claim))).To(Succeed())
-			_, err := c.lifecycle.Reconcile(ctx, claim)
-			_ = client.IgnoreNotFound(err) // the launch is rejected
-			return creates()
-		}).Should(BeNumerically(">", sent), "the launch is tried")
-		back()
-		expectations.ExpectObjectReconciled(ctx, env.Client, c.queue, commands[0].Candidates[0].NodeClaim)
+		env.Sandbox.SetQuota(cloud.Quota{Unpaid: true})
+		rejected(http.StatusForbidden)
+		c.set("SHUTOFF", nodes[0])
+		look()
+		for range 6 {
+			c.pass(10 * time.Minute)
+			look()
+		}
 		Expect(alive()).To(ConsistOf(ids))
-		Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(3))
+		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(HaveLen(1))
+		Expect(hardReboots()).To(BeZero())
+		env.Sandbox.SetQuota(cloud.Quota{})
+		env.Sandbox.ClearFaults()
+		env.Clock.Step(ttl.Account)
+		look()
+		c.pass(15 * time.Second)
+		Expect(hardReboots()).To(Equal(1))
+		Expect(alive()).To(ConsistOf(ids))
 	})
 	It("should leave a node whose server is missing to core, which spares a live kubelet", func() {
 		cluster(3, true)
@@ -253,7 +255,6 @@ var _ = Describe("Node repair", func() {
 			_, err := c.state.Reconcile(ctx, claim)
 			Expect(err).ToNot(HaveOccurred())
 		}
-		Expect(nodeutils.GetCondition(live(nodes[0]), v1alpha1.ConditionTypeServerRunning).Reason).To(Equal("Missing"))
 		_, err = collector.Reconcile(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		c.terminated()

@@ -18,7 +18,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
@@ -103,12 +102,12 @@ var _ = Describe("Node repair", SpecPriority(1), func() {
 
 		By("stopping the server of another")
 		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers/"+serverID(stopped)+"/status", map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
-		outlast(stopped.Status.NodeName, v1alpha1.ConditionTypeServerRunning, And(
-			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", v1alpha1.ReasonServerStopped)))
+		outlast(stopped.Status.NodeName, corev1.NodeReady, HaveField("Status", corev1.ConditionUnknown))
 		Eventually(func(g Gomega) {
-			g.Expect(existing(g)).To(And(HaveLen(6), Not(ContainElement(serverID(stopped)))))
+			g.Expect(existing(g)).To(And(HaveLen(6), ContainElement(serverID(stopped))))
+			g.Expect(nodeutils.GetCondition(node(g, stopped.Status.NodeName), corev1.NodeReady).Status).To(Equal(corev1.ConditionTrue))
 			g.Expect(running(g, web)).To(HaveLen(6))
-		}).WithTimeout(2 * patience).Should(Succeed())
+		}).WithTimeout(afterHang).Should(Succeed())
 
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		expectNothingLeft(pool)

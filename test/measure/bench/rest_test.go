@@ -14,7 +14,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
@@ -64,7 +63,7 @@ func rest(b *testing.B, nodes int) {
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, f, f, instances, env.Recorder, env.Clock)
 	servers := server.NewController(f, instances, provider.Launches, nil, env.Recorder, env.Clock)
-	costs, conditions := cost.NewController(f, provider), usage.NewController(f, env.Recorder, env.Clock, provider)
+	conditions := usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
 		b.Fatal(err)
@@ -83,19 +82,13 @@ func rest(b *testing.B, nodes int) {
 		ok(true, err)
 		claims, err := provider.List(ctx)
 		ok(len(claims) == nodes, err)
-		for range ttl.InPlace / ttl.Cost {
-			_, err = costs.Reconcile(ctx)
-			ok(true, err)
-		}
 		for range ttl.InPlace / ttl.NodeClassConditions {
 			_, err = conditions.Reconcile(ctx, nodeClass)
 			ok(true, err)
 		}
 		for i := range f.claims {
-			for range ttl.InPlace / ttl.RunningServer {
-				result, err := servers.Reconcile(ctx, &f.claims[i])
-				ok(result.RequeueAfter == ttl.RunningServer, err)
-			}
+			result, err := servers.Reconcile(ctx, &f.claims[i])
+			ok(result.RequeueAfter == ttl.InPlace, err)
 			reason, err := provider.IsDrifted(ctx, &f.claims[i])
 			ok(reason == "", err)
 		}

@@ -37,8 +37,6 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerDrifted":              events.ServerDrifted(claim, "ImageDrift", "image a", text),
 		"ServerUpdated":              events.ServerUpdated(claim, text),
 		"ServerUpdateFailed":         events.ServerUpdateFailed(claim, cause),
-		"ServerNotRunning":           events.ServerNotRunning(claim, "Stopped", text),
-		"ServerRunning":              events.ServerRunning(claim, time.Minute),
 		"GarbageCollected":           events.GarbageCollected(config, "server", "id"),
 		"WouldGarbageCollect":        events.WouldGarbageCollect(config, "server", "id", "nodeclaim", text),
 		"GarbageCollectionSuspended": events.GarbageCollectionSuspended(config, 10, []string{text}),

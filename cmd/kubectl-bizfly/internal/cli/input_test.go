@@ -617,10 +617,6 @@ var _ = Describe("why", func() {
 	},
 		Entry("one that is ready", "it runs", func(*corev1.Node) {}),
 		Entry("one that is not", "its node is not ready", func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown }),
-		Entry("one whose server is stopped", "its server is stopped", func(node *corev1.Node) {
-			node.Status.Conditions = append(node.Status.Conditions,
-				corev1.NodeCondition{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped})
-		}),
 		Entry("one that is cordoned", "it is cordoned", func(node *corev1.Node) { node.Spec.Unschedulable = true }),
 		Entry("one that drains", "its pods are being evicted", func(node *corev1.Node) {
 			node.Spec.Taints = []corev1.Taint{{Key: karpv1.DisruptedTaintKey, Effect: corev1.TaintEffectNoSchedule}}
@@ -665,18 +661,6 @@ var _ = Describe("top", func() {
 		Expect(c.VNDPerHour).To(BeNumerically("~", c.Nodes[0].VNDPerHour+c.Nodes[1].VNDPerHour, 0.01))
 		Expect(f.run("top")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("░"))
-	})
-
-	It("should price a stopped server by its disk and a fifth of its CPU and memory", func() {
-		f := newFixture()
-		labels := map[string]string{
-			karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.2c_4g", v1alpha1.LabelLaunchPrice: "1575",
-			v1alpha1.LabelInstanceCategory: "premium", v1alpha1.LabelInstanceCPU: "2", v1alpha1.LabelInstanceMemory: "4096",
-		}
-		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped},
-		}}})
-		Expect(answer[top.Cluster](f, "top").Nodes).To(ConsistOf(And(HaveField("Status", "Stopped"), HaveField("VNDPerHour", BeNumerically("~", 475, 0.01)))))
 	})
 
 	It("should redraw with --watch until it is interrupted", func() {

@@ -264,23 +264,6 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.VNDPerHour).To(And(BeNumerically(">", 0), BeNumerically("~", answer[top.Cluster](f, "top").VNDPerHour, 0.01)))
 	})
 
-	It("should price today's stopped servers as top does", func() {
-		f := newFixture()
-		f.apply(pools + "---\n" + web)
-		labels := map[string]string{
-			corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1",
-			v1alpha1.LabelInstanceCategory: "premium", v1alpha1.LabelInstanceCPU: "2", v1alpha1.LabelInstanceMemory: "4096",
-		}
-		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}})
-		running := answer[plan.Plan](f, "plan").Today.VNDPerHour
-		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: labels}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: v1alpha1.ConditionTypeServerRunning, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonServerStopped},
-		}}})
-		today := answer[plan.Plan](f, "plan").Today.VNDPerHour
-		Expect(today).To(And(BeNumerically(">", running), BeNumerically("<", 1.5*running)))
-		Expect(today).To(BeNumerically("~", answer[top.Cluster](f, "top").VNDPerHour, 0.01))
-	})
-
 	It("should add to today what the pods without a node would cost beside its nodes", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)

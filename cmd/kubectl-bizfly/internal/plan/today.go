@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -19,9 +18,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -89,14 +86,10 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 		return nil, err
 	}
 	byName := lo.KeyBy(standard, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	claims, classes := &karpv1.NodeClaimList{}, &v1alpha1.BizflyNodeClassList{}
-	for _, list := range []client.ObjectList{claims, classes} {
-		if err := s.Objects.List(ctx, list); err != nil {
-			return nil, err
-		}
+	claims := &karpv1.NodeClaimList{}
+	if err := s.Objects.List(ctx, claims); err != nil {
+		return nil, err
 	}
-	byNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
-	table := cloud.Settings.Load().Prices
 	for _, claim := range claims.Items {
 		if claim.Status.NodeName == "" {
 			nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: claim.Labels}})
@@ -111,22 +104,13 @@ func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today,
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		if price, ok := s.priceOf(ctx, node, byName); ok {
-			today.VNDPerHour += NowPrice(table, price, node, byNode[node.Name], classes.Items)
+			today.VNDPerHour += price
 			continue
 		}
 		today.Unpriced++
 	}
 	today.VNDPerMonth = today.VNDPerHour * HoursPerMonth
 	return today, nil
-}
-
-// NowPrice is what a node costs now, whose price while its server runs is known, in VND per hour: a server that is stopped costs less.
-func NowPrice(table *pricing.Table, price float64, node *corev1.Node, claim karpv1.NodeClaim, classes []v1alpha1.BizflyNodeClass) float64 {
-	class, _ := lo.Find(classes, func(c v1alpha1.BizflyNodeClass) bool { return c.Name == lo.FromPtr(claim.Spec.NodeClassRef).Name })
-	if item, ok := flavor.ItemOf(lo.Assign(claim.Labels, node.Labels), class.EffectiveBillingPlan()); ok && price > 0 && v1alpha1.ServerStopped(node) {
-		return table.Stopped(price, item)
-	}
-	return price
 }
 
 // priceOf prices one node.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -37,7 +36,7 @@ type Node struct {
 	CPU    float64 `json:"cpu"`
 	Memory float64 `json:"memory"`
 	Pods   int     `json:"pods"`
-	// VNDPerHour is 0 where the price is not known, and lower for a server that is stopped.
+	// VNDPerHour is 0 where the price is not known, and that of a server that runs.
 	VNDPerHour float64 `json:"vndPerHour,omitempty"`
 }
 
@@ -51,7 +50,7 @@ type Cluster struct {
 
 // Read reads the cluster once.
 func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
-	nodes, pods, claims, classes := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}, &v1alpha1.BizflyNodeClassList{}
+	nodes, pods, claims := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}
 	if err := s.List(ctx, nodes); err != nil {
 		return nil, err
 	}
@@ -61,10 +60,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 	if err := s.List(ctx, claims); err != nil {
 		s.Note("NodeClaims are not shown: %s", err)
 	}
-	if err := s.List(ctx, classes); err != nil {
-		s.Note("stopped servers are priced on demand: %s", err)
-	}
-	prices, table := prices(ctx, s)
+	prices := prices(ctx, s)
 	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
 	byClaimNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
 	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], plan.Counts)}
@@ -81,7 +77,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 		}
 		claim := byClaimNode[node.Name]
-		row.VNDPerHour = plan.NowPrice(table, priceOf(lo.Assign(claim.Labels, node.Labels), prices), node, claim, classes.Items)
+		row.VNDPerHour = priceOf(lo.Assign(claim.Labels, node.Labels), prices)
 		cluster.Nodes = append(cluster.Nodes, row)
 	}
 	for i := range claims.Items {
@@ -118,8 +114,6 @@ func StatusOf(node *corev1.Node) string {
 		return "Deleting"
 	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
 		return "Draining"
-	case v1alpha1.ServerStopped(node):
-		return "Stopped"
 	case ready.Status != corev1.ConditionTrue:
 		return "NotReady"
 	case node.Spec.Unschedulable:
@@ -128,23 +122,22 @@ func StatusOf(node *corev1.Node) string {
 	return "Ready"
 }
 
-// prices are those of every flavor, where the cloud can be asked, and the table that they are of.
-func prices(ctx context.Context, s *session.Session) (map[string]float64, *pricing.Table) {
+// prices are those of every flavor, where the cloud can be asked.
+func prices(ctx context.Context, s *session.Session) map[string]float64 {
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil, s.Settings.Prices
+		return nil
 	}
-	table := cloud.Settings.Load().Prices
 	instanceTypes, _, err := plan.StandardFlavors(ctx, cloud)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil, table
+		return nil
 	}
 	return lo.FilterSliceToMap(instanceTypes, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
 		offering, ok := lo.First(it.Offerings)
 		return it.Name, lo.FromPtr(offering).Price, ok
-	}), table
+	})
 }
 
 // priceOf is the price that the server was launched at, else the flavor's with the default disk.

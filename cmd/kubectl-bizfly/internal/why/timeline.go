@@ -205,7 +205,7 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 
 // nowOf says in a sentence what top says in a word.
 var nowOf = map[string]string{
-	"Ready": "it runs", "NotReady": "its node is not ready", "Stopped": "its server is stopped", "Cordoned": "it is cordoned",
+	"Ready": "it runs", "NotReady": "its node is not ready", "Cordoned": "it is cordoned",
 	"Draining": "its pods are being evicted", "Deleting": "its node is being deleted",
 }
 

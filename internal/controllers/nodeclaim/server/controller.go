@@ -97,7 +97,6 @@ func NewController(kubeClient client.Client, instances Instances, launcher *laun
 	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile, ttl.DisksInterval},
-		{(&running{kubeClient: kubeClient, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
 		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
 	}}
 }
@@ -175,7 +174,7 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotListed, err)
 	}
-	if s.server = servers.Get(id); s.server != nil && s.server.NotRunning() != v1alpha1.ReasonServerMissing {
+	if s.server = servers.Get(id); s.server != nil && !s.server.Gone() {
 		return nil
 	}
 	s.server, err = c.servers.Get(ctx, id)
