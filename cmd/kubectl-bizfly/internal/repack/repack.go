@@ -34,9 +34,7 @@ const MinSaving = 0.05
 type Options struct {
 	// NodePool may be empty where there is only one.
 	NodePool string
-	// Iterations are the steps of each search for a packing; 0 takes as many as suit the number of pods.
-	Iterations int
-	Seed       uint64
+	Seed     uint64
 }
 
 // Node is a node that is replaced or added.
