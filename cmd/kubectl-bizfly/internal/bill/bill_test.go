@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 

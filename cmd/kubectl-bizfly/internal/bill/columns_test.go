@@ -24,10 +24,10 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
 
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
 )
@@ -248,7 +248,7 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, er
 	if err != nil {
 		return column{}, err
 	}
-	found, err := plan.Suggest(s.Context(ctx), s, plan.Options{Files: []string{"-"}, Stdin: &manifest}, time.Hour, nil)
+	found, err := plan.Suggest(s.Context(ctx), s, plan.Options{Files: []string{"-"}, Stdin: &manifest}, time.Hour, func(int) {})
 	if err != nil {
 		return column{}, fmt.Errorf("suggesting a NodePool for %s: %w", w.Name, err)
 	}

@@ -104,15 +104,6 @@ func event(name string, e karpevents.Event, ago time.Duration) func(*fixture) {
 	}
 }
 
-// clockBehind is an API server whose clock is behind this machine's.
-func clockBehind(by time.Duration) func(*session.Session) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Date", time.Now().Add(-by).UTC().Format(http.TimeFormat))
-	}))
-	DeferCleanup(server.Close)
-	return func(s *session.Session) { s.REST = &rest.Config{Host: server.URL} }
-}
-
 func claimNamed(name string) *karpv1.NodeClaim {
 	return &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
@@ -173,18 +164,6 @@ func finding(name, code string, severity doctor.Severity, provoke func(*fixture)
 }
 
 var _ = Describe("doctor", func() {
-	DescribeTable("should blame neither clock, because one of them may be the user's own:", func(behind time.Duration, what string) {
-		f := newFixture()
-		f.install()
-		f.change = clockBehind(behind)
-		found, _ := lo.Find(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding) bool { return finding.Code == "ClockSkew" })
-		Expect(found.What).To(MatchRegexp(what))
-		Expect(found.Why).To(HavePrefix("one of the two is wrong, and this does not show which"))
-	},
-		Entry("ahead", 10*time.Minute, `^the clock of this machine is (9m59s|10m\d+s) ahead of the API server's$`),
-		Entry("behind", -10*time.Minute, `^the clock of this machine is (9m5\ds|10m0s) behind the API server's$`),
-	)
-
 	It("should find nothing wrong with an installation in which nothing is", func() {
 		f := newFixture()
 		f.install()
@@ -230,7 +209,6 @@ var _ = Describe("doctor", func() {
 				s.Kubernetes = clientset
 			}
 		}),
-		finding("a clock that differs", "ClockSkew", doctor.Warning, func(f *fixture) { f.change = clockBehind(10 * time.Minute) }),
 		finding("missing definitions", "DefinitionsMissing", doctor.Error, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), apis.CRDs[0].DeepCopy())).To(Succeed())
 		}),

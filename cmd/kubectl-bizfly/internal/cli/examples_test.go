@@ -32,13 +32,10 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 		f := newFixture()
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		f.apply(pools + "---\n" + web)
-		savedPlans, err := os.ReadFile("../prices/testdata/plans.json")
-		Expect(err).ToNot(HaveOccurred())
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(os.WriteFile("basic.yaml", []byte(strings.ReplaceAll(pools, "[premium]", "[basic]")), 0o600)).To(Succeed())
 		Expect(os.WriteFile("premium.yaml", []byte(pools), 0o600)).To(Succeed())
 		Expect(os.WriteFile("pods.csv", []byte("name,count,cpu,memory\napi,12,500m,1Gi\nworker,4,2,6Gi\n"), 0o600)).To(Succeed())
-		Expect(os.WriteFile("plans.json", savedPlans, 0o600)).To(Succeed())
 		f.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "pool-1-0"}).ID}, MinSize: 1, MaxSize: 3})
 		resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3900m"), corev1.ResourceMemory: resource.MustParse("6900Mi")}
 		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

@@ -16,9 +16,9 @@ import (
 
 // explain prices the constraints of a plan and prints them.
 func (a *App) explain(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
-	result, err := withCount(printer, "constraints", func(step func(done, of int, text string)) (*plan.Explanation, error) {
-		return plan.Explain(ctx, s, options.Options, options.limit, func(done, of int) { step(done, of, "") })
-	})
+	show, end := progress(printer)
+	result, err := plan.Explain(ctx, s, options.Options, options.limit, func(plans int) { show("%d plans", plans) })
+	end()
 	if err != nil {
 		return err
 	}
@@ -48,5 +48,5 @@ func printConstraints(printer *output.Printer, result *plan.Explanation) {
 	if result.TimeOver > 0 {
 		printer.Printf("; %d were not tried until the time was over", result.TimeOver)
 	}
-	printer.Printf(". Each is dropped alone, so the prices do not add up.\n")
+	printer.Printf(". Each line is dropped alone, so the prices do not add up.\n")
 }

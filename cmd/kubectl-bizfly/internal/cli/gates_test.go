@@ -117,8 +117,6 @@ var _ = Describe("feature gates", func() {
 			"top":            {{}},
 			"pool list":      {{}},
 			"pool pin":       {{"--all", "--yes"}},
-			"pool unpin":     {{"none", "--min", "1", "--max", "2", "--yes"}},
-			"prices":         {{"--from", file}},
 			"support-bundle": {{"--file", filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")}},
 			"version":        {{}},
 		}

@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -141,7 +140,7 @@ var _ = Describe("bad input", func() {
 		Expect(f.run("plan", "-f", written(name, text))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(And(ContainSubstring(name), ContainSubstring(message)))
 	},
-		Entry("no YAML", "bad.yaml", "a: b\n---\n{", "document 2"),
+		Entry("no YAML", "bad.yaml", "a: b\n---\n{", "bad.yaml:3: it is not YAML"),
 		Entry("no kind", "bad.yaml", "a: b\n", "it has no apiVersion and kind"),
 		Entry("no name", "bad.yaml", "apiVersion: v1\nkind: Pod\n", "metadata.name is empty"),
 		Entry("an unknown field", "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {container: []}\n", "container"),
@@ -663,35 +662,6 @@ var _ = Describe("top", func() {
 		Expect(f.out).To(ContainSubstring("░"))
 	})
 
-	It("should redraw with --watch until it is interrupted", func() {
-		f := newFixture()
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		drawn := &interrupting{after: 2, interrupt: cancel}
-		Expect(cli.For(nil, f.reader, &bytes.Buffer{}, drawn, io.Discard).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
-		Expect(drawn.count).To(Equal(2))
-	})
-
-	It("should go on with --watch after an error that passes", func() {
-		f := newFixture()
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		lists, drawn, failed := 0, &interrupting{after: 2, interrupt: cancel}, &bytes.Buffer{}
-		reader := interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-				if _, ok := list.(*corev1.NodeList); ok {
-					if lists++; lists == 2 {
-						return errors.New("the API server is restarting")
-					}
-				}
-				return c.List(ctx, list, options...)
-			},
-		})
-		Expect(cli.For(nil, reader, &bytes.Buffer{}, drawn, failed).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
-		Expect(drawn.count).To(Equal(2))
-		Expect(failed.String()).To(ContainSubstring("the API server is restarting"))
-	})
-
 	It("should say which part of the total is not known", func() {
 		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}},
@@ -706,20 +676,6 @@ var _ = Describe("top", func() {
 		Expect(f.out).To(ContainSubstring("0 nodes"))
 	})
 })
-
-// interrupting counts the tables that are written to it, and interrupts after some.
-type interrupting struct {
-	count, after int
-	interrupt    func()
-}
-
-// Write implements io.Writer.
-func (i *interrupting) Write(p []byte) (int, error) {
-	if i.count += bytes.Count(p, []byte("VND per hour")); i.count == i.after {
-		i.interrupt()
-	}
-	return len(p), nil
-}
 
 var _ = Describe("the output", func() {
 	It("should cut no column where the terminal is narrow, and wrap prose", func() {

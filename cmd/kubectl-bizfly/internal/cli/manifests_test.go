@@ -61,7 +61,7 @@ var _ = Describe("manifests", func() {
 		deployment := workload("apps/v1", "Deployment", "app", "", "replicas: 2, ")
 		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
 		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
-		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1", "app-0", "app-1"), "the second replaces the first")
+		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1"), "the second replaces the first")
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
@@ -105,12 +105,12 @@ var _ = Describe("manifests", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\n" +
+		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: {scaleTargetRef: {kind: Rollout, name: api}, maxReplicas: 2}\n" +
 			"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: api}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
 		Expect(f.run("plan", "-f", written("web.yaml", web+others))).To(Equal(cli.ExitOK), f.err)
-		Expect(f.err).To(And(ContainSubstring("objects of kind HorizontalPodAutoscaler were not planned"),
+		Expect(f.err).To(And(ContainSubstring("HorizontalPodAutoscaler default/web is not planned: its target Rollout api is not in the files"),
 			ContainSubstring("objects of kind Rollout were not planned"), Not(ContainSubstring("Service"))))
 		Expect(f.run("plan", "-f", written("rollout.yaml", others))).To(Equal(cli.ExitFailure))
-		Expect(f.err).To(ContainSubstring("the files have no pod to plan"))
+		Expect(f.err).To(ContainSubstring("the files have no pod to plan, only 1 Rollout, 1 Service"))
 	})
 })

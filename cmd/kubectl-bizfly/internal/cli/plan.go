@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,10 +66,10 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 			case options.explain:
 				return a.explain(ctx, s, printer, options)
 			}
-			plans, err := withProgress(ctx, printer, func(ctx context.Context, start func(pods int)) ([]*plan.Plan, error) {
-				options.OnStart = start
-				return plan.Compute(ctx, s, options.Options)
-			})
+			show, end := progress(printer)
+			options.OnStart = func(pods int) { show("planning %d pods", pods) }
+			plans, err := plan.Compute(ctx, s, options.Options)
+			end()
 			if err != nil {
 				return err
 			}
@@ -88,7 +87,7 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 	cmd.Flags().BoolVar(&options.offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
 	cmd.Flags().BoolVar(&options.suggest, "suggest", false, "search the NodePool with which the pods cost least, and print it")
 	cmd.Flags().StringVar(&options.write, "write", "", "with --suggest: the file for the NodePool, in place of the standard output")
-	cmd.Flags().BoolVar(&options.explain, "explain", false, "price each constraint of the pods and NodePools: drop one at a time and plan again")
+	cmd.Flags().BoolVar(&options.explain, "explain", false, "price the constraints of the pods and NodePools: drop each kind, and plan again")
 	cmd.Flags().DurationVar(&options.limit, "time-limit", 40*time.Second, "after how long --suggest and --explain try nothing more")
 	cmd.MarkFlagsMutuallyExclusive("suggest", "explain", "compare", "pending")
 	return cmd
@@ -209,4 +208,18 @@ func printComparison(printer *output.Printer, plans []*plan.Plan) {
 				output.Percent(p.Used(corev1.ResourceMemory)), strconv.Itoa(len(p.Unplaced)), lo.Ternary(p == cheapest, "cheapest", ""),
 			}
 		}))
+}
+
+// printAssumed says what a plan without cluster or credentials is made of.
+func printAssumed(printer *output.Printer, catalog *plan.Catalog, assumed []string) {
+	if catalog != nil {
+		printer.Printf("Offline: the catalog that is built in, %d flavors in %s of region %s as public sources show them, with estimated prices of %s.\n",
+			catalog.Flavors, strings.Join(catalog.Zones, " and "), catalog.Region, catalog.PricesAsOf)
+	}
+	if len(assumed) > 0 {
+		printer.Printf("Assumed, since the manifests have none: %s of the default sample, without limits.\n", strings.Join(assumed, " and "))
+	}
+	if catalog != nil || len(assumed) > 0 {
+		printer.Printf("\n")
+	}
 }

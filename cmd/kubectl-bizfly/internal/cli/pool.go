@@ -29,7 +29,7 @@ its own, so the autoscaling of every pool must be off: pool pin does that. The c
 
 The cluster is that of BKE_CLUSTER_ID in your shell, or else the one that the server of a pool's node names.`,
 	}
-	cmd.AddCommand(a.poolList(), a.poolPin(), a.poolUnpin())
+	cmd.AddCommand(a.poolList(), a.poolPin())
 	return cmd
 }
 
@@ -87,7 +87,7 @@ removed. It prints the command that is the way back.`,
 			if all == (len(args) > 0) {
 				return errors.New("name the worker pools, or all of them with --all")
 			}
-			return a.changePools(cmd.Context(), args, yes, "Switch the autoscaling of %s off?", (*pool.Cluster).Pin)
+			return a.pinPools(cmd.Context(), args, yes)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all worker pools of the cluster")
@@ -95,33 +95,8 @@ removed. It prints the command that is the way back.`,
 	return cmd
 }
 
-func (a *App) poolUnpin() *cobra.Command {
-	var yes bool
-	var minSize, maxSize int
-	cmd := &cobra.Command{
-		Use: "unpin POOL", Args: cobra.ExactArgs(1), Short: "Switch the autoscaling of a worker pool on again, between two sizes",
-		Example: `  kubectl bizfly pool unpin pool-1 --min 1 --max 3`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if minSize < 0 || maxSize < max(minSize, 1) {
-				return fmt.Errorf("--min %d and --max %d are no sizes to scale between", minSize, maxSize)
-			}
-			question := fmt.Sprintf("Switch the autoscaling of %%s on, between %d and %d nodes?", minSize, maxSize)
-			return a.changePools(cmd.Context(), args, yes, question, func(c *pool.Cluster, ctx context.Context, p pool.Pool) (pool.Result, error) {
-				return c.Unpin(ctx, p, minSize, maxSize)
-			})
-		},
-	}
-	cmd.Flags().IntVar(&minSize, "min", 0, "the least number of nodes")
-	cmd.Flags().IntVar(&maxSize, "max", 0, "the greatest number of nodes")
-	_ = cmd.MarkFlagRequired("min")
-	_ = cmd.MarkFlagRequired("max")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	return cmd
-}
-
-// changePools changes the named worker pools, or all where none is named, after the user has agreed.
-func (a *App) changePools(ctx context.Context, names []string, yes bool, question string,
-	change func(*pool.Cluster, context.Context, pool.Pool) (pool.Result, error)) error {
+// pinPools pins the named worker pools, or all where none is named, after the user has agreed.
+func (a *App) pinPools(ctx context.Context, names []string, yes bool) error {
 	ctx, cluster, printer, err := a.poolCluster(ctx)
 	if err != nil {
 		return err
@@ -138,13 +113,13 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 	}
 	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
 	output.Fprintf(a.Err, "BKE cluster: %s\n", cluster.UID)
-	if err := a.agree(yes, fmt.Sprintf(question, listed)); err != nil {
+	if err := a.agree(yes, fmt.Sprintf("Switch the autoscaling of %s off?", listed)); err != nil {
 		return err
 	}
 	results := []pool.Result{}
 	var failed error
 	for _, p := range pools {
-		result, err := change(cluster, ctx, p)
+		result, err := cluster.Pin(ctx, p)
 		if err == nil || len(result.Steps) > 0 {
 			results = append(results, result)
 		}
@@ -154,12 +129,12 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 		return errors.Join(err, failed)
 	}
 	for _, r := range results {
-		printPoolResult(printer, r)
+		printPoolResult(printer, cluster.UID, r)
 	}
 	return failed
 }
 
-func printPoolResult(printer *output.Printer, r pool.Result) {
+func printPoolResult(printer *output.Printer, cluster string, r pool.Result) {
 	if len(r.Steps) == 0 {
 		printer.Printf("%s: nothing to change: %s\n", r.Before.Name, r.Before)
 	}
@@ -167,7 +142,8 @@ func printPoolResult(printer *output.Printer, r pool.Result) {
 		printer.Printf("%s: %s\n", r.Before.Name, step)
 	}
 	if r.Before.Scales() && !r.After.Scales() {
-		printer.Printf("The way back: kubectl bizfly pool unpin %s --min %d --max %d\n", r.Before.Name, r.Before.MinSize, r.Before.MaxSize)
+		printer.Printf("The way back: bizfly kubernetes workerpool update %s %s --autoscaling=true --min-size %d --max-size %d\n", cluster, r.Before.ID,
+			r.Before.MinSize, r.Before.MaxSize)
 	}
 }
 

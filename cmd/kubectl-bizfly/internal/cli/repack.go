@@ -16,10 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
@@ -44,13 +42,14 @@ func (a *App) repack() *cobra.Command {
 		Long: `repack shows which nodes of a NodePool would be replaced by which others, what that saves, which pods move, and which
 PodDisruptionBudgets apply. With --yes it does it.
 
-Karpenter replaces nodes by at most one other. repack adds the nodes that are missing for a better packing, each for one flavor in one zone. Once all
+Karpenter replaces nodes by at most one other. repack adds the nodes that Karpenter's scheduler would want for the
+pods of some nodes together, each for one flavor in one zone. Once all
 are ready, Karpenter's own consolidation moves the pods, with the NodePool's budgets and with PodDisruptionBudgets. Pods that request nothing hold the
 nodes until then, and keep evicted pods away from nodes that are not planned for them. They end by themselves. You can interrupt it at any point: it
 comes to all of it, or to nothing.
 
-A NodePool that is static, paused (a limit or its budgets are 0) or whose consolidation is off is left alone. So are packings that save less
-than 5 % of its bill, or that Karpenter's scheduler does not confirm.`,
+A NodePool that is static, paused (a limit or its budgets are 0) or whose consolidation is off is left alone. What saves less than 5 % of its
+bill, or what Karpenter does not confirm in a copy of the cluster, is not offered.`,
 		Example: `  # What would be replaced, and what it saves
   kubectl bizfly repack default
   # Do it
@@ -118,10 +117,15 @@ func (a *App) carryOut(ctx context.Context, s *session.Session, printer *output.
 			}
 		}
 	}
-	var end func()
-	runner.OnProgress, end = repackProgress(printer, p)
+	last := ""
+	runner.OnProgress = func(o repack.Outcome) {
+		line := fmt.Sprintf("%d of %d new nodes are ready, %d of %d nodes are removed", len(o.Launched), len(p.New), len(o.Removed), len(p.Replaced))
+		if line != last {
+			output.Fprintf(printer.Err, "%s\n", line)
+		}
+		last = line
+	}
 	outcome, err := runner.Run(ctx, p)
-	end()
 	switch {
 	case errors.Is(err, context.Canceled) && outcome.Committed:
 		return outcome, fmt.Errorf("interrupted: Karpenter continues by itself, and the pods that hold nodes end within %s", p.Hold())
@@ -132,39 +136,6 @@ func (a *App) carryOut(ctx context.Context, s *session.Session, printer *output.
 			len(outcome.Launched), len(p.New))
 	}
 	return outcome, err
-}
-
-// repackProgress shows two bars on a terminal, and lines elsewhere.
-func repackProgress(printer *output.Printer, p *repack.Proposal) (show func(repack.Outcome), end func()) {
-	file := output.File(printer.Err)
-	if file == nil || !term.IsTerminal(int(file.Fd())) {
-		last := ""
-		return func(o repack.Outcome) {
-			line := fmt.Sprintf("%d of %d new nodes are ready, %d of %d nodes are removed", len(o.Launched), len(p.New), len(o.Removed), len(p.Replaced))
-			if line != last {
-				output.Fprintf(printer.Err, "%s\n", line)
-			}
-			last = line
-		}, func() {}
-	}
-	writer := progress.NewWriter()
-	writer.SetOutputWriter(file)
-	writer.SetUpdateFrequency(200 * time.Millisecond)
-	ready := &progress.Tracker{Message: "launching nodes", Total: int64(len(p.New)), AutoStopDisabled: true}
-	removed := &progress.Tracker{Message: "Karpenter moves pods and removes nodes", Total: int64(len(p.Replaced)), AutoStopDisabled: true}
-	writer.AppendTrackers([]*progress.Tracker{ready, removed})
-	done := make(chan struct{})
-	go func() {
-		writer.Render()
-		close(done)
-	}()
-	return func(o repack.Outcome) {
-			ready.SetValue(int64(len(o.Launched)))
-			removed.SetValue(int64(len(o.Removed)))
-		}, func() {
-			writer.Stop()
-			<-done
-		}
 }
 
 func printProposal(printer *output.Printer, p *repack.Proposal) {

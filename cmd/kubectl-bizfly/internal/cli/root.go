@@ -108,8 +108,8 @@ func (a *App) Command() *cobra.Command {
 		Use:   "kubectl-bizfly",
 		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
 		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
-It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin and pool unpin
-change something, a worker pool of BKE, and they ask before that, and repack --yes creates NodeClaims, Jobs and pods.
+It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin changes something,
+a worker pool of BKE, and it asks before that, and repack --yes creates NodeClaims, Jobs and pods.
 
 Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
 controller), else from the controller's Secret, if your kubeconfig may read it.`,
@@ -122,7 +122,7 @@ controller), else from the controller's Secret, if your kubeconfig may read it.`
 	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
 		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.prices(), a.bundle(), a.version())
+	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.bundle(), a.version())
 	return root
 }
 

@@ -8,8 +8,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/samber/lo"
 
@@ -18,16 +18,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
-// shown is how many candidates the table has.
-const shown = 10
-
 // suggest searches a NodePool and prints it.
 func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
-	result, err := withCount(printer, "plans", func(step func(done, of int, text string)) (*plan.Suggestion, error) {
-		return plan.Suggest(ctx, s, options.Options, options.limit, func(tried int, vndPerMonth float64) {
-			step(tried, 0, output.VND(vndPerMonth)+" VND per month")
-		})
-	})
+	show, end := progress(printer)
+	result, err := plan.Suggest(ctx, s, options.Options, options.limit, func(plans int) { show("%d plans", plans) })
+	end()
 	if err != nil {
 		return err
 	}
@@ -85,18 +80,14 @@ func manifestOf(result *plan.Suggestion) ([]byte, error) {
 }
 
 func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
-	row := func(c plan.Candidate) []string {
-		toBound := ""
-		if result.BoundVNDPerMonth > 0 {
-			toBound = fmt.Sprintf("%.2f", c.VNDPerMonth/result.BoundVNDPerMonth)
-		}
+	row := func(c plan.Candidate, _ int) []string {
 		return []string{
 			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
-			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), toBound,
+			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)),
 		}
 	}
-	rows := lo.Map(lo.Slice(result.Candidates, 0, shown), func(c plan.Candidate, _ int) []string { return row(c) })
-	printer.Rows([]string{"NodePool " + result.NodePool, ">Nodes", ">Unplaced", ">VND/hour", ">VND/month", ">To now", ">To bound"}, append(rows, row(result.Now)))
+	printer.Rows([]string{"NodePool " + result.NodePool, ">Nodes", ">Unplaced", ">VND/hour", ">VND/month", ">To now"},
+		lo.Map(append(slices.Clip(result.Candidates), result.Now), row))
 	tried := fmt.Sprintf("%s, %d shapes planned.", output.Plural(result.Pods, "pod"), result.Tried)
 	if result.Sample > 0 {
 		tried = fmt.Sprintf("%s, %d shapes planned with %d of them, and the best with all.", output.Plural(result.Pods, "pod"), result.Tried, result.Sample)
@@ -104,23 +95,5 @@ func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
 	if result.TimeOver {
 		tried += " The time was over before more were planned (--time-limit)."
 	}
-	if result.BoundVNDPerMonth > 0 {
-		tried += fmt.Sprintf(" No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds costs %s.",
-			output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
-	}
 	printer.Printf("\n%s\n", tried)
-}
-
-// printAssumed says what a plan without cluster or credentials is made of.
-func printAssumed(printer *output.Printer, catalog *plan.Catalog, assumed []string) {
-	if catalog != nil {
-		printer.Printf("Offline: the catalog that is built in, %d flavors in %s of region %s as public sources show them, with estimated prices of %s.\n",
-			catalog.Flavors, strings.Join(catalog.Zones, " and "), catalog.Region, catalog.PricesAsOf)
-	}
-	if len(assumed) > 0 {
-		printer.Printf("Assumed, since the manifests have none: %s of the default sample, without limits.\n", strings.Join(assumed, " and "))
-	}
-	if catalog != nil || len(assumed) > 0 {
-		printer.Printf("\n")
-	}
 }

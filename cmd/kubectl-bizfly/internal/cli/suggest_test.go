@@ -50,8 +50,6 @@ var _ = Describe("plan --suggest", func() {
 		best := s.Candidates[0]
 		Expect(best.Unplaced).To(BeZero())
 		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-plan.LeastSaving)*s.Now.VNDPerMonth))
-		Expect(s.BoundVNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<=", best.VNDPerMonth)))
-		Expect(s.PackingVNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
 		Expect(lo.IsSortedBy(s.Candidates, func(c plan.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
 
 		set, err := manifests.Read(nil, out)
@@ -71,7 +69,7 @@ var _ = Describe("plan --suggest", func() {
 		Expect(s.Candidates).ToNot(BeEmpty())
 		for _, c := range s.Candidates {
 			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
-			Expect(c.Name).ToNot(ContainSubstring("1 vCPU"))
+			Expect(c.Name).ToNot(ContainSubstring("up to 1 vCPU"))
 		}
 		Expect(s.Assumed).To(ContainElement("NodePool default"))
 	})
@@ -88,15 +86,14 @@ var _ = Describe("plan --suggest", func() {
 		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
 	})
 
-	It("should print the candidates, the bound, and YAML that can be applied", func() {
+	It("should print the candidates, and YAML that can be applied", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		file := mixed(30)
 		Expect(f.run("plan", "-f", file, "--suggest")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(MatchRegexp(`NODEPOOL DEFAULT +NODES +UNPLACED +VND/HOUR +VND/MONTH +TO NOW +TO BOUND`))
+		Expect(f.out).To(MatchRegexp(`NODEPOOL DEFAULT +NODES +UNPLACED +VND/HOUR +VND/MONTH +TO NOW *\n`))
 		Expect(f.out).To(MatchRegexp(`(?m)^as it is .*\+0\.0%`))
-		Expect(f.out).To(ContainSubstring("No set of nodes costs less than"))
 		Expect(f.run("plan", "-f", file, "--suggest", "--explain")).To(Equal(cli.ExitFailure))
 	})
 
@@ -105,48 +102,11 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		reader, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
 		Expect(err).ToNot(HaveOccurred())
-		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, nil)
+		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))
-		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 3))))
-		Expect(s.Candidates[0].VNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
-	})
-
-	Describe("the bound", func() {
-		withTeam := func(name string) string {
-			return strings.Replace(strings.Replace(pools, "  template:\n", "  template:\n    metadata: {labels: {team: "+name+"}}\n", 1),
-				"kind: NodePool\nmetadata: {name: default}", "kind: NodePool\nmetadata: {name: "+name+"}", 1)
-		}
-		ofTeam := func(name string) string {
-			return strings.Replace(web, "      containers:", "      nodeSelector: {team: "+name+"}\n      containers:", 1)
-		}
-		suggest := func(text string) (plan.Suggestion, string) {
-			f := newFixture()
-			withoutCredentials()
-			f.reader = nil
-			file := written("all.yaml", text)
-			Expect(f.run("plan", "-f", file, "--suggest", "--time-limit", "1ns")).To(Equal(cli.ExitOK), f.err)
-			printed := f.out
-			return answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", "1ns"), printed
-		}
-
-		It("should be of pods that select a label of the NodePool, too", func() {
-			s, printed := suggest(withTeam("shop") + "---\n" + ofTeam("shop"))
-			Expect(s.BoundVNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<=", s.Now.VNDPerMonth)))
-			Expect(s.Notes).To(BeEmpty())
-			Expect(printed).To(ContainSubstring("No set of nodes costs less than"))
-		})
-
-		It("should not be printed where another NodePool runs some of the pods", func() {
-			small := strings.NewReplacer("name: web,", "name: one,", "replicas: 6", "replicas: 1").Replace(ofTeam("other"))
-			s, printed := suggest(withTeam("shop") + "---\n" + withTeam("other") + "---\n" + ofTeam("shop") + "---\n" + small)
-			Expect(s.NodePool).To(Equal("shop"))
-			Expect(s.Now.Unplaced).To(BeZero())
-			Expect(s.BoundVNDPerMonth).To(BeZero())
-			Expect(s.Notes).To(ContainElement("no bound and no packing: some of the pods (1) run only with another NodePool than the one that is searched"))
-			Expect(printed).To(And(MatchRegexp(`(?m)^as it is .*\+0\.0%\s*$`), Not(ContainSubstring("No set of nodes costs less than"))))
-		})
+		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 5))))
 	})
 
 	It("should write a NodePool only where one is searched", func() {
@@ -209,6 +169,28 @@ var _ = Describe("plan --explain", func() {
 		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
 		Expect(e.Unplaced).To(HaveLen(3))
 		Expect(e.Constraints[0]).To(And(HaveField("Kind", plan.KindSelector), HaveField("Placed", 3)))
+	})
+
+	It("should find the few that cost something among many that do not, within seconds", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		var all strings.Builder
+		for i := range 200 {
+			one := strings.NewReplacer("name: web,", fmt.Sprintf("name: app-%d,", i), "app: web", fmt.Sprintf("app: app-%d", i), "replicas: 6", "replicas: 2",
+				`cpu: "1", memory: 2Gi`, "cpu: 250m, memory: 512Mi").Replace(constrained)
+			if i != 77 {
+				one = strings.Replace(one, "kubernetes.io/hostname", "topology.kubernetes.io/zone", 1)
+			} else {
+				one = strings.Replace(one, "replicas: 2", "replicas: 40", 1)
+			}
+			all.WriteString("---\n" + strings.Replace(one, "      nodeSelector: {topology.kubernetes.io/zone: HN1}\n", "", 1))
+		}
+		began := time.Now()
+		e := answer[plan.Explanation](f, "plan", "-f", written("all.yaml", all.String()), "--explain", "--time-limit", patient)
+		AddReportEntry("seconds", time.Since(began).Seconds())
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindAntiAffinity), HaveField("Of", "shop/app-77"))))
+		Expect(e.TimeOver).To(BeZero())
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {

@@ -4,9 +4,6 @@
 package cli
 
 import (
-	"context"
-	"os"
-	"os/signal"
 	"strconv"
 	"time"
 
@@ -15,14 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 )
 
 func (a *App) top() *cobra.Command {
-	var watch bool
-	var interval time.Duration
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "top", Args: cobra.NoArgs, Short: "Show nodes now: flavor, zone, age, requests against allocatable, price",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, s, printer, err := a.connect(cmd.Context())
@@ -30,40 +24,10 @@ func (a *App) top() *cobra.Command {
 				return err
 			}
 			defer func() { printer.Notes(s.Notes) }()
-			if !watch {
-				return showTop(ctx, s, printer)
-			}
-			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-			defer stop()
-			ticker := time.NewTicker(max(interval, time.Second))
-			defer ticker.Stop()
-			for shown := false; ; {
-				printer.Clear()
-				// What may pass, such as a timeout, does not end it once there was an answer.
-				switch err := showTop(ctx, s, printer); {
-				case err == nil:
-					shown = true
-				case ctx.Err() == nil && !shown:
-					return err
-				case ctx.Err() == nil:
-					printer.Notes([]string{err.Error()})
-				}
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-ticker.C:
-				}
-			}
+			cluster, err := top.Read(ctx, s)
+			return finish(printer, cluster, err, printTop)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "redraw until interrupted")
-	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second, "how often --watch redraws")
-	return cmd
-}
-
-func showTop(ctx context.Context, s *session.Session, printer *output.Printer) error {
-	cluster, err := top.Read(ctx, s)
-	return finish(printer, cluster, err, printTop)
 }
 
 func printTop(printer *output.Printer, c *top.Cluster) {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -34,9 +32,6 @@ import (
 
 // minimumVersion is the oldest Kubernetes that the provider supports.
 const minimumVersion = "1.30.0"
-
-// maxSkew is how far the clock of this machine and the API server's may differ: tokens and certificates of joining nodes are valid from a moment on.
-const maxSkew = 30 * time.Second
 
 // recently is how far back events are looked at.
 const recently = 24 * time.Hour
@@ -69,56 +64,6 @@ func checkVersion(_ context.Context, d *examination) ([]Finding, error) {
 	return one("APIServerTooOld", Error, fmt.Sprintf("the API server is version %s, and %s or newer is needed", info.GitVersion, minimumVersion),
 			"the validation rules of the custom resources are rejected by an older API server", "upgrade the cluster's Kubernetes version in the BizFly Cloud console"),
 		nil
-}
-
-func checkClock(ctx context.Context, d *examination) ([]Finding, error) {
-	if d.REST == nil || d.Cluster == nil {
-		return nil, cmp.Or(d.ClusterErr, errNotReached)
-	}
-	transport, err := rest.HTTPClientFor(d.REST)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(hostURL(d.REST), "/")+"/version", nil)
-	if err != nil {
-		return nil, err
-	}
-	sent := time.Now()
-	response, err := transport.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	_ = response.Body.Close()
-	return skewOf(response.Header.Get("Date"), sent, time.Now()), nil
-}
-
-func hostURL(config *rest.Config) string {
-	if strings.Contains(config.Host, "://") {
-		return config.Host
-	}
-	return "https://" + config.Host
-}
-
-// skewOf compares the clock of the API server with this machine's. The answer was written between sent and received, and names whole seconds.
-func skewOf(date string, sent, received time.Time) []Finding {
-	theirs, err := http.ParseTime(date)
-	if err != nil {
-		return nil
-	}
-	skew := time.Duration(0)
-	switch {
-	case theirs.Add(time.Second).Before(sent):
-		skew = theirs.Sub(sent)
-	case theirs.After(received):
-		skew = theirs.Sub(received)
-	}
-	if skew.Abs() <= maxSkew {
-		return nil
-	}
-	return one("ClockSkew", Warning, fmt.Sprintf("the clock of this machine is %s %s the API server's", skew.Abs().Round(time.Second),
-		lo.Ternary(skew < 0, "ahead of", "behind")),
-		"one of the two is wrong, and this does not show which: if it is the API server's, servers may fail to join; if it is this machine's, "+
-			"only times and ages that kubectl prints are", "timedatectl status (on this machine; if its clock is right, on the control plane)")
 }
 
 func checkDefinitions(ctx context.Context, d *examination) ([]Finding, error) {

@@ -109,7 +109,6 @@ func (d *examination) leave(name, why string) {
 var checks = []check{
 	{"cluster", checkCluster},
 	{"API server version", checkVersion},
-	{"clock", checkClock},
 	{"custom resource definitions", checkDefinitions},
 	{"controller", checkController},
 	{"controller's rights", checkRights},

@@ -32,7 +32,6 @@ import (
 var preflight = []check{
 	{"cluster", checkCluster},
 	{"API server version", checkVersion},
-	{"clock", checkClock},
 	{"credentials and endpoint", checkCredentials},
 	{"account", checkAccount},
 	{"volume types", checkVolumeTypes},

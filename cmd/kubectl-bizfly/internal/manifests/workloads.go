@@ -18,6 +18,7 @@ import (
 
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -70,6 +71,13 @@ func (s *Set) add(where string, object client.Object) error {
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.StatefulSet:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
+	case *corev1.ReplicationController:
+		return s.replicas(o, kind, 0, o.Spec.Replicas, lo.CoalesceOrEmpty(o.Spec.Template, &corev1.PodTemplateSpec{}), nil)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		s.inNamespace(o)
+		s.autoscalers = append(lo.Reject(s.autoscalers, func(other *autoscalingv2.HorizontalPodAutoscaler, _ int) bool {
+			return client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(o)
+		}), o)
 	case *batchv1.Job:
 		return s.replicas(o, kind, 0, podsOf(&o.Spec, ended(o)), &o.Spec.Template, nil)
 	case *batchv1.CronJob:
@@ -87,7 +95,7 @@ func (s *Set) add(where string, object client.Object) error {
 		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
 		s.Objects = append(s.Objects, o)
 	default:
-		s.skip(kind, kind == "HorizontalPodAutoscaler" || kind == "ReplicationController")
+		s.skip(kind, kind == "CapacityBuffer")
 	}
 	return nil
 }
@@ -136,7 +144,10 @@ func idOf(kind, namespace, name string) string {
 
 // finish drops pods that a workload of the set creates as well, as a dump of a cluster has them, and gives pods of different workloads different
 // names. Those of StatefulSets keep theirs, because their claims are named after them.
-func (s *Set) finish() {
+func (s *Set) finish() error {
+	if err := s.autoscale(); err != nil {
+		return err
+	}
 	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return s.workloads[s.sources[object].controller] })
 	first, others := lo.FilterReject(s.Pods(), func(pod *corev1.Pod, _ int) bool { return s.sources[pod].kind == "StatefulSet" })
 	kinds := map[client.ObjectKey]string{}
@@ -148,6 +159,34 @@ func (s *Set) finish() {
 		}
 		kinds[key] = kind
 	}
+	return nil
+}
+
+// scaled is a workload with what makes its pods.
+type scaled struct {
+	replicas *int32
+	add      func(count int32) error
+}
+
+// autoscale gives workloads the pods that their HorizontalPodAutoscalers keep at least, and at most.
+func (s *Set) autoscale() error {
+	for _, autoscaler := range s.autoscalers {
+		target, name := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name
+		id := idOf(target.Kind, autoscaler.Namespace, target.Name)
+		workload, known := s.scaled[id]
+		if !known {
+			s.note(fmt.Sprintf("HorizontalPodAutoscaler %s is not planned: its target %s %s is not in the files", name, target.Kind, target.Name))
+			continue
+		}
+		count := min(max(lo.FromPtrOr(workload.replicas, 1), lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1)), max(autoscaler.Spec.MaxReplicas, 1))
+		s.drop(s.added[id])
+		if err := workload.add(count); err != nil {
+			return err
+		}
+		s.note(fmt.Sprintf("%s %s counts with %d pods: HorizontalPodAutoscaler %s keeps %d to %d", target.Kind, target.Name, count, name,
+			lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1), autoscaler.Spec.MaxReplicas))
+	}
+	return nil
 }
 
 func (s *Set) note(text string) {
@@ -177,6 +216,9 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	s.inNamespace(owner)
 	id := idOf(kind, owner.GetNamespace(), owner.GetName())
 	s.workloads[id] = true
+	if kind != kindOfRow {
+		s.scaled[id] = scaled{count, func(count int32) error { return s.replicas(owner, kind, first, &count, template, claims) }}
+	}
 	wanted := int(lo.FromPtrOr(count, 1))
 	if wanted < 0 {
 		return fmt.Errorf("%s %s has %d replicas", kind, owner.GetName(), wanted)
@@ -187,6 +229,10 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 		return fmt.Errorf("%s %s has %d replicas with %d claims each: %w", kind, owner.GetName(), wanted, len(claims), err)
 	}
 	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
+	if wanted > 0 && template.Spec.Containers == nil {
+		return fmt.Errorf("%s %s: its template has no containers, as in a patch; if it belongs to a kustomization, run: "+
+			"kubectl kustomize DIR | kubectl bizfly plan -f -", kind, owner.GetName())
+	}
 	for i := first; i < first+wanted; i++ {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{

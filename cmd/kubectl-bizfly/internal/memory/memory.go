@@ -77,13 +77,14 @@ type Client struct {
 	mu     sync.RWMutex
 	kinds  map[schema.GroupVersionKind]byKey
 	byNode map[string]byKey // pods: core lists those of each node again and again
-	// created is how many objects have got a UID here, version the last resource version.
+	// created is how many objects have got a UID here, version the last resource version, and named the names that were given.
 	created, version int
+	named            map[string]bool
 }
 
 // New returns a client of copies of the objects. Those without UID get one, as from an API server: core tells pods apart by it.
 func New(objects Objects) *Client {
-	c := &Client{kinds: map[schema.GroupVersionKind]byKey{}, byNode: map[string]byKey{}}
+	c := &Client{kinds: map[schema.GroupVersionKind]byKey{}, byNode: map[string]byKey{}, named: map[string]bool{}}
 	for _, object := range objects {
 		object = object.DeepCopyObject().(client.Object)
 		c.stamp(object)
@@ -107,8 +108,10 @@ var withStatus = sync.OnceValue(func() map[schema.GroupVersionKind]bool {
 // stamp sets what an API server sets when it creates an object.
 func (c *Client) stamp(object client.Object) {
 	c.created++
-	if object.GetName() == "" {
-		object.SetName(fmt.Sprintf("%s%05d", object.GetGenerateName(), c.created))
+	for number, prefix := c.created, object.GetGenerateName(); object.GetName() == ""; number++ {
+		if !c.named[fmt.Sprintf("%s%05d", prefix, number)] {
+			object.SetName(fmt.Sprintf("%s%05d", prefix, number))
+		}
 	}
 	if object.GetUID() == "" {
 		object.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", c.created)))
@@ -124,6 +127,7 @@ func (c *Client) store(gvk schema.GroupVersionKind, object client.Object) {
 	c.version++
 	object.SetResourceVersion(strconv.Itoa(c.version))
 	key := client.ObjectKeyFromObject(object)
+	c.named[key.Name] = true
 	c.forget(gvk, key)
 	if c.kinds[gvk] == nil {
 		c.kinds[gvk] = byKey{}

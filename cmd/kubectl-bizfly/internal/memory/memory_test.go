@@ -71,6 +71,11 @@ var _ = Describe("Client", func() {
 		}
 		Expect(lo.Uniq([]any{pods.Items[0].UID, pods.Items[1].UID, claims[0].UID, claims[1].UID})).To(And(HaveLen(4), Not(ContainElement(BeEmpty()))))
 		Expect(given.UID).To(BeEmpty())
+		again := memory.New(memory.Objects{claims[0], claims[1]})
+		third, fourth := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}}, &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}}
+		Expect(again.Create(ctx, third)).To(Succeed())
+		Expect(again.Create(ctx, fourth)).To(Succeed())
+		Expect(lo.Uniq([]string{claims[0].Name, claims[1].Name, third.Name, fourth.Name})).To(HaveLen(4), "no generated name is one that exists")
 	})
 
 	It("should keep objects that are being deleted without a finalizer in their metadata", func(ctx SpecContext) {

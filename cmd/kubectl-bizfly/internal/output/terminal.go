@@ -118,10 +118,3 @@ func appendSafe(to, text []byte, oneLine bool) []byte {
 	}
 	return to
 }
-
-// Clear clears the screen of a terminal.
-func (p *Printer) Clear() {
-	if terminal, ok := p.Out.(Terminal); ok && p.Width > 0 {
-		_, _ = io.WriteString(terminal.Writer, "\x1b[H\x1b[2J")
-	}
-}

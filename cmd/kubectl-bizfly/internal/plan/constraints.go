@@ -32,11 +32,39 @@ const (
 	KindRequirement  = "requirement"
 )
 
-// constraint is one that can be dropped.
+// constraint is one that can be dropped: from the pods of a workload, or a requirement of a NodePool.
 type constraint struct {
 	kind, of, detail string
-	// dropped is the objects without it.
-	dropped func() memory.Objects
+	pods             []*corev1.Pod
+	drop             func(*corev1.Pod)
+	pool             *karpv1.NodePool
+	requirement      int
+}
+
+// dropped returns the objects without some constraints.
+func dropped(objects memory.Objects, constraints []constraint) memory.Objects {
+	pods, pools := map[*corev1.Pod]*corev1.Pod{}, map[*karpv1.NodePool][]int{}
+	for _, c := range constraints {
+		for _, pod := range c.pods {
+			if pods[pod] == nil {
+				pods[pod] = pod.DeepCopy()
+			}
+			c.drop(pods[pod])
+		}
+		if c.pool != nil {
+			pools[c.pool] = append(pools[c.pool], c.requirement)
+		}
+	}
+	changed := lo.MapToSlice(pods, func(_, pod *corev1.Pod) client.Object { return pod })
+	for pool, requirements := range pools {
+		pool = pool.DeepCopy()
+		pool.Spec.Template.Spec.Requirements = lo.Reject(pool.Spec.Template.Spec.Requirements,
+			func(_ karpv1.NodeSelectorRequirementWithMinValues, i int) bool {
+				return slices.Contains(requirements, i)
+			})
+		changed = append(changed, pool)
+	}
+	return objects.With(changed...)
 }
 
 // constraintsOf are those of workloads and NodePools. Each is of all pods of a workload. Ratios are those of flavors, in GiB per vCPU, and
@@ -52,7 +80,7 @@ func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.Compu
 	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
 	for name, pods := range workloads {
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
-			all = append(all, constraint{kind: kind, of: name, detail: detail, dropped: func() memory.Objects { return changed(objects, pods, drop) }})
+			all = append(all, constraint{kind: kind, of: name, detail: detail, pods: pods, drop: drop})
 		}
 		addSpreads(pods[0], add)
 		addAffinities(pods[0], add)
@@ -61,7 +89,7 @@ func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.Compu
 		addRatio(pods, wanted, rates, add)
 	}
 	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
-		all = append(all, requirementsOf(objects, pool)...)
+		all = append(all, requirementsOf(pool)...)
 	}
 	slices.SortFunc(all, func(a, b constraint) int {
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind), cmp.Compare(a.detail, b.detail))
@@ -76,15 +104,6 @@ func workloadOf(pod *corev1.Pod) string {
 		name = strings.TrimSuffix(pod.OwnerReferences[0].Name, "-"+pod.Labels["pod-template-hash"])
 	}
 	return pod.Namespace + "/" + name
-}
-
-// changed returns the objects with copies of some pods, which drop has changed.
-func changed(objects memory.Objects, pods []*corev1.Pod, drop func(*corev1.Pod)) memory.Objects {
-	return objects.With(lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object {
-		pod = pod.DeepCopy()
-		drop(pod)
-		return pod
-	})...)
 }
 
 func addSpreads(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
@@ -224,7 +243,7 @@ func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
 }
 
 // requirementsOf are those of a NodePool, but for what has one value here.
-func requirementsOf(objects memory.Objects, pool *karpv1.NodePool) []constraint {
+func requirementsOf(pool *karpv1.NodePool) []constraint {
 	fixed := []string{karpv1.CapacityTypeLabelKey, corev1.LabelArchStable, corev1.LabelOSStable}
 	var all []constraint
 	for i, r := range pool.Spec.Template.Spec.Requirements {
@@ -233,11 +252,7 @@ func requirementsOf(objects memory.Objects, pool *karpv1.NodePool) []constraint 
 		}
 		all = append(all, constraint{
 			kind: KindRequirement, of: "NodePool " + pool.Name, detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
-			dropped: func() memory.Objects {
-				without := pool.DeepCopy()
-				without.Spec.Template.Spec.Requirements = slices.Delete(without.Spec.Template.Spec.Requirements, i, i+1)
-				return objects.With(without)
-			},
+			pool: pool, requirement: i,
 		})
 	}
 	return all

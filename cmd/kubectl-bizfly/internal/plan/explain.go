@@ -6,13 +6,11 @@ package plan
 import (
 	"cmp"
 	"context"
-	"runtime"
+	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/samber/lo"
-	"golang.org/x/sync/errgroup"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -20,10 +18,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
-// Constraint is the price of one constraint.
+// Constraint is the price of one constraint, or of several of a kind that were dropped together.
 type Constraint struct {
 	Kind string `json:"kind"`
-	// Of is a workload, as namespace and name, or a NodePool.
+	// Of is a workload, as namespace and name, or a NodePool; or how many there are.
 	Of string `json:"of"`
 	// Detail says which of its kind it is.
 	Detail string `json:"detail,omitempty"`
@@ -44,53 +42,73 @@ type Explanation struct {
 	TimeOver int `json:"timeOver,omitempty"`
 }
 
-// Explain plans, and then plans again without each constraint. OnStep, which may be nil, is called with how many of all were dropped.
-func Explain(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(done, of int)) (*Explanation, error) {
+// Explain plans, and then plans again without all constraints of a kind. The kinds that cost something are split into halves, again and again, so that
+// the constraints that cost nothing are dropped together. OnStep is called with the number of plans.
+func Explain(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int)) (*Explanation, error) {
 	deadline := time.Now().Add(limit)
 	cloud, objects, p, simulation, err := asItIs(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
 	result := &Explanation{Plan: p, Constraints: []Constraint{}}
-	var flavors []flavorOf
+	var ratios []float64
 	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
 		instanceTypes, err := simulation.FlavorsOf(ctx, pool)
 		if err != nil {
 			return nil, err
 		}
 		for _, it := range instanceTypes {
-			flavors = append(flavors, newFlavorOf(it))
+			ratios = append(ratios, it.Capacity.Memory().AsApproximateFloat64()/(1<<30)/max(it.Capacity.Cpu().AsApproximateFloat64(), 1))
 		}
 	}
 	rates := lo.MinBy(lo.Values(cloud.Settings.Load().Prices.Categories), func(a, b pricing.ComputeRates) bool { return a.CPU < b.CPU })
-	constraints := constraintsOf(objects, ratios(flavors), rates)
-	var mu sync.Mutex
-	done := 0
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(min(runtime.GOMAXPROCS(0), 4))
-	for _, c := range constraints {
-		group.Go(func() error {
+	kinds := lo.Values(lo.GroupBy(constraintsOf(objects, ratios, rates), func(c constraint) string { return c.kind }))
+	slices.SortFunc(kinds, func(a, b []constraint) int { return cmp.Compare(a[0].kind, b[0].kind) })
+	plans := 0
+	// price plans without constraints, and returns those groups that cost something.
+	price := func(groups ...[]constraint) (dear []priced, err error) {
+		for _, group := range groups {
 			if time.Now().After(deadline) {
-				mu.Lock()
-				defer mu.Unlock()
-				result.TimeOver++
-				return nil
+				result.TimeOver += len(group)
+				continue
 			}
-			without, _, err := settle(groupCtx, cloud, c.dropped())
+			without, _, err := settle(ctx, cloud, dropped(objects, group))
 			if err != nil {
-				return err
+				return nil, err
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			result.add(c, without)
-			if done++; onStep != nil {
-				onStep(done, len(constraints))
+			plans++
+			onStep(plans)
+			// That a plan costs more without a constraint is no price: core found a better one with it.
+			saved, placed := p.VNDPerHour-without.VNDPerHour, len(p.Unplaced)-len(without.Unplaced)
+			if placed <= 0 && saved < leastPrice*p.VNDPerHour {
+				result.Free += len(group)
+				continue
 			}
-			return nil
-		})
+			dear = append(dear, priced{group, saved, max(placed, 0)})
+		}
+		return dear, nil
 	}
-	if err := group.Wait(); err != nil {
+	left, err := price(kinds...)
+	if err != nil {
 		return nil, err
+	}
+	for len(left) > 0 {
+		slices.SortStableFunc(left, func(a, b priced) int { return cmp.Or(cmp.Compare(b.placed, a.placed), cmp.Compare(b.saved, a.saved)) })
+		dearest := left[0]
+		left = left[1:]
+		if half := len(dearest.group) / 2; half > 0 && time.Now().Before(deadline) {
+			free, over := result.Free, result.TimeOver
+			halves, err := price(dearest.group[:half], dearest.group[half:])
+			if err != nil {
+				return nil, err
+			}
+			if len(halves) > 0 {
+				left = append(left, halves...)
+				continue
+			}
+			result.Free, result.TimeOver = free, over
+		}
+		result.Constraints = append(result.Constraints, dearest.constraint())
 	}
 	slices.SortFunc(result.Constraints, func(a, b Constraint) int {
 		return cmp.Or(cmp.Compare(b.Placed, a.Placed), cmp.Compare(b.VNDPerHour, a.VNDPerHour), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Kind, b.Kind),
@@ -102,15 +120,19 @@ func Explain(ctx context.Context, s *session.Session, o Options, limit time.Dura
 // leastPrice is the part of the bill below which a constraint has no effect: less is within what chance makes of two plans.
 const leastPrice = 0.01
 
-// add adds the price of a constraint. Differences within what chance makes of a plan are none, and neither is that a plan costs more without
-// a constraint: core found a better one with it.
-func (e *Explanation) add(c constraint, without *Plan) {
-	saved, placed := e.VNDPerHour-without.VNDPerHour, len(e.Unplaced)-len(without.Unplaced)
-	if placed <= 0 && saved < leastPrice*e.VNDPerHour {
-		e.Free++
-		return
+// priced are constraints of a kind that cost something together.
+type priced struct {
+	group  []constraint
+	saved  float64
+	placed int
+}
+
+// constraint is what is reported: of several, that they cost so much together.
+func (p priced) constraint() Constraint {
+	first := p.group[0]
+	c := Constraint{Kind: first.kind, Of: first.of, Detail: first.detail, VNDPerHour: p.saved, VNDPerMonth: p.saved * HoursPerMonth, Placed: p.placed}
+	if len(p.group) > 1 {
+		c.Of, c.Detail = fmt.Sprintf("%s and %d more", first.of, len(p.group)-1), "together"
 	}
-	e.Constraints = append(e.Constraints, Constraint{
-		Kind: c.kind, Of: c.of, Detail: c.detail, VNDPerHour: saved, VNDPerMonth: saved * HoursPerMonth, Placed: max(placed, 0),
-	})
+	return c
 }

@@ -7,6 +7,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +36,7 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 			s.Note("%s", note)
 		}
 		if len(set.Pods()) == 0 && !o.Pending {
-			return nil, fmt.Errorf("the files have no pod to plan (they have %d objects of other kinds); give workloads, or a table of pods", len(set.Objects)+
-				lo.Sum(lo.Values(set.Skipped)))
+			return nil, fmt.Errorf("the files have no pod to plan, only %s; give workloads, or a table of pods", kindsOf(set))
 		}
 	}
 	if s.Cluster == nil {
@@ -60,6 +63,17 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 		})
 	}
 	return withSet(objects, set), nil
+}
+
+// kindsOf counts what was read.
+func kindsOf(set *manifests.Set) string {
+	counts := maps.Clone(set.Skipped)
+	for _, object := range set.Objects {
+		counts[reflect.TypeOf(object).Elem().Name()]++
+	}
+	return cmp.Or(strings.Join(lo.Map(slices.Sorted(maps.Keys(counts)), func(kind string, _ int) string {
+		return fmt.Sprintf("%d %s", counts[kind], kind)
+	}), ", "), "nothing")
 }
 
 // withSet adds manifests, their namespaces and the classes of volumes that they assume.

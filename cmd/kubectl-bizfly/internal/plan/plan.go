@@ -16,6 +16,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 )
 
@@ -234,4 +235,19 @@ func (s *Simulation) Price(ctx context.Context, pool, flavor, zone string) (floa
 		return 0, fmt.Errorf("flavor %s has no price in %s", flavor, zone)
 	}
 	return price, nil
+}
+
+// FlavorsOf are the flavors that NodeClaims of a NodePool can be launched with, sorted by name.
+func (s *Simulation) FlavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*corecloudprovider.InstanceType, error) {
+	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	wanted := corescheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	wanted.Add(corescheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	possible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return wanted.IsCompatible(it.Requirements, corescheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(wanted)
+	})
+	slices.SortFunc(possible, func(a, b *corecloudprovider.InstanceType) int { return cmp.Compare(a.Name, b.Name) })
+	return possible, nil
 }

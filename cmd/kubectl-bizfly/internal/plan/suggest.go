@@ -7,15 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/awslabs/operatorpkg/object"
 	"github.com/samber/lo"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -23,7 +21,26 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// Shape is which flavors a NodePool has. Zero values narrow nothing.
+type Shape struct {
+	// MaxCPU is the largest size, in vCPUs, and Category one of those that the NodePool allows.
+	MaxCPU   int    `json:"maxCpu,omitempty"`
+	Category string `json:"category,omitempty"`
+	// Fallback adds a second NodePool of all sizes for pods that need a larger flavor.
+	Fallback bool `json:"fallback,omitempty"`
+}
+
+// String describes it in a line.
+func (s Shape) String() string {
+	text := "any size"
+	if s.MaxCPU > 0 {
+		text = fmt.Sprintf("up to %d vCPU", s.MaxCPU)
+	}
+	return text + lo.Ternary(s.Category != "", ", "+s.Category, "") + lo.Ternary(s.Fallback, ", larger ones for pods that need them", "")
+}
 
 // Candidate is the settled bill with one shape of the NodePool.
 type Candidate struct {
@@ -37,8 +54,6 @@ type Candidate struct {
 	VNDPerMonth float64 `json:"vndPerMonth"`
 
 	pools []*karpv1.NodePool
-	// settled is true with consolidation.
-	settled bool
 }
 
 // Suggestion is the cheapest shape that was found for some pods.
@@ -55,10 +70,6 @@ type Suggestion struct {
 	// Sample is how many of many pods the shapes were searched with; 0 is all. The candidates are planned with all.
 	Sample   int  `json:"sample,omitempty"`
 	TimeOver bool `json:"timeOver,omitempty"`
-	// BoundVNDPerMonth is a price that no set of nodes is below, and PackingVNDPerMonth that of the cheapest set that a search without a
-	// scheduler found. Both are 0 where pods run only with another NodePool.
-	BoundVNDPerMonth   float64 `json:"boundVndPerMonth"`
-	PackingVNDPerMonth float64 `json:"packingVndPerMonth"`
 	// NodePools are those of the suggested shape; none where no shape is cheaper than what there is.
 	NodePools []NodePoolManifest `json:"nodePools,omitempty"`
 	Catalog   *Catalog           `json:"catalog,omitempty"`
@@ -66,20 +77,27 @@ type Suggestion struct {
 	Notes     []string           `json:"notes,omitempty"`
 }
 
+// NodePoolManifest is a NodePool without what an API server adds.
+type NodePoolManifest struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"`
+	Metadata   map[string]string   `json:"metadata"`
+	Spec       karpv1.NodePoolSpec `json:"spec"`
+}
+
 const (
-	// maxSettled is how many shapes are settled, and maxConfirmed how many are planned once more.
-	maxSettled, maxConfirmed = 12, 3
+	// maxSettled is how many shapes are settled, which takes most of the time.
+	maxSettled = 5
 	// maxPods is how many pods shapes are searched with where the options do not say.
 	maxPods = 400
+	// LeastSaving is the part of the bill that a suggestion must save: pods settle at a bill that differs by as much from a plan, since the
+	// kube-scheduler does not fill nodes in core's order.
+	LeastSaving = 0.03
 )
 
-// LeastSaving is the part of the bill that a suggestion must save: pods settle at a bill that differs by as much from a plan, since the kube-scheduler
-// does not fill nodes in core's order.
-const LeastSaving = 0.03
-
-// Suggest searches the shape of the NodePool that costs most for the cheapest settled bill. OnStep, which may be nil, is called with the number
-// of plans and the lowest price per month so far.
-func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int, vndPerMonth float64)) (*Suggestion, error) {
+// Suggest plans the NodePool that costs most with each size and category, and settles the best few. OnStep is called with the number of plans.
+func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int)) (*Suggestion, error) {
+	began := time.Now()
 	cloud, objects, now, simulation, err := asItIs(ctx, s, o)
 	if err != nil {
 		return nil, err
@@ -87,77 +105,105 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	if len(now.Nodes) == 0 {
 		return nil, fmt.Errorf("there is nothing to suggest a NodePool for: the plan has no node (%d pods, %d of them without a place)", now.Pods, len(now.Unplaced))
 	}
-	search, err := newSearch(ctx, cloud, objects, now, simulation)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	search.deadline, search.onStep = began.Add(limit), onStep
-	result := &Suggestion{Pods: now.Pods, NodePool: search.pool.Name, Now: search.now, Assumed: now.Assumed, Catalog: now.Catalog}
-	if most := cmp.Or(o.MaxPods, maxPods); now.Pods > most {
-		search.objects, result.Sample = sample(objects, most), most
-		search.deadline = began.Add(limit / 2) // the other half is for plans with all pods
-	}
-	var packed []string
-	if result.BoundVNDPerMonth, result.PackingVNDPerMonth, packed, err = simulation.ideal(ctx, search.open, limit/2); err != nil {
-		return nil, err
-	}
-	result.Notes = simulation.Notes
-	if err := search.descend(ctx, Shape{}, Shape{MaxCPU: search.largest()}, search.around(packed)); err != nil {
-		return nil, err
-	}
-	result.Tried = len(search.known)
-	if err := search.settle(ctx, maxSettled); err != nil {
-		return nil, err
-	}
-	search.objects, search.deadline = objects, began.Add(limit)
-	if err := search.confirm(ctx, result.Sample > 0); err != nil {
-		return nil, err
-	}
-	result.Candidates = lo.Filter(search.ranked(), func(c Candidate, _ int) bool { return c.settled })
-	result.TimeOver = search.timeOver.Load()
-	if best, ok := lo.First(result.Candidates); ok && search.saves(best) {
-		result.NodePools = manifestsOf(best.pools)
-	}
-	return result, nil
-}
-
-// search is one search of shapes.
-type search struct {
-	cloud   *session.Cloud
-	objects memory.Objects
-	// pool is searched, open is the same without limits of size.
-	pool, open *karpv1.NodePool
-	flavors    []flavorOf
-	// instanceTypes are those of the NodePool as it is.
-	instanceTypes []*corecloudprovider.InstanceType
-	now           Candidate
-	deadline      time.Time
-	timeOver      atomic.Bool
-	onStep        func(plans int, vndPerMonth float64)
-
-	mu      sync.Mutex
-	known   map[string]Candidate
-	planned int
-}
-
-// newSearch takes the NodePool that costs most.
-func newSearch(ctx context.Context, cloud *session.Cloud, objects memory.Objects, now *Plan, simulation *Simulation) (*search, error) {
 	costs := map[string]float64{}
 	for _, node := range now.Nodes {
 		costs[node.NodePool] += node.VNDPerHour
 	}
 	name := lo.MaxBy(lo.Keys(costs), func(a, b string) bool { return cmp.Or(cmp.Compare(costs[a], costs[b]), cmp.Compare(b, a)) > 0 })
 	pool, _ := lo.Find(memory.Of[*karpv1.NodePool](objects), func(pool *karpv1.NodePool) bool { return pool.Name == name })
-	s := &search{cloud: cloud, objects: objects, pool: pool, open: unlimited(pool), known: map[string]Candidate{}}
-	s.now = newCandidate("as it is", Shape{}, now)
-	var err error
-	if s.instanceTypes, err = simulation.FlavorsOf(ctx, pool); err != nil {
+	result := &Suggestion{
+		Pods: now.Pods, NodePool: name, Now: newCandidate("as it is", Shape{}, now), Assumed: now.Assumed, Catalog: now.Catalog, Notes: simulation.Notes,
+	}
+	flavors, err := simulation.FlavorsOf(ctx, withoutSize(pool))
+	if err != nil {
 		return nil, err
 	}
-	all, err := simulation.FlavorsOf(ctx, s.open)
-	s.flavors = lo.Map(all, func(it *corecloudprovider.InstanceType, _ int) flavorOf { return newFlavorOf(it) })
-	return s, err
+	searched := objects
+	if most := cmp.Or(o.MaxPods, maxPods); now.Pods > most {
+		searched, result.Sample = sample(objects, most), most
+	}
+	steps := 0
+	// tried plans with shapes until the time is over.
+	tried := func(of memory.Objects, shapes []Shape, settled bool) ([]Candidate, error) {
+		var found []Candidate
+		for _, shape := range shapes {
+			if time.Since(began) > limit {
+				result.TimeOver = true
+				break
+			}
+			c, err := tryShape(ctx, cloud, of, pool, shape, settled, len(now.Unplaced))
+			if err != nil {
+				return nil, fmt.Errorf("planning with a NodePool of %s: %w", shape, err)
+			}
+			found = append(found, c)
+			steps++
+			onStep(steps)
+		}
+		slices.SortFunc(found, compare)
+		return found, nil
+	}
+	planned, err := tried(searched, shapesOf(flavors), false)
+	if err != nil {
+		return nil, err
+	}
+	result.Tried = len(planned)
+	best := lo.Map(lo.Slice(planned, 0, maxSettled), func(c Candidate, _ int) Shape { return c.Shape })
+	if result.Candidates, err = tried(objects, best, true); err != nil {
+		return nil, err
+	}
+	if c, ok := lo.First(result.Candidates); ok && (c.Unplaced < result.Now.Unplaced ||
+		c.Unplaced == result.Now.Unplaced && c.VNDPerHour < (1-LeastSaving)*result.Now.VNDPerHour) {
+		result.NodePools = manifestsOf(c.pools)
+	}
+	return result, nil
+}
+
+// shapesOf are all sizes and categories of flavors. Of two that have the same flavors, the simpler one counts.
+func shapesOf(flavors []*corecloudprovider.InstanceType) []Shape {
+	sizes := lo.Uniq(lo.Map(flavors, func(it *corecloudprovider.InstanceType, _ int) int { return cpuOf(it) }))
+	categories := lo.Uniq(lo.Map(flavors, func(it *corecloudprovider.InstanceType, _ int) string {
+		return it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
+	}))
+	slices.Sort(sizes)
+	slices.Sort(categories)
+	shapes := lo.CrossJoinBy2(append([]string{""}, categories...), append([]int{0}, sizes...), func(category string, size int) Shape {
+		return Shape{MaxCPU: size, Category: category}
+	})
+	key := func(shape Shape) string {
+		return strings.Join(lo.FilterMap(flavors, func(it *corecloudprovider.InstanceType, _ int) (string, bool) {
+			return it.Name, (shape.MaxCPU == 0 || cpuOf(it) <= shape.MaxCPU) &&
+				(shape.Category == "" || it.Requirements.Get(v1alpha1.LabelInstanceCategory).Has(shape.Category))
+		}), " ")
+	}
+	return lo.Filter(lo.UniqBy(shapes, key), func(shape Shape, _ int) bool { return key(shape) != "" })
+}
+
+func cpuOf(it *corecloudprovider.InstanceType) int {
+	size, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	return size
+}
+
+// tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place.
+func tryShape(ctx context.Context, cloud *session.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool, unplaced int) (Candidate, error) {
+	pools := shape.apply(pool)
+	simulation, err := NewSimulation(ctx, cloud, objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
+	if err != nil {
+		return Candidate{}, err
+	}
+	if err := simulation.Empty(ctx); err != nil {
+		return Candidate{}, err
+	}
+	p, err := lo.Ternary(settled, simulation.settled, simulation.Run)(ctx)
+	if err != nil {
+		return Candidate{}, err
+	}
+	if len(p.Unplaced) > unplaced && !shape.Fallback {
+		shape.Fallback = true
+		return tryShape(ctx, cloud, objects, pool, shape, settled, unplaced)
+	}
+	c := newCandidate(shape.String(), shape, p)
+	c.pools = pools
+	return c, nil
 }
 
 func newCandidate(name string, shape Shape, p *Plan) Candidate {
@@ -166,209 +212,58 @@ func newCandidate(name string, shape Shape, p *Plan) Candidate {
 
 // compare orders by pods without a place, price, and how little is narrowed.
 func compare(a, b Candidate) int {
-	return cmp.Or(cmp.Compare(a.Unplaced, b.Unplaced), cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(a.Shape.narrowed(), b.Shape.narrowed()),
-		cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Unplaced, b.Unplaced), cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 }
 
-// saves reports whether a candidate is worth a change.
-func (s *search) saves(c Candidate) bool {
-	return c.Unplaced < s.now.Unplaced || c.Unplaced == s.now.Unplaced && c.VNDPerHour < (1-LeastSaving)*s.now.VNDPerHour
-}
-
-// descend starts from some shapes, and varies one value of the best one after the other until no change makes it cheaper.
-func (s *search) descend(ctx context.Context, starts ...Shape) error {
-	for _, start := range starts {
-		if err := s.evaluate(ctx, start); err != nil {
-			return err
-		}
-		best := s.at(start)
-		for improved := true; improved; {
-			improved = false
-			for _, vary := range []func(Shape) []Shape{s.sizes, s.ratios, s.categories, s.smallest} {
-				shapes := vary(best.Shape)
-				if err := s.evaluate(ctx, shapes...); err != nil {
-					return err
-				}
-				for _, shape := range shapes {
-					if c := s.at(shape); c.pools != nil && compare(c, best) < 0 {
-						best, improved = c, true
-					}
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// largest is the largest size that the NodePool has now.
-func (s *search) largest() int {
-	return lo.Max(lo.Map(s.instanceTypes, func(it *corecloudprovider.InstanceType, _ int) int { return newFlavorOf(it).cpu }))
-}
-
-// around is the shape of some flavors.
-func (s *search) around(names []string) Shape {
-	chosen := lo.Filter(s.flavors, func(f flavorOf, _ int) bool { return slices.Contains(names, f.name) })
-	sizes := cpus(chosen)
-	return Shape{MinCPU: lo.FirstOrEmpty(sizes), MaxCPU: lo.LastOrEmpty(sizes), MemoryPerCPU: ratios(chosen)}
-}
-
-func (s *search) sizes(of Shape) []Shape {
-	return lo.Map(append([]int{0}, cpus(s.flavors)...), func(cpu int, _ int) Shape {
-		of.MaxCPU = cpu
-		return of
+// withoutSize is a NodePool without upper limits of the size of a node. Those from below stay: smaller nodes may not join.
+func withoutSize(pool *karpv1.NodePool) *karpv1.NodePool {
+	return without(pool, func(r karpv1.NodeSelectorRequirementWithMinValues) bool {
+		return (r.Key == v1alpha1.LabelInstanceCPU || r.Key == v1alpha1.LabelInstanceMemory) && r.Operator != corev1.NodeSelectorOpGt &&
+			r.Operator != karpv1.NodeSelectorOpGte
 	})
 }
 
-func (s *search) smallest(of Shape) []Shape {
-	return lo.FilterMap(append([]int{0}, cpus(s.flavors)...), func(cpu int, _ int) (Shape, bool) {
-		of.MinCPU = cpu
-		return of, of.MaxCPU == 0 || cpu <= of.MaxCPU
-	})
+func without(pool *karpv1.NodePool, drop func(karpv1.NodeSelectorRequirementWithMinValues) bool) *karpv1.NodePool {
+	pool = pool.DeepCopy()
+	pool.Spec.Template.Spec.Requirements = lo.Reject(pool.Spec.Template.Spec.Requirements,
+		func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) bool { return drop(r) })
+	return pool
 }
 
-func (s *search) categories(of Shape) []Shape {
-	if len(categories(s.flavors)) < 2 {
-		return nil
+// apply gives a NodePool the shape.
+func (s Shape) apply(pool *karpv1.NodePool) []*karpv1.NodePool {
+	shaped := withoutSize(pool)
+	require := func(key string, operator corev1.NodeSelectorOperator, value string) {
+		shaped.Spec.Template.Spec.Requirements = append(shaped.Spec.Template.Spec.Requirements,
+			karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: operator, Values: []string{value}})
 	}
-	return lo.Map(append([]string{""}, categories(s.flavors)...), func(category string, _ int) Shape {
-		of.Category = category
-		return of
-	})
-}
-
-// ratios are none, each, and each two neighbours.
-func (s *search) ratios(of Shape) []Shape {
-	all := ratios(s.flavors)
-	if len(all) < 2 {
-		return nil
-	}
-	choices := [][]float64{nil}
-	for i := range all {
-		choices = append(choices, all[i:i+1])
-		if i > 0 && len(all) > 2 {
-			choices = append(choices, all[i-1:i+1])
-		}
-	}
-	return lo.Map(choices, func(chosen []float64, _ int) Shape {
-		of.MemoryPerCPU = chosen
-		return of
-	})
-}
-
-// key is what shapes are known by: the flavors of which they are. Whether there is a second NodePool depends on the pods.
-func (s *search) key(shape Shape) string {
-	return strings.Join(lo.FilterMap(s.flavors, func(f flavorOf, _ int) (string, bool) { return f.name, shape.matches(f) }), " ")
-}
-
-// at returns what is known of a shape.
-func (s *search) at(shape Shape) Candidate {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known[s.key(shape)]
-}
-
-// each does work for each of some candidates, some at a time, until the time is over.
-func (s *search) each(ctx context.Context, candidates []Candidate, work func(ctx context.Context, c Candidate) error) error {
-	bounded, cancel := context.WithDeadline(ctx, s.deadline)
-	defer cancel()
-	group, groupCtx := errgroup.WithContext(bounded)
-	group.SetLimit(min(runtime.GOMAXPROCS(0), 4))
-	for _, c := range candidates {
-		group.Go(func() error {
-			var err error
-			if bounded.Err() == nil {
-				err = work(groupCtx, c)
-			}
-			if bounded.Err() == nil {
-				return err
-			}
-			s.timeOver.Store(true)
-			return ctx.Err()
+	if s.Category != "" {
+		shaped = without(shaped, func(r karpv1.NodeSelectorRequirementWithMinValues) bool {
+			return r.Key == v1alpha1.LabelInstanceCategory && r.Operator == corev1.NodeSelectorOpIn
 		})
+		require(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, s.Category)
 	}
-	return group.Wait()
+	if s.MaxCPU > 0 {
+		require(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpLte, strconv.Itoa(s.MaxCPU))
+	}
+	if !s.Fallback {
+		return []*karpv1.NodePool{shaped}
+	}
+	larger := withoutSize(pool)
+	larger.Name, larger.UID, larger.ResourceVersion = pool.Name+"-larger", "", ""
+	// Core tries the heavier NodePool first.
+	shaped.Spec.Weight = lo.ToPtr(min(lo.FromPtr(pool.Spec.Weight)+1, 100))
+	larger.Spec.Weight = lo.ToPtr(max(*shaped.Spec.Weight-1, 1))
+	return []*karpv1.NodePool{shaped, larger}
 }
 
-// evaluate plans with each shape that is not known yet, without consolidation, which takes most of the time.
-func (s *search) evaluate(ctx context.Context, shapes ...Shape) error {
-	unknown := lo.FilterMap(lo.UniqBy(shapes, s.key), func(shape Shape, _ int) (Candidate, bool) {
-		return Candidate{Shape: shape}, s.key(shape) != "" && s.at(shape).pools == nil
+func manifestsOf(pools []*karpv1.NodePool) []NodePoolManifest {
+	kind := object.GVK(&karpv1.NodePool{})
+	return lo.Map(pools, func(pool *karpv1.NodePool, _ int) NodePoolManifest {
+		return NodePoolManifest{
+			APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Metadata: map[string]string{"name": pool.Name}, Spec: pool.Spec,
+		}
 	})
-	return s.each(ctx, unknown, func(ctx context.Context, c Candidate) error { return s.price(ctx, c.Shape, false) })
-}
-
-// settle plans once more with the shapes that are the cheapest so far, and with consolidation. It forgets the others, unless the time was over
-// before the first of them.
-func (s *search) settle(ctx context.Context, count int) error {
-	chosen := lo.Slice(s.ranked(), 0, count)
-	for key, c := range s.known {
-		c.settled = false
-		s.known[key] = c
-	}
-	err := s.each(ctx, chosen, func(ctx context.Context, c Candidate) error { return s.price(ctx, c.Shape, true) })
-	if settled := lo.PickBy(s.known, func(_ string, c Candidate) bool { return c.settled }); len(settled) > 0 {
-		s.known = settled
-	}
-	return err
-}
-
-// confirm plans once more with the cheapest shapes, and takes the more expensive of both: the cheapest of many plans is the luckiest one, too.
-// After a search with a sample the plans with all pods are all that count.
-func (s *search) confirm(ctx context.Context, sampled bool) error {
-	if sampled {
-		return s.settle(ctx, maxConfirmed)
-	}
-	return s.each(ctx, lo.Slice(s.ranked(), 0, maxConfirmed), func(ctx context.Context, c Candidate) error { return s.price(ctx, c.Shape, true) })
-}
-
-// price plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place.
-func (s *search) price(ctx context.Context, shape Shape, settled bool) error {
-	pools := shape.apply(s.pool, s.flavors)
-	simulation, err := NewSimulation(ctx, s.cloud, s.objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
-	if err != nil {
-		return err
-	}
-	if err := simulation.Empty(ctx); err != nil {
-		return err
-	}
-	plan := simulation.Run
-	if settled {
-		plan = simulation.settled
-	}
-	p, err := plan(ctx)
-	if err != nil {
-		return fmt.Errorf("planning with a NodePool of %s: %w", shape, err)
-	}
-	if len(p.Unplaced) > s.now.Unplaced && !shape.Fallback {
-		shape.Fallback = true
-		return s.price(ctx, shape, settled)
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	c := newCandidate(shape.String(), shape, p)
-	c.pools, c.settled = pools, settled
-	s.add(c)
-	return nil
-}
-
-// add remembers a candidate. Of two that were settled, the more expensive one counts.
-func (s *search) add(c Candidate) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if before := s.known[s.key(c.Shape)]; before.settled && compare(before, c) > 0 {
-		c = before
-	}
-	s.known[s.key(c.Shape)] = c
-	s.planned++
-	if s.onStep != nil {
-		s.onStep(s.planned, lo.MinBy(lo.Values(s.known), func(a, b Candidate) bool { return compare(a, b) < 0 }).VNDPerMonth)
-	}
-}
-
-// ranked are all shapes that were planned, the cheapest first.
-func (s *search) ranked() []Candidate {
-	return slices.SortedFunc(slices.Values(lo.Values(s.known)), compare)
 }
 
 // sample is objects with some of their pods, evenly from all workloads.

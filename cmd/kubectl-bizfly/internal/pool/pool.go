@@ -153,21 +153,6 @@ func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
 	return result, err
 }
 
-// Unpin lets BKE's autoscaler change a pool's size between two sizes.
-func (c *Cluster) Unpin(ctx context.Context, p Pool, minSize, maxSize int) (Result, error) {
-	result := Result{Before: p, After: p, Steps: []string{}}
-	differs := func(p Pool) bool { return !p.Autoscaling || p.MinSize != minSize || p.MaxSize != maxSize }
-	if !differs(p) {
-		return result, nil
-	}
-	err := c.change(ctx, &result, fmt.Sprintf("enable_autoscaling: true, min_size: %d, max_size: %d", minSize, maxSize),
-		bizfly.WorkerPoolChange{EnableAutoscaling: lo.ToPtr(true), MinSize: &minSize, MaxSize: &maxSize}, differs)
-	if err == nil && differs(result.After) {
-		err = fmt.Errorf("BizFly Cloud has accepted the change of the worker pool %s, and has not made it: %s", p.Name, result.After)
-	}
-	return result, err
-}
-
 // change sends a change and reads the pool until it is not as before any more. A change that the cloud rejects as invalid is a step,
 // not an error: another may be accepted. Where the answer is lost or unreadable, what is read back decides.
 func (c *Cluster) change(ctx context.Context, result *Result, what string, change bizfly.WorkerPoolChange, still func(Pool) bool) error {

@@ -251,7 +251,7 @@ func (c *cluster) rest() {
 // propose computes a repack of the cluster as it is.
 func (c *cluster) propose() *repack.Proposal {
 	GinkgoHelper()
-	p, err := repack.Compute(ctx, c.session, repack.Options{Iterations: 1000})
+	p, err := repack.Compute(ctx, c.session, repack.Options{})
 	Expect(err).ToNot(HaveOccurred())
 	return p
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,17 +23,15 @@ import (
 	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// attempts is how many packings are tried at most, the one that saves most first.
+// attempts is how many exchanges are tried at most, the one that saves most first.
 const attempts = 6
-
-// searches is how many packings are searched for, each with another seed: a single one may miss a packing that fits exactly.
-const searches = 4
 
 // computation is one proposal in the making.
 type computation struct {
@@ -42,8 +41,7 @@ type computation struct {
 	pool    *karpv1.NodePool
 	options Options
 
-	template *scheduling.NodeClaimTemplate
-	types    map[string]*corecloudprovider.InstanceType
+	types map[string]*corecloudprovider.InstanceType
 	// nodes are those of all NodePools that have pods, and own those of the NodePool.
 	nodes, own []*plan.Managed
 	// daemons is what DaemonSets request on a node at most.
@@ -54,16 +52,17 @@ type computation struct {
 type exchange struct {
 	replaced []*plan.Managed
 	added    []addition
-	// onto are the pods that come to nodes which stay.
-	onto map[*plan.Managed][]*corev1.Pod
+	// onto are the pods that come to nodes which stay, by the node's name.
+	onto map[string][]*corev1.Pod
 	// saves is in VND per hour.
 	saves float64
 }
 
 // addition is a new node with the pods that come there.
 type addition struct {
-	bin  packing.Bin
-	pods []*corev1.Pod
+	flavor, zone string
+	vndPerHour   float64
+	pods         []*corev1.Pod
 }
 
 // moving are the pods that move.
@@ -78,18 +77,12 @@ func (e exchange) certain() bool {
 	for _, planned := range append(lo.Map(e.added, func(a addition, _ int) []*corev1.Pod { return a.pods }), lo.Values(e.onto)...) {
 		for name, replicas := range lo.GroupBy(planned, nameOf) {
 			nodes[name], pods[name] = nodes[name]+1, pods[name]+len(replicas)
-			apart[name] = lo.EveryBy(constraintsOf(replicas[0]), func(c constraint) bool { return c.most <= 1 }) && len(constraintsOf(replicas[0])) > 0
+			apart[name] = keepsApart(replicas[0])
 		}
 	}
 	return lo.EveryBy(lo.Keys(nodes), func(name string) bool {
 		return name == "" || nodes[name] == 1 || apart[name] && nodes[name] == pods[name]
 	})
-}
-
-// key names an exchange.
-func (e exchange) key() string {
-	return fmt.Sprint(lo.Map(e.replaced, func(m *plan.Managed, _ int) string { return m.Node.Name }),
-		lo.Map(e.added, func(a addition, _ int) string { return fmt.Sprint(a.bin.Name, a.bin.Zone, names(a.pods)) }))
 }
 
 // propose fills a proposal.
@@ -112,9 +105,11 @@ func (c *computation) propose(ctx context.Context, p *Proposal) error {
 		c.daemons = resources.MaxResources(c.daemons, m.Daemons)
 	}
 	p.Nodes, p.NodesAfter, p.VNDPerHourAfter, p.Notes = len(c.own), len(c.own), p.VNDPerHour, current.Notes
-	if err := c.readTypes(ctx, current); err != nil {
+	flavors, err := current.FlavorsOf(ctx, c.pool)
+	if err != nil {
 		return err
 	}
+	c.types = lo.KeyBy(flavors, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	_, all, err := current.Nodes(ctx)
 	if err != nil {
 		return err
@@ -128,136 +123,203 @@ func (c *computation) propose(ctx context.Context, p *Proposal) error {
 		return err
 	}
 	target := min(all, alone) - MinSaving*p.VNDPerHour
-	enough := lo.Filter(c.exchanges(ctx), func(e exchange, _ int) bool { return all-e.saves <= target })
-	for _, found := range lo.Slice(enough, 0, attempts) {
-		after, err := c.confirm(ctx, found)
+	found, err := c.exchanges(ctx, all-target)
+	if err != nil {
+		return err
+	}
+	for _, e := range lo.Slice(found, 0, attempts) {
+		after, err := c.confirm(ctx, e)
 		if err != nil {
 			return err
 		}
 		if after <= target {
-			c.fill(p, found, all-after)
+			c.fill(p, e, all-after)
 			return nil
 		}
 	}
-	p.Reason = fmt.Sprintf("no packing was found that saves %.0f %% of the NodePool's bill and that Karpenter's scheduler confirms", 100*MinSaving)
+	p.Reason = fmt.Sprintf("no exchange of nodes was found that saves %.0f %% of the NodePool's bill and that Karpenter's scheduler confirms", 100*MinSaving)
 	return nil
 }
 
-// readTypes reads the flavors of the NodePool.
-func (c *computation) readTypes(ctx context.Context, t *plan.Simulation) error {
-	pool := &karpv1.NodePool{}
-	if err := t.Objects.Get(ctx, client.ObjectKey{Name: c.pool.Name}, pool); err != nil {
-		return err
-	}
-	instanceTypes, err := t.Provider.GetInstanceTypes(ctx, pool)
-	if err != nil {
-		return err
-	}
-	c.template = scheduling.NewNodeClaimTemplate(c.pool)
-	c.types = lo.KeyBy(lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
-		return it.Requirements.Intersects(c.template.Requirements) == nil
-	}), func(it *corecloudprovider.InstanceType) string { return it.Name })
-	return nil
-}
-
-// exchanges are those of several packings, the one that saves most first; of those that save the same, the one that moves fewest pods.
-func (c *computation) exchanges(ctx context.Context) []exchange {
+// exchanges are what core's scheduler wants in place of some of the nodes, with flavors up to each size, the one that saves most first; of those
+// that save the same, the one that moves fewest pods.
+func (c *computation) exchanges(ctx context.Context, least float64) ([]exchange, error) {
+	sizes := lo.Uniq(lo.MapToSlice(c.types, func(_ string, it *corecloudprovider.InstanceType) int64 { return it.Capacity.Cpu().Value() }))
+	slices.Sort(sizes)
 	var all []exchange
-	for seed := range uint64(searches) {
-		each := c.exchange(ctx, seed, nil)
-		all = append(all, each, c.exchange(ctx, seed, func(m *plan.Managed) bool { return lo.Contains(each.replaced, m) }),
-			c.exchange(ctx, seed, func(*plan.Managed) bool { return true }))
+	for _, replaced := range c.sets() {
+		if lo.SumBy(replaced, func(m *plan.Managed) float64 { return m.VNDPerHour }) < least {
+			continue
+		}
+		for _, size := range sizes {
+			e, err := c.exchange(ctx, replaced, size)
+			if err != nil {
+				return nil, err
+			}
+			if e != nil && e.saves >= least && len(e.added) > 0 && e.certain() &&
+				exceeds(c.pool, memory.Of[*karpv1.NodeClaim](c.objects), c.capacity(e.added)) == nil {
+				all = append(all, *e)
+			}
+		}
 	}
-	all = lo.UniqBy(lo.Filter(all, func(e exchange, _ int) bool { return len(e.added) > 0 && e.certain() }), exchange.key)
 	slices.SortStableFunc(all, func(a, b exchange) int {
 		return cmp.Or(cmp.Compare(b.saves, a.saves), cmp.Compare(len(a.moving()), len(b.moving())))
 	})
-	return all
+	return all, nil
 }
 
-// exchange is that of the best packing that is found.
-func (c *computation) exchange(ctx context.Context, seed uint64, replace func(*plan.Managed) bool) exchange {
-	bins := c.bins()
-	in := c.problem(bins, replace)
-	found := packing.Best(ctx, in.items, bins, packing.Options{
-		Seed: c.options.Seed + seed, Iterations: c.options.Iterations, Existing: in.existing,
-		// Of packings that cost the same, the one that moves fewer pods.
-		ReplaceVNDPerHour: 0.001 * c.own[0].VNDPerHour,
+// sets are the sets of nodes that are tried: those that waste most, more and more of them, and each alone.
+func (c *computation) sets() [][]*plan.Managed {
+	movable := lo.Filter(c.own, func(m *plan.Managed, _ int) bool {
+		return m.Disruptable && !lo.ContainsBy(m.Pods, func(pod *corev1.Pod) bool { return pod.Spec.Affinity != nil && pod.Spec.Affinity.PodAffinity != nil })
 	})
-	if len(found.Unplaced) > 0 {
-		return exchange{}
+	waste := func(m *plan.Managed) float64 {
+		requested, used := resources.Merge(m.Daemons, resources.RequestsForPods(m.Pods...)), 0.0
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			part, total := requested[name], m.Node.Status.Allocatable[name]
+			used += part.AsApproximateFloat64() / max(total.AsApproximateFloat64(), 1) / 2
+		}
+		return m.VNDPerHour * (1 - used)
 	}
-	return c.within(c.parts(in, found))
+	slices.SortStableFunc(movable, func(a, b *plan.Managed) int { return cmp.Compare(waste(b), waste(a)) })
+	var sets [][]*plan.Managed
+	for i := range movable {
+		if i > 0 {
+			sets = append(sets, movable[:i+1])
+		}
+		sets = append(sets, movable[i:i+1])
+	}
+	if len(sets) > maxSets {
+		step := float64(len(sets)) / maxSets
+		sets = lo.Times(maxSets, func(i int) []*plan.Managed { return sets[len(sets)-1-int(float64(i)*step)] })
+	}
+	return sets
 }
 
-// parts are the exchanges that a packing consists of: nodes whose pods share a new node are replaced together.
-func (c *computation) parts(in problem, found *packing.Packing) []*exchange {
-	kept, home, groups := map[*plan.Managed]bool{}, map[*corev1.Pod]*plan.Managed{}, map[*plan.Managed]*exchange{}
-	for _, node := range found.Nodes {
-		if node.Existing >= 0 {
-			kept[in.nodes[node.Existing]] = true
+// maxSets is how many sets of nodes are tried.
+const maxSets = 24
+
+// exchange lets core's scheduler place the pods of some nodes as if these did not exist. It is nil where a pod finds no place.
+func (c *computation) exchange(ctx context.Context, replaced []*plan.Managed, size int64) (*exchange, error) {
+	pool := c.pool.DeepCopy()
+	pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
+		Key: v1alpha1.LabelInstanceCPU, Operator: karpv1.NodeSelectorOpLte, Values: []string{fmt.Sprint(size)},
+	})
+	waiting, originals := c.waiting(replaced, size)
+	gone := lo.SliceToMap(c.own, func(m *plan.Managed) (string, bool) { return m.Claim.Name, lo.Contains(replaced, m) })
+	nodes := lo.SliceToMap(replaced, func(m *plan.Managed) (string, bool) { return m.Node.Name, true })
+	rest := lo.Reject(c.objects, func(object client.Object, _ int) bool {
+		switch o := object.(type) {
+		case *karpv1.NodeClaim:
+			return gone[o.Name]
+		case *corev1.Node:
+			return nodes[o.Name]
+		case *corev1.Pod:
+			return nodes[o.Spec.NodeName]
+		}
+		return false
+	})
+	simulation, err := plan.NewSimulation(ctx, c.cloud, append(rest, waiting...).With(pool))
+	if err != nil {
+		return nil, err
+	}
+	if err := simulation.Observe(ctx); err != nil {
+		return nil, err
+	}
+	planned, err := simulation.Run(ctx)
+	if err != nil || len(planned.Unplaced) > 0 {
+		return nil, err
+	}
+	after, err := simulation.Managed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &exchange{replaced: replaced, onto: map[string][]*corev1.Pod{}, saves: lo.SumBy(replaced, func(m *plan.Managed) float64 { return m.VNDPerHour })}
+	for _, m := range after {
+		pods := lo.FlatMap(m.Pods, func(pod *corev1.Pod, _ int) []*corev1.Pod { return originals[pod.UID] })
+		switch _, existed := gone[m.Claim.Name]; {
+		case len(pods) == 0:
+		case existed || lo.ContainsBy(c.nodes, func(n *plan.Managed) bool { return n.Claim.Name == m.Claim.Name }):
+			e.onto[m.Node.Name] = pods
+		default:
+			if int64(len(pods))+c.daemons.Pods().Value()+ours > m.Node.Status.Allocatable.Pods().Value() {
+				return nil, nil
+			}
+			e.added = append(e.added, addition{m.Node.Labels[corev1.LabelInstanceTypeStable], m.Node.Labels[corev1.LabelTopologyZone], m.VNDPerHour, pods})
+			e.saves -= m.VNDPerHour
 		}
 	}
-	for _, m := range c.own {
-		for _, pod := range m.Pods {
-			home[pod] = m
-		}
-		if !kept[m] {
-			groups[m] = &exchange{replaced: []*plan.Managed{m}, saves: m.VNDPerHour, onto: map[*plan.Managed][]*corev1.Pod{}}
-		}
-	}
-	for _, node := range found.Nodes {
-		pods := lo.FlatMap(node.Items, func(i, _ int) []*corev1.Pod { return in.pods[i] })
-		if node.Existing >= 0 {
-			m := in.nodes[node.Existing]
-			for _, pod := range pods {
-				if from := groups[home[pod]]; from != nil {
-					from.onto[m] = append(from.onto[m], pod)
+	return e, nil
+}
+
+// ours is how many pods of a repack a node has at most.
+const ours = 3
+
+// waiting are the pods of nodes as if they waited, in their zone where they are bound to it. Replicas are one pod where a node of the size holds it:
+// they come to one node, so that nothing depends on how the kube-scheduler divides them among several.
+func (c *computation) waiting(replaced []*plan.Managed, size int64) (pods memory.Objects, originals map[types.UID][]*corev1.Pod) {
+	originals = map[types.UID][]*corev1.Pod{}
+	together := map[string]*corev1.Pod{}
+	for _, m := range replaced {
+		for _, original := range m.Pods {
+			key := ""
+			if !plan.StaysInZone(original) && !constrained(original) {
+				key = nameOf(original)
+			}
+			if joined := together[key]; key != "" && joined != nil {
+				all := append(slices.Clip(originals[joined.UID]), original)
+				if requests := resources.RequestsForPods(all...); requests.Cpu().Value() <= size {
+					requests = lo.OmitByKeys(requests, []corev1.ResourceName{corev1.ResourcePods})
+					joined.Spec.InitContainers, joined.Spec.Overhead, joined.Spec.Resources = nil, nil, nil
+					joined.Spec.Containers = []corev1.Container{{Name: "all", Resources: corev1.ResourceRequirements{Requests: requests}}}
+					originals[joined.UID] = all
+					continue
 				}
 			}
-			continue
-		}
-		into := groups[home[pods[0]]]
-		for _, pod := range pods {
-			if from := groups[home[pod]]; from != into {
-				into.join(from)
-				for _, m := range from.replaced {
-					groups[m] = into
-				}
+			pod := original.DeepCopy()
+			manifests.Unbind(pod)
+			if plan.StaysInZone(original) {
+				pod.Spec.NodeSelector = lo.Assign(pod.Spec.NodeSelector, map[string]string{corev1.LabelTopologyZone: m.Node.Labels[corev1.LabelTopologyZone]})
 			}
-		}
-		into.added, into.saves = append(into.added, addition{node.Bin, pods}), into.saves-node.Bin.VNDPerHour
-	}
-	return lo.Uniq(lo.FilterMap(c.own, func(m *plan.Managed, _ int) (*exchange, bool) { return groups[m], groups[m] != nil }))
-}
-
-// join adds another exchange.
-func (e *exchange) join(other *exchange) {
-	e.replaced, e.added, e.saves = append(e.replaced, other.replaced...), append(e.added, other.added...), e.saves+other.saves
-	for m, pods := range other.onto {
-		e.onto[m] = append(e.onto[m], pods...)
-	}
-}
-
-// within joins the parts that save something, the one that saves most first, as far as the limits of the NodePool allow it.
-func (c *computation) within(parts []*exchange) exchange {
-	slices.SortStableFunc(parts, func(a, b *exchange) int { return cmp.Compare(b.saves, a.saves) })
-	claims := memory.Of[*karpv1.NodeClaim](c.objects)
-	sum := exchange{onto: map[*plan.Managed][]*corev1.Pod{}}
-	for _, part := range parts {
-		if part.saves > 0 && exceeds(c.pool, claims, c.capacity(append(slices.Clip(sum.added), part.added...))) == nil {
-			sum.join(part)
+			together[key], originals[pod.UID] = pod, []*corev1.Pod{original}
+			pods = append(pods, pod)
 		}
 	}
-	slices.SortFunc(sum.replaced, func(a, b *plan.Managed) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
-	return sum
+	return pods, originals
+}
+
+// onNodes are the limits of a pod for how many of some pods share its node: required anti-affinity, spreading over nodes, and ports of the host.
+func onNodes(pod *corev1.Pod) (most []int) {
+	if lo.SomeBy(pod.Spec.Containers, func(c corev1.Container) bool {
+		return lo.SomeBy(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+	}) {
+		most = append(most, 1)
+	}
+	for _, term := range plan.AntiAffinity(pod) {
+		if term.TopologyKey == corev1.LabelHostname {
+			most = append(most, lo.Ternary(plan.Selects(pod.Namespace, term, pod), 1, 0))
+		}
+	}
+	for _, spread := range pod.Spec.TopologySpreadConstraints {
+		if spread.TopologyKey == corev1.LabelHostname && spread.WhenUnsatisfiable == corev1.DoNotSchedule {
+			most = append(most, int(spread.MaxSkew))
+		}
+	}
+	return most
+}
+
+func constrained(pod *corev1.Pod) bool { return len(onNodes(pod)) > 0 }
+
+// keepsApart reports whether no two replicas of a pod share a node.
+func keepsApart(pod *corev1.Pod) bool {
+	return constrained(pod) && lo.EveryBy(onNodes(pod), func(most int) bool { return most <= 1 })
 }
 
 // capacity is what nodes count for in limits.
 func (c *computation) capacity(nodes []addition) corev1.ResourceList {
 	total := corev1.ResourceList{}
 	for _, node := range nodes {
-		total = resources.Merge(total, c.types[node.bin.Name].Capacity, corev1.ResourceList{resources.Node: resource.MustParse("1")})
+		total = resources.Merge(total, c.types[node.flavor].Capacity, corev1.ResourceList{resources.Node: resource.MustParse("1")})
 	}
 	return total
 }
@@ -270,8 +332,8 @@ func (c *computation) held(found exchange) []*plan.Managed {
 // claim is the NodeClaim that core's provisioner would create, narrowed to one flavor in one zone.
 func (c *computation) claim(node addition) *karpv1.NodeClaim {
 	template := scheduling.NewNodeClaimTemplate(c.pool)
-	template.InstanceTypeOptions = corecloudprovider.InstanceTypes{c.types[node.bin.Name]}
-	template.Requirements.Add(corescheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, node.bin.Zone))
+	template.InstanceTypeOptions = corecloudprovider.InstanceTypes{c.types[node.flavor]}
+	template.Requirements.Add(corescheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, node.zone))
 	claim := template.ToNodeClaim()
 	claim.Spec.Resources.Requests = resources.Merge(c.daemons, resources.RequestsForPods(node.pods...))
 	return claim
@@ -292,10 +354,10 @@ func (c *computation) fill(p *Proposal, found exchange, saves float64) {
 		claim := c.claim(node)
 		claim.Labels = lo.Assign(claim.Labels, map[string]string{RunLabel: p.run, NodeLabel: fmt.Sprintf("%s-%d", p.run, i+1)})
 		p.added = append(p.added, added{claim, rejected(moving, node.pods)})
-		p.New = append(p.New, Node{Flavor: node.bin.Name, Zone: node.bin.Zone, VNDPerHour: node.bin.VNDPerHour, Pods: names(node.pods)})
+		p.New = append(p.New, Node{Flavor: node.flavor, Zone: node.zone, VNDPerHour: node.vndPerHour, Pods: names(node.pods)})
 	}
 	for _, m := range c.held(found) {
-		p.held, p.Held = append(p.held, kept{m.Node, rejected(moving, found.onto[m])}), append(p.Held, m.Node.Name)
+		p.held, p.Held = append(p.held, kept{m.Node, rejected(moving, found.onto[m.Node.Name])}), append(p.Held, m.Node.Name)
 	}
 	p.Budgets = budgetsOf(memory.Of[*policyv1.PodDisruptionBudget](c.objects), moving)
 	p.capacity = c.capacity(found.added)

@@ -17,7 +17,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 )
 
-// trials is how many random orders of evictions a packing must survive.
+// trials is how many random orders of evictions an exchange must survive.
 const trials = 3
 
 // trial is a copy of the cluster under core's consolidation.
@@ -41,7 +41,7 @@ func (c *computation) confirm(ctx context.Context, found exchange) (float64, err
 		if err := c.carryOut(ctx, t, found); errors.Is(err, plan.ErrNoPlace) {
 			return math.Inf(1), nil
 		} else if err != nil {
-			return 0, fmt.Errorf("trying a packing: %w", err)
+			return 0, fmt.Errorf("trying an exchange: %w", err)
 		}
 		if lo.ContainsBy(lo.Values(t.Moved), func(times int) bool { return times > 1 }) {
 			return math.Inf(1), nil
@@ -80,7 +80,7 @@ func (c *computation) carryOut(ctx context.Context, t *plan.Simulation, found ex
 		}
 	}
 	for _, m := range c.held(found) {
-		if err := hold(m.Node.Name, rejected(moving, found.onto[m])); err != nil {
+		if err := hold(m.Node.Name, rejected(moving, found.onto[m.Node.Name])); err != nil {
 			return err
 		}
 	}

@@ -36,9 +36,7 @@ type Options struct {
 	NodePool string
 	// Namespace is that of the pods which a repack adds.
 	Namespace string
-	// Iterations are the steps of each search for a packing; 0 takes as many as suit the number of pods.
-	Iterations int
-	Seed       uint64
+	Seed      uint64
 }
 
 // Node is a node that is replaced or added.

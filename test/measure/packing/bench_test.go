@@ -6,7 +6,7 @@ package packing_test
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
 )
 
 func BenchmarkBest(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
 )
 
 // list is CPU in millicores and memory in MiB.
