@@ -45,8 +45,6 @@ var labels = map[string]string{
 	"instance_type": "the flavor",
 	"source":        "the least certain number of the price: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
-	"nodepool":      "",
-	"billing_plan":  "such as `on_demand`",
 	"version":       "",
 	"commit":        "`unknown` where the build does not set it",
 	"goversion":     "",

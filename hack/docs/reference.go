@@ -73,8 +73,8 @@ var nodeClassAdvice = []condition{
 
 var providerConfigConditions = []condition{
 	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonSecretForbidden", "ReasonCredentialsInvalid",
-		"ReasonNotAsked"}}},
-	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonEndpointUnreachable", "ReasonNotAsked"}}},
+		"ReasonScopeChanged", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonEndpointUnreachable", "ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
 		"ReasonConfigMapUnusable", "ReasonKeysIgnored"}}},
