@@ -1,9 +1,14 @@
+{{/* A value as text, whole numbers in digits: in a values file each number is a float, and toString writes 1e+06. */}}
+{{- define "karpenter.text" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ toString . }}{{ end }}
+{{- end }}
+
 {{/* One variable: (list name value). A value that is not given is left to the controller's default. */}}
 {{- define "karpenter.variable" -}}
 {{- $value := index . 1 }}
 {{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}
 - name: {{ index . 0 }}
-  value: {{ $value | toString | quote }}
+  value: {{ include "karpenter.text" $value | quote }}
 {{- end }}
 {{- end }}
 

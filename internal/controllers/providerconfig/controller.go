@@ -199,6 +199,11 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 		conditions.SetFalse(condition, reason, err.Error())
 		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
+	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was none.
+	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
+	if result.ScopeErr != nil {
+		notAsked, why = ReasonScopeChanged, "The cloud is not asked about another scope"
+	}
 	switch {
 	case result.CredentialsErr != nil:
 		_, forbidden := errors.AsType[*config.ForbiddenError](result.CredentialsErr)
@@ -206,7 +211,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeCredentialsReady, ReasonNotAsked, "The cloud could not be asked yet")
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeCredentialsReady, notAsked, why)
 	}
 	switch {
 	case result.EndpointErr != nil:
@@ -214,7 +219,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	case result.Scope != nil || bizfly.IsAuth(result.CredentialsErr) || bizfly.IsPermission(result.CredentialsErr):
 		conditions.SetTrue(v1alpha1.ConditionTypeEndpointReachable)
 	default:
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeEndpointReachable, ReasonNotAsked, "The cloud could not be asked yet")
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeEndpointReachable, notAsked, why)
 	}
 	switch {
 	case result.ScopeErr != nil:

@@ -186,6 +186,9 @@ var _ = Describe("The scope that is written down", func() {
 		restarted := start(true, environment())
 		restarted.look()
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+		for _, notAsked := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable} {
+			Expect(condition(notAsked).Reason).To(Equal(providerconfig.ReasonScopeChanged), "kubectl get shows the first reason")
+		}
 		Expect(restarted.client.DeleteServer(ctx, server.ID, nil)).To(Succeed())
 		apply(v1alpha1.ProviderConfigSpec{})
 		restarted.look()

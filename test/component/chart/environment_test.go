@@ -139,6 +139,10 @@ var _ = Describe("the environment", func() {
 		Entry("with a gate that has no value", defaultValues, "--set", "settings.featureGates.nodeRepair=null"),
 	)
 
+	It("should have whole numbers in digits, and fractions as they are", func(ctx context.Context) {
+		variables := environment(ctx, fullValues, "--set-json", "settings.kubeClientQPS=1000000", "--set-json", "settings.vmMemoryOverheadPercent=0.05")
+		Expect(variables).To(And(HaveKeyWithValue("KUBE_CLIENT_QPS", "1000000"), HaveKeyWithValue("VM_MEMORY_OVERHEAD_PERCENT", "0.05")))
+	})
 	It("should leave the controller's defaults as they are", func(ctx context.Context) {
 		before := flags()
 		for name, value := range environment(ctx, defaultValues) {

@@ -104,12 +104,12 @@ var _ = Describe("Learning the size of nodes", func() {
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
 	})
-	It("should not believe a node that has lost most of its memory, and say so once", func() {
+	It("should believe a node that has lost most of its memory no further than the floor, and say so once", func() {
 		before := promised()
 		registered(claim, "100Mi")
 		reconciled(claim)
 		reconciled(claim)
-		Expect(promised()).To(Equal(before))
+		Expect(promised()).To(Equal(before * 60 / 100))
 		Expect(env.Recorder.Calls("NodeSmallerThanPlanned")).To(Equal(1))
 	})
 	It("should keep a delisted flavor listed that a NodeClaim without labels runs on", func() {
