@@ -132,7 +132,8 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			HaveField("Key", "node.cloudprovider.kubernetes.io/uninitialized")))
 
 		By("having the certificate that its own token asked for, and the kubelet's settings of the NodeClass")
-		requests := lo.Filter(e2e.Listed(Default, env, &certificatesv1.CertificateSigningRequestList{}).Items, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
+		listed := e2e.Listed(Default, env, &certificatesv1.CertificateSigningRequestList{}).Items
+		requests := lo.Filter(listed, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
 			return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && !r.CreationTimestamp.Time.Before(began.Truncate(time.Second))
 		})
 		Expect(requests).To(HaveLen(1))

@@ -52,7 +52,9 @@ func (b *bench) repack(ctx context.Context, live *randomcluster.Live) error {
 }
 
 // repacked repacks a cluster that has settled, and returns the bill at which it settles then, with the evictions of the repack alone.
-func (b *bench) repacked(ctx context.Context, live *randomcluster.Live, before *randomcluster.Bill, quiet time.Duration) (*randomcluster.Bill, error) {
+func (b *bench) repacked(
+	ctx context.Context, live *randomcluster.Live, before *randomcluster.Bill, quiet time.Duration,
+) (*randomcluster.Bill, error) {
 	if err := b.repack(ctx, live); err != nil {
 		return nil, err
 	}
