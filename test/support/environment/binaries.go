@@ -89,5 +89,5 @@ func (e *Environment) stages() string {
 	if path := os.Getenv("KWOK_STAGES"); path != "" {
 		return path
 	}
-	return filepath.Join(e.root, "test", "controlplane", "kwok", "stages.yaml")
+	return filepath.Join(e.root, "test", "support", "controlplane", "kwok", "stages.yaml")
 }
