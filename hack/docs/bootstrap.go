@@ -59,6 +59,9 @@ Both are templates. Several pieces are put together in this order: Secret, BTuse
 - Beside other pieces, such as BKE's script, it is the first part of a MIME multipart document. A piece
   begins with BT#!BT, BT#cloud-configBT, BT#cloud-boothookBT, BT#includeBT, BT#part-handlerBT, or a MIME header.
 
+User data that cloud-init could not use is rejected with part, line and remedy: a part of a type that it does not know, such as that of BTnodeadmBT,
+or cloud-config that is no YAML map.
+
 cloud-init runs BTruncmdBT of cloud-config last: in BKE mode, what must come before BKE's script belongs in a script, BTbootcmdBT or
 BTwrite_filesBT. A script that fails does not stop those after it, BKE's own among them: where the server must not join, let the script wait
 (BTsleep infinityBT) until Karpenter replaces the server. Rendered user data may have 16 KiB. Nodes launched with another
@@ -102,6 +105,8 @@ Templates are a part of [Go's text/template](https://pkg.go.dev/text/template) t
 - BTifBT, BTwithBT and BTelseBT
 - BTrangeBT over a variable that is a list or a map, in at most one other BTrangeBT, with its own variables:
   BT{{ range $name, $value := .KubeletArgs }}BT. Within BTrangeBT and BTwithBT, a variable is BT$.NodeNameBT
+
+Braces of another program are a constant: BTdocker ps --format '{{ "{{.Names}}" }}'BT.
 
 Anything else is an error that names it with line and column: variables of your own, BTdefineBT, BTtemplateBT, BTblockBT, BTprintBT,
 parentheses. A template may run 4096 actions and functions, where a BTrangeBT counts once for each element.
