@@ -93,8 +93,8 @@ func (r bodyRule) check(document any) error {
 const (
 	// maxElements bounds a list: some times the servers and disks that a project can have.
 	maxElements = 50_000
-	// maxObjects and maxValues bound what a document is decoded into, which takes up to fifty times the memory of its text. They are counted by
-	// the braces and commas of the text, of which a string may have some more.
+	// maxObjects and maxValues bound what a document is decoded into, which takes up to fifty times the memory of its
+	// text. They are counted by the braces and commas of the text, of which a string may have some more.
 	maxObjects, maxValues = 400_000, 2_000_000
 )
 

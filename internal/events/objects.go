@@ -89,8 +89,8 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 		id, v1alpha1.MetadataClusterUID)
 }
 
-// ServerKept reports that a server has this cluster's metadata and is no NodeClaim's, and is kept because its name does not prove that
-// this cluster has launched it.
+// ServerKept reports that a server has this cluster's metadata and is no NodeClaim's, and is kept because its name does
+// not prove that this cluster has launched it.
 func ServerKept(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
 	return every(untilActed, warning(config, id, ReasonServerKept,
 		"Server %s (%s) is kept: it has this cluster's metadata, but a name that this cluster did not give, like a user's copy of a node. "+

@@ -200,8 +200,8 @@ func withoutNested(text string) string {
 	}
 }
 
-// nestedLength is how long a list or an object is that the text begins with; it is the rest of a text that is cut off. The quotes of its strings
-// may be escaped, each as often as the first one.
+// nestedLength is how long a list or an object is that the text begins with; it is the rest of a text that is cut off.
+// The quotes of its strings may be escaped, each as often as the first one.
 func nestedLength(text string) int {
 	depth, level, slashes, inString := 0, -1, 0, false
 	for i := range len(text) {

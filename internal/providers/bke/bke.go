@@ -170,9 +170,10 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	}
 }
 
-// learn returns the values of the newest pool server of this cluster that has them, which must be of one of this project's clusters in the
-// Kubernetes Engine. Servers that have joined before are not compared with: the token may have been rotated since.
-// Where no server has the values, they are those of a pool's launch configuration, and what follows from the name of the API server.
+// learn returns the values of the newest pool server of this cluster that has them, which must be of one of this
+// project's clusters in the Kubernetes Engine. Servers that have joined before are not compared with: the token may
+// have been rotated since. Where no server has the values, they are those of a pool's launch configuration, and what
+// follows from the name of the API server.
 func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	pool, err := p.poolServers(ctx)
 	if err != nil {

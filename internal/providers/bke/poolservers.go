@@ -25,14 +25,16 @@ import (
 const (
 	// metadataClusterID names the BKE cluster in a server's metadata.
 	metadataClusterID = "bke_cluster_id"
-	// maxNewest and maxOldest bound the pool nodes whose servers are read. The newest have joined with the values that are valid now. The
-	// oldest are there because who may create a Node, with a label and a provider ID of its choice, cannot make it older than it is.
+	// maxNewest and maxOldest bound the pool nodes whose servers are read. The newest have joined with the values that
+	// are valid now. The oldest are there because who may create a Node, with a label and a provider ID of its choice,
+	// cannot make it older than it is.
 	maxNewest, maxOldest = 3, 5
 	// maxClaims bounds the NodeClaims whose servers are read.
 	maxClaims = 3
 )
 
-// SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata came from here.
+// SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata
+// came from here.
 var SelectPoolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
 
 // poolServer is a node of a pool with what its server's metadata says.
@@ -59,13 +61,16 @@ func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) 
 		return nil, err
 	}
 	if len(pool.servers) == 0 {
-		return nil, errors.Join(lo.Reject(pool.failures, func(err error, _ int) bool { return bizfly.IsNotFound(err) || isNotOfPool(err) })...)
+		return nil, errors.Join(lo.Reject(pool.failures, func(err error, _ int) bool {
+			return bizfly.IsNotFound(err) || isNotOfPool(err)
+		})...)
 	}
 	return lo.Map(pool.servers, func(s poolServer, _ int) corev1.Node { return s.node }), nil
 }
 
-// poolServers reads the servers of some pool nodes. A kubelet's credential or a join token is enough to create a Node with any label and
-// provider ID, so a server counts only if its own metadata names this cluster, and Karpenter has not launched it.
+// poolServers reads the servers of some pool nodes. A kubelet's credential or a join token is enough to create a Node
+// with any label and provider ID, so a server counts only if its own metadata names this cluster, and Karpenter has not
+// launched it.
 func (p *DefaultProvider) poolServers(ctx context.Context) (*poolServers, error) {
 	list := &corev1.NodeList{}
 	if err := p.reader.List(ctx, list, SelectPoolNodes); err != nil {
@@ -93,7 +98,8 @@ func (p *DefaultProvider) poolServers(ctx context.Context) (*poolServers, error)
 		}
 		pool.failures = append(pool.failures, fmt.Errorf("node %s: %w", server.node.Name, notOfPoolError(fmt.Sprintf(
 			"its server's metadata %s %q is not %s %q", metadataClusterID, server.reading.ClusterID, source, id))))
-		pool.ignored = append(pool.ignored, fmt.Sprintf("node %s is ignored, since its server is of cluster %s", server.node.Name, server.reading.ClusterID))
+		pool.ignored = append(pool.ignored, fmt.Sprintf("node %s is ignored, since its server is of cluster %s",
+			server.node.Name, server.reading.ClusterID))
 	}
 	return pool, nil
 }
@@ -137,8 +143,9 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading,
 	return p.readingOf(metadata, "the pool server of node "+node.Name), nil
 }
 
-// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration nor the name of the API server does, it is
-// the cluster that the servers of NodeClaims have joined: it does not change while there are any. Without those, most pool servers decide.
+// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration nor the name of the
+// API server does, it is the cluster that the servers of NodeClaims have joined: it does not change while there are
+// any. Without those, most pool servers decide.
 func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (id, source string, err error) {
 	if p.config.ClusterID != "" {
 		return p.config.ClusterID, "BKE_CLUSTER_ID", nil
@@ -150,7 +157,8 @@ func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (i
 	if joined != "" || err != nil {
 		return joined, "that of NodeClaims' servers", err
 	}
-	return mostNamed(lo.Map(read, func(s poolServer, _ int) string { return s.reading.ClusterID })), "that of most pool servers", nil
+	ids := lo.Map(read, func(s poolServer, _ int) string { return s.reading.ClusterID })
+	return mostNamed(ids), "that of most pool servers", nil
 }
 
 // mostNamed returns the id that most servers name, the newest first; of as many, that of the older ones.
@@ -165,7 +173,8 @@ func mostNamed(ids []string) string {
 	return most
 }
 
-// joinedByNodeClaims returns the cluster that the servers of NodeClaims have joined by their metadata, and nothing where there are none.
+// joinedByNodeClaims returns the cluster that the servers of NodeClaims have joined by their metadata, and nothing
+// where there are none.
 func (p *DefaultProvider) joinedByNodeClaims(ctx context.Context) (string, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := p.reader.List(ctx, claims); err != nil && !meta.IsNoMatchError(err) {

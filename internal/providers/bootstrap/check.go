@@ -24,8 +24,9 @@ type templateError struct{ where, problem string }
 
 func (e *templateError) Error() string { return e.problem + e.where }
 
-// checker walks the parse tree of a template before it is rendered. text/template can loop, recurse and double its variables, and
-// nothing interrupts it. A template that passes does none of that: it runs at most maxSteps steps, each with a bounded result.
+// checker walks the parse tree of a template before it is rendered. text/template can loop, recurse and double its
+// variables, and nothing interrupts it. A template that passes does none of that: it runs at most maxSteps steps, each
+// with a bounded result.
 type checker struct {
 	text      string
 	variables *Variables
@@ -42,8 +43,8 @@ type scope struct {
 	names []string
 }
 
-// checkTemplate rejects what a template of user data may not do: nothing but variables, constants, if, with, range over what is
-// given, and functions of the list.
+// checkTemplate rejects what a template of user data may not do: nothing but variables, constants, if, with, range over
+// what is given, and functions of the list.
 func checkTemplate(parsed *template.Template, text string, variables *Variables) error {
 	c := &checker{text: text, variables: variables}
 	if parsed.Tree == nil || parsed.Root == nil {
@@ -69,8 +70,8 @@ func (c *checker) reject(node parse.Node, format string, args ...any) error {
 
 func (c *checker) count(node parse.Node, s scope) error {
 	if c.steps += s.repeated; c.steps > maxSteps {
-		return c.reject(node, "the template runs more than %d actions and functions, since a range counts once for each element; "+
-			"let it repeat less", maxSteps)
+		return c.reject(node, "the template runs more than %d actions and functions, "+
+			"since a range counts once for each element; let it repeat less", maxSteps)
 	}
 	return nil
 }
@@ -141,7 +142,8 @@ func (c *checker) loop(node *parse.RangeNode, s scope) error {
 		return err
 	}
 	if !isList {
-		return c.reject(node, "range takes a variable that is a list or a map, such as $.Labels, and no number, function or part of a variable")
+		return c.reject(node, "range takes a variable that is a list or a map, such as $.Labels, "+
+			"and no number, function or part of a variable")
 	}
 	within.repeated *= length
 	if err := c.list(node.List, within); err != nil {
@@ -190,7 +192,8 @@ func (c *checker) lengthOf(name string) (length int, isList bool, err error) {
 
 func (c *checker) pipe(pipe *parse.PipeNode, s scope) error {
 	if len(pipe.Decl) > 0 {
-		return c.reject(pipe, "variables of your own are not allowed, only those of range; write the value where it is used")
+		return c.reject(pipe, "variables of your own are not allowed, only those of range; "+
+			"write the value where it is used")
 	}
 	for _, command := range pipe.Cmds {
 		if err := c.count(command, s); err != nil {
@@ -239,7 +242,8 @@ func (c *checker) argument(node parse.Node, s scope) error {
 		return c.reject(node, "an argument is a variable or a constant")
 	}
 	if !slices.Contains(variableList, name) {
-		return c.reject(node, "a variable does not exist; variables are %s; within range and with, write $.NodeName", variableNames)
+		return c.reject(node, "a variable does not exist; variables are %s; within range and with, write $.NodeName%s",
+			variableNames, bracesRemedy)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ var contentTypes = []struct{ begins, contentType string }{
 	{"#cloud-boothook", "text/cloud-boothook"},
 	{"#include-once", "text/x-include-once-url"},
 	{"#include", "text/x-include-url"},
-	{"#part-handler", "text/part-handler"},
+	{"#part-handler", partHandler},
 	{"## template: jinja", "text/jinja2"},
 }
 
@@ -49,6 +49,8 @@ type part struct {
 	// merging are the headers that tell cloud-init how to merge the part; mostly there are none.
 	merging textproto.MIMEHeader
 	text    string
+	// inDocument says that it is a part of a document in the field.
+	inDocument bool
 }
 
 // mergingHeaders are those that cloud-init reads.
@@ -58,7 +60,7 @@ var mergingHeaders = []string{"Merge-Type", "X-Merge-Type"}
 // else that is the first part of a MIME multipart document.
 func merge(pieces []source) (string, error) {
 	if len(pieces) == 1 {
-		return pieces[0].text, nil
+		return pieces[0].text, checkAlone(pieces[0])
 	}
 	var parts []part
 	for _, piece := range pieces {
@@ -69,6 +71,9 @@ func merge(pieces []source) (string, error) {
 		if parts = append(parts, split...); len(parts) > maxParts {
 			return "", invalidUserData(piece.field, "", fmt.Sprintf("there are more than %d parts", maxParts))
 		}
+	}
+	if err := checkParts(parts); err != nil {
+		return "", err
 	}
 	configs, others := lo.FilterReject(parts, func(p part, _ int) bool { return p.contentType == cloudConfig && len(p.merging) == 0 })
 	if len(configs) > 1 {
@@ -81,24 +86,39 @@ func merge(pieces []source) (string, error) {
 	return multipartOf(parts)
 }
 
+// checkAlone checks a piece that is sent as it is. What is neither a document nor a cloud-config may be for another
+// program than cloud-init.
+func checkAlone(piece source) error {
+	if isDocument(piece.text) || typeOfText(piece.text) == cloudConfig {
+		if parts, err := partsOf(piece); err == nil { // cloud-init reads more kinds of documents than can be put together
+			return checkParts(parts)
+		}
+	}
+	return nil
+}
+
+// isDocument reports whether a text begins like a MIME document.
+func isDocument(text string) bool {
+	begins := strings.ToLower(text[:min(len(text), 16)])
+	return strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:")
+}
+
 // partsOf is the piece itself, or the parts of one that is a MIME multipart document already.
 func partsOf(piece source) ([]part, error) {
 	text := piece.text
-	if begins := strings.ToLower(text[:min(len(text), 16)]); strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:") {
+	if isDocument(text) {
 		parts, err := readMultipart(text)
 		if err != nil {
 			return nil, invalidUserData(piece.field, "",
 				"it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it is a document again")
 		}
 		for i := range parts {
-			parts[i].field = piece.field
+			parts[i].field, parts[i].inDocument = piece.field, true
 		}
 		return parts, nil
 	}
-	for _, known := range contentTypes {
-		if strings.HasPrefix(text, known.begins) {
-			return []part{{field: piece.field, contentType: known.contentType, text: text}}, nil
-		}
+	if contentType := typeOfText(text); contentType != "" {
+		return []part{{field: piece.field, contentType: contentType, text: text}}, nil
 	}
 	return nil, invalidUserData(piece.field, "",
 		"several pieces of user data are put together by their first line, and cloud-init does not know its first line: begin with #!/bin/bash, "+

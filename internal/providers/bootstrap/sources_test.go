@@ -216,10 +216,44 @@ var _ = Describe("User data from several places", func() {
 		Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
 		Expect((after.TotalAlloc-before.TotalAlloc)>>20).To(BeNumerically("<", 64), "MiB")
 	})
+	DescribeTable("should be rejected where cloud-init could not use it, with part, line and remedy", func(text, where, message string) {
+		const document = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n"
+		text = strings.Replace(text, "DOCUMENT\n", document, 1)
+		for _, nodeClass := range []*v1alpha1.BizflyNodeClass{inline(bke(), text), custom(text)} {
+			invalid := invalidOf(validate(nodeClass))
+			Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
+			Expect(invalid.Message).To(And(HavePrefix("spec.userData"+where+": "), ContainSubstring(message), Not(ContainSubstring(secret))))
+		}
+	},
+		Entry("nodeadm's configuration", "DOCUMENT\n--x\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n--x\nContent-Type: application/node.eks.aws\n\n"+
+			"apiVersion: node.eks.aws/v1alpha1\n# "+secret+"\n--x--\n", ", part 2", "only EKS has; write the kubelet's settings into spec.kubelet"),
+		Entry("another type", "DOCUMENT\n--x\nContent-Type: application/"+secret+"\n\na\n--x--\n", ", part 1", "use text/x-shellscript or text/cloud-config"),
+		Entry("a plain text without a known first line", "DOCUMENT\n--x\nContent-Type: text/plain\n\necho "+secret+"\n--x--\n", ", part 1", "does not know its first line"),
+		Entry("a part of broken cloud-config", "DOCUMENT\n--x\nContent-Type: text/cloud-config\n\n#cloud-config\na: 1\nb: [\"x\n\n--x--\n", ", part 1, line 4", "no YAML map"),
+		Entry("broken cloud-config", "#cloud-config\nruncmd:\n- a\n  b: "+secret+"\n c: d\n", ", line 4", "cloud-init schema --config-file"),
+		Entry("cloud-config that is a list", "#cloud-config\n- "+secret+"\n", ", line 2", "no YAML map"),
+	)
+	DescribeTable("should be accepted where cloud-init can use it, or another program", func(text string) {
+		Expect(validate(custom(text))).To(Succeed())
+	},
+		Entry("a type that a part handles", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/part-handler\n\n#part-handler\n"+
+			"--x\nContent-Type: application/mine\n\na\n--x--\n"),
+		Entry("a script for each boot", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/x-shellscript-per-boot\n\n#!/bin/sh\n--x--\n"),
+		Entry("a plain text whose first line is known", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/plain\n\n#!/bin/sh\n--x--\n"),
+		Entry("a document in a document", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/mixed; boundary=y\n\n"+
+			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n--y--\n--x--\n"),
+		Entry("a cloud-config of comments", "#cloud-config\n# nothing yet\n"),
+		Entry("Ignition", `{"ignition": {"version": "3.4.0"}}`),
+	)
+	It("should name how braces of another program are written", func() {
+		invalid := invalidOf(validate(custom("#!/bin/sh\ndocker ps --format '{{.Names}}'\n")))
+		Expect(invalid.Message).To(And(HavePrefix("spec.userData, line 2, column "), ContainSubstring(`docker ps --format '{{ "{{.Names}}" }}'`)))
+		Expect(render(input(custom("#!/bin/sh\ndocker ps --format '{{ \"{{.Names}}\" }}'\n"))).UserData).To(Equal("#!/bin/sh\ndocker ps --format '{{.Names}}'\n"))
+	})
 	It("should be rejected where cloud-config is no map", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
 		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
-			HavePrefix("spec.userDataFrom: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
+			HavePrefix("spec.userDataFrom, line 2: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
 	})
 })
 

@@ -53,7 +53,8 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	parsed, err := template.New("userData").Funcs(functions).Option(missingKey).Parse(s.text)
 	if err != nil {
 		return "", invalidUserData(s.field, at(err),
-			"the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
+			"the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+
+				functionNames+bracesRemedy)
 	}
 	out := &limitedBuffer{}
 	if err = checkTemplate(parsed, s.text, variables); err == nil {
@@ -82,6 +83,9 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		"the template cannot be rendered: a key does not exist, or a function got what it cannot use; functions are "+functionNames)
 }
 
+// bracesRemedy is for those who wrote braces for another program.
+const bracesRemedy = "; braces of another program are a constant, such as docker ps --format '{{ \"{{.Names}}\" }}'"
+
 // at returns the line and column of a template error, and nothing else of it.
 func at(err error) string {
 	found := position.FindStringSubmatch(err.Error())
@@ -107,8 +111,8 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// functions are what a template can call, beside and, or, not, eq, ne, len and index of text/template. Their names and the
-// order of their arguments are sprig's, which Helm has made known:
+// functions are what a template can call, beside and, or, not, eq, ne, len and index of text/template. Their names and
+// the order of their arguments are sprig's, which Helm has made known:
 //
 //	toYaml v             v as YAML, without a trailing newline
 //	toJson v             v as JSON

@@ -276,8 +276,8 @@ func dataDiskNamed(volumeName, serverName string) bool {
 	return diskNamed(volumeName, serverName, dataDiskInfix)
 }
 
-// diskNamed reports whether a disk has the name that the cloud gives to one of a server, with the code that it may have appended to the name
-// of the server. A disk of a user's copy of the server is named after the copy.
+// diskNamed reports whether a disk has the name that the cloud gives to one of a server, with the code that it may have
+// appended to the name of the server. A disk of a user's copy of the server is named after the copy.
 func diskNamed(volumeName, serverName, infix string) bool {
 	rest, found := strings.CutPrefix(volumeName, serverName)
 	code, _, isDisk := strings.Cut(rest, infix)

@@ -79,9 +79,10 @@ func (c cluster) provenIn(text string) string {
 // ProvenName returns the name of a server of the cluster with this UID that the text begins with; "" where it begins with none.
 func ProvenName(clusterUID, text string) string { return cluster{uid: clusterUID}.provenIn(text) }
 
-// appendedCode are what all codes have that BizFly Cloud was seen to append to the name of a server, such as "multi-server-TNnUw4Im": eight
-// letters and digits, a digit, a small letter, and a capital one that does not begin a word. What a user appends to the name of a copy, such
-// as a date or "-Backup01", must not be taken for one: the copy would be deleted.
+// appendedCode are what all codes have that BizFly Cloud was seen to append to the name of a server, such as
+// "multi-server-TNnUw4Im": eight letters and digits, a digit, a small letter, and a capital one that does not begin a
+// word. What a user appends to the name of a copy, such as a date or "-Backup01", must not be taken for one: the copy
+// would be deleted.
 var appendedCode = []*regexp.Regexp{
 	regexp.MustCompile("^-[0-9A-Za-z]{8}$"), regexp.MustCompile("[0-9]"), regexp.MustCompile("[a-z]"), regexp.MustCompile("[0-9a-z][A-Z]"),
 }

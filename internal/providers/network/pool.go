@@ -82,16 +82,18 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, k
 	return mostCommon(all)
 }
 
-// mostCommon returns what more than half of the nodes have. Who may create a Node may let it name any server of this cluster.
+// mostCommon returns what more than half of the nodes have. Who may create a Node may let it name any server of this
+// cluster.
 func mostCommon(all []*v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
 	for _, candidate := range all {
-		if 2*lo.CountBy(all, func(other *v1alpha1.PoolServerStatus) bool { return sameInterfaces(candidate, other) }) > len(all) {
+		same := lo.CountBy(all, func(other *v1alpha1.PoolServerStatus) bool { return sameInterfaces(candidate, other) })
+		if 2*same > len(all) {
 			return candidate, nil
 		}
 	}
 	names := lo.Map(all, func(found *v1alpha1.PoolServerStatus, _ int) string { return found.Node })
-	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, and no more than half of them the same",
-		strings.Join(names, ", "))
+	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, "+
+		"and no more than half of them the same", strings.Join(names, ", "))
 }
 
 // errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.

@@ -127,7 +127,10 @@ var kinds = []string{"Node", "NodePool", "NodeClaim", "NodeOverlay", "BizflyNode
 
 // concerns reports whether an event is about the controller, a Node or an object of ours: those of other workloads are not ours to send.
 func concerns(event *corev1.Event, s *session.Session) bool {
-	return event.Namespace == metav1.NamespaceDefault && lo.Contains(kinds, event.InvolvedObject.Kind) || s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
+	if event.Namespace == metav1.NamespaceDefault && lo.Contains(kinds, event.InvolvedObject.Kind) {
+		return true
+	}
+	return s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
 }
 
 // clean removes what is noise.

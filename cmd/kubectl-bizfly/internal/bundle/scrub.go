@@ -12,9 +12,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
-// shownAnnotations are the domains whose annotations are shown. Others may hold anything, such as the whole object as it was applied,
-// compressed, in which no redactor finds a secret.
-var shownAnnotations = regexp.MustCompile(`^((karpenter|bke)\.bizflycloud\.vn|karpenter\.sh|meta\.helm\.sh|(deployment|node\.alpha)\.kubernetes\.io)/`)
+// shownAnnotations are the domains whose annotations are shown. Others may hold anything, such as the whole object as
+// it was applied, compressed, in which no redactor finds a secret.
+var shownAnnotations = regexp.MustCompile(`^((karpenter|bke)\.bizflycloud\.vn|karpenter\.sh|meta\.helm\.sh|` +
+	`(deployment|node\.alpha)\.kubernetes\.io)/`)
 
 func removeAnnotations(value any) {
 	annotations, _ := value.(map[string]any)

@@ -33,16 +33,16 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxObjects and maxBytes bound what a typing error in a number of replicas, or the manifests of others, can ask for: pods with their claims, and
-// their size as JSON. In memory an object is some times as large.
+// maxObjects and maxBytes bound what a typing error in a number of replicas, or the manifests of others, can ask for:
+// pods with their claims, and their size as JSON. In memory an object is some times as large.
 const maxObjects, maxBytes = 200_000, 256 << 20
 
 // grow counts objects and their bytes before they are made.
 func (s *Set) grow(objects, bytes int) error {
 	s.bytes = min(s.bytes+bytes, maxBytes+1) // so that it does not overflow
 	if len(s.Objects)+objects > maxObjects || s.bytes > maxBytes {
-		return fmt.Errorf("these would be more than %d pods and claims, or more than %d MiB of them, which is the most that can be planned", maxObjects,
-			maxBytes>>20)
+		return fmt.Errorf("these would be more than %d pods and claims, or more than %d MiB of them, "+
+			"which is the most that can be planned", maxObjects, maxBytes>>20)
 	}
 	return nil
 }

@@ -54,8 +54,8 @@ func New(out, errOut io.Writer, format string) (*Printer, error) {
 	return p, nil
 }
 
-// controls are the control and format characters that package json leaves as they are: no YAML may hold the former, and no terminal shall get
-// any.
+// controls are the control and format characters that package json leaves as they are: no YAML may hold the former, and
+// no terminal shall get any.
 var controls = regexp.MustCompile(`[\x7f-\x{9f}\p{Cf}]`)
 
 // EncodeJSON returns a value as JSON without control characters.
@@ -98,7 +98,8 @@ func (p *Printer) Value(value any) (bool, error) {
 	return true, err
 }
 
-// Printf prints for people. Each argument is one line, whatever others have written into it; bytes are printed as they are.
+// Printf prints for people. Each argument is one line, whatever others have written into it; bytes are printed as they
+// are.
 func (p *Printer) Printf(format string, args ...any) { Fprintf(p.Out, format, args...) }
 
 // Fprintf is Printf to another writer.

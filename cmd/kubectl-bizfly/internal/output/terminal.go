@@ -30,9 +30,9 @@ func colored(color text.Color, value string) string {
 	return fmt.Sprintf("\x1b[%d;%dm%s\x1b[%d;0m", key, color, value, key)
 }
 
-// Terminal is the only way to what the user sees. Whoever can write a message into the cluster could otherwise rewrite the screen:
-// every control and format character but newline and tab is escaped, and only the colours that this package adds are passed on. What
-// others write passes Line before, which leaves no newline either.
+// Terminal is the only way to what the user sees. Whoever can write a message into the cluster could otherwise rewrite
+// the screen: every control and format character but newline and tab is escaped, and only the colours that this package
+// adds are passed on. What others write passes Line before, which leaves no newline either.
 type Terminal struct{ io.Writer }
 
 // NewTerminal makes one, unless the writer is one already.
@@ -57,8 +57,9 @@ func (t Terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Line returns a value in one line: newlines and tabs are escaped too. A message with newlines could otherwise look like several ones, or like
-// what this program itself says. Those between the errors of a list, which are ours, become semicolons.
+// Line returns a value in one line: newlines and tabs are escaped too. A message with newlines could otherwise look
+// like several ones, or like what this program itself says. Those between the errors of a list, which are ours, become
+// semicolons.
 func Line(value any) string {
 	text := fmt.Sprint(value)
 	if err, isError := value.(error); isError {
@@ -83,7 +84,8 @@ func lines(args []any) []any {
 	})
 }
 
-// safe returns text without control characters but those of this package's colours, and without newlines and tabs where it is one line.
+// safe returns text without control characters but those of this package's colours, and without newlines and tabs where
+// it is one line.
 func safe(text []byte, oneLine bool) []byte {
 	to, from := make([]byte, 0, len(text)), 0
 	for _, at := range ownColor.FindAllIndex(text, -1) {
@@ -93,8 +95,8 @@ func safe(text []byte, oneLine bool) []byte {
 	return appendSafe(to, text[from:], oneLine)
 }
 
-// appendSafe appends text without control and format characters: the latter can let a text read backwards. Bytes that are no UTF-8 count as
-// such: some terminals obey them.
+// appendSafe appends text without control and format characters: the latter can let a text read backwards. Bytes that
+// are no UTF-8 count as such: some terminals obey them.
 func appendSafe(to, text []byte, oneLine bool) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)

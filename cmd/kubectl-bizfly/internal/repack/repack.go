@@ -161,7 +161,8 @@ func Compute(ctx context.Context, s *session.Session, o Options) (*Proposal, err
 	}
 	c := &computation{session: s, cloud: cloud, objects: objects, pool: pool, options: o}
 	p := &Proposal{NodePool: pool.Name, Replaced: []Node{}, New: []Node{}, pool: pool}
-	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects), o.Namespace); err != nil {
+	claims, pods := memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects)
+	if err := Eligible(pool, claims, pods, o.Namespace); err != nil {
 		p.Reason = err.Error()
 		return p, nil //nolint:nilerr // why nothing is done is the answer
 	}

@@ -237,7 +237,8 @@ func (c *Cloud) BKECluster(ctx context.Context, s *Session) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the BKE cluster is not known: set BKE_CLUSTER_ID (%w)", err)
 	}
-	learned, err := bke.NewDefaultProvider(bke.Config{Discover: true, APIServer: hostOf(s)}, reader, c.API, clock.RealClock{}).Values(ctx)
+	discovered := bke.Config{Discover: true, APIServer: hostOf(s)}
+	learned, err := bke.NewDefaultProvider(discovered, reader, c.API, clock.RealClock{}).Values(ctx)
 	if err != nil {
 		return "", fmt.Errorf("the BKE cluster is not known: set BKE_CLUSTER_ID (%w)", err)
 	}

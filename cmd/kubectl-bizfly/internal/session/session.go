@@ -191,10 +191,12 @@ func (s *Session) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return Explain(reader.List(ctx, list, opts...), "list", list)
 }
 
-// EventsOf selects the events of a kind that has no namespace. Kubernetes writes them to default; in another namespace they may be forged by
-// whoever may write there.
+// EventsOf selects the events of a kind that has no namespace. Kubernetes writes them to default; in another namespace
+// they may be forged by whoever may write there.
 func EventsOf(kind string) []client.ListOption {
-	return []client.ListOption{client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"involvedObject.kind": kind}}
+	return []client.ListOption{
+		client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"involvedObject.kind": kind},
+	}
 }
 
 // Get reads an object of the cluster. Its errors say which right or which definition is missing.
