@@ -398,6 +398,9 @@ var _ = Describe("Create", func() {
 		) {
 			class := nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+			// Nor does its task name it, which a fast machine reads in time.
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectStatus,
+				Status: http.StatusForbidden})
 			env.WithoutIDWait()
 			claim := nodeClaim(nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
