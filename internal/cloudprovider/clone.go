@@ -25,8 +25,9 @@ type cloneAnswer struct {
 	err error
 }
 
-// checkClone keeps a clone of a cluster from touching its servers until a user confirms that the original is gone. In a clone kubelets are silent,
-// so that nodes seem empty or broken. Where the API servers cannot be compared, nothing is known, and all goes on. Core calls again after an error.
+// checkClone keeps a clone of a cluster from touching its servers until a user confirms that the original is gone. In a
+// clone kubelets are silent, so that nodes seem empty or broken. Where the API servers cannot be compared, nothing is
+// known, and all goes on. Core calls again after an error.
 func (c *CloudProvider) checkClone(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if c.config.Recognized == nil {
 		return nil

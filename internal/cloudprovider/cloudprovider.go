@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloudprovider translates between Karpenter core and this cloud's providers: it selects the offering of a launch,
-// records the launch, learns from its outcome, and detects drift.
+// Package cloudprovider translates between Karpenter core and this cloud's providers: it selects the offering of a
+// launch, records the launch, learns from its outcome, and detects drift.
 package cloudprovider
 
 import (
@@ -63,9 +63,11 @@ type InstanceTypeOverlay interface {
 
 // Servers are the servers of this cluster.
 type Servers interface {
-	// Get returns a server, from a list of a few seconds ago where it is in one; ErrNotFound when it provably does not exist or is not ours.
+	// Get returns a server, from a list of a few seconds ago where it is in one; ErrNotFound when it provably does not
+	// exist or is not ours.
 	Get(ctx context.Context, id string) (*instance.Instance, error)
-	// Delete deletes a server with the disks that are its own. It is idempotent, and returns ErrNotFound once the server is provably gone.
+	// Delete deletes a server with the disks that are its own. It is idempotent, and returns ErrNotFound once the
+	// server is provably gone.
 	Delete(ctx context.Context, request instance.DeleteRequest) error
 	// Reboot resets a server, once for each operationID.
 	Reboot(ctx context.Context, id, operationID string) error
@@ -75,7 +77,8 @@ type Servers interface {
 type Lists interface {
 	// Ports returns the network interfaces of the project from a list that is at most this old.
 	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
-	// Last returns the last lists of servers and interfaces without a request, each nil where there is none of this age.
+	// Last returns the last lists of servers and interfaces without a request, each nil where there is none of this
+	// age.
 	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
 }
 
@@ -105,7 +108,8 @@ type Config struct {
 	Settings *options.Store
 	// NewCache returns a cache whose entries live for a while.
 	NewCache func(lifetime time.Duration) *cache.Cache
-	// Recognized returns a config.ControlPlaneChangedError where this cluster may be a clone of the one whose servers it sees. Nil asks nothing.
+	// Recognized returns a config.ControlPlaneChangedError where this cluster may be a clone of the one whose servers
+	// it sees. Nil asks nothing.
 	Recognized func(ctx context.Context) error
 }
 
@@ -147,8 +151,9 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 	return c.describe(server), nil
 }
 
-// List returns a NodeClaim for each server of this cluster. It is complete or an error: core deletes registered NodeClaims that it lacks, without
-// a budget, once their nodes are not ready. So the absence of their servers is proved by their ids, too.
+// List returns a NodeClaim for each server of this cluster. It is complete or an error: core deletes registered
+// NodeClaims that it lacks, without a budget, once their nodes are not ready. So the absence of their servers is proved
+// by their ids, too.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	snapshot, err := c.config.Instances.Snapshot(ctx, 0)
 	if err != nil {
@@ -176,14 +181,15 @@ const (
 )
 
 const (
-	// maxUnlistedRead is how many servers one call of List reads by their ids. Those that are gone are remembered, so that the next call gets on.
+	// maxUnlistedRead is how many servers one call of List reads by their ids. Those that are gone are remembered, so
+	// that the next call gets on.
 	maxUnlistedRead = 100
 	// unlistedReadAtOnce is how many of them are read side by side.
 	unlistedReadAtOnce = 10
 )
 
-// findUnlisted reads the servers of registered NodeClaims that a list lacks. It returns those that exist, or an error while that is not known of
-// each: a list that has lost its metadata lacks them all.
+// findUnlisted reads the servers of registered NodeClaims that a list lacks. It returns those that exist, or an error
+// while that is not known of each: a list that has lost its metadata lacks them all.
 func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*instance.Instance, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
@@ -217,8 +223,8 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.
 var errDeletionAccepted = errors.New("BizFly Cloud has accepted the request")
 
-// Delete deletes the NodeClaim's server with the disks that are recorded as its own. It needs no NodeClass: everything that
-// it must know is on the NodeClaim and on the server.
+// Delete deletes the NodeClaim's server with the disks that are recorded as its own. It needs no NodeClass: everything
+// that it must know is on the NodeClaim and on the server.
 func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok {
@@ -246,8 +252,8 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 	return notFound(err, "deleting", id)
 }
 
-// deletedSlowly reports whether core has been trying to delete the server for so long that a user must know. Core notes when a deletion was
-// accepted; one that was rejected from the first on counts from the end of the drain.
+// deletedSlowly reports whether core has been trying to delete the server for so long that a user must know. Core notes
+// when a deletion was accepted; one that was rejected from the first on counts from the end of the drain.
 func (c *CloudProvider) deletedSlowly(claim *karpv1.NodeClaim, rejected bool) bool {
 	conditions := claim.StatusConditions()
 	began := lo.FromPtr(claim.DeletionTimestamp).Time
@@ -345,8 +351,8 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 	return claim
 }
 
-// nodeClaimOf returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
-// decide, because a NodePool may require any of them and core compares labels.
+// nodeClaimOf returns the NodeClaim that Create returns, with a label for every requirement that the instance type and
+// the offering decide, because a NodePool may require any of them and core compares labels.
 func (c *CloudProvider) nodeClaimOf(launched *launch.Result) *karpv1.NodeClaim {
 	claim := c.describe(launched.Server)
 	// Core writes it together with the labels.
@@ -390,7 +396,8 @@ func foreign(providerID string) error {
 	return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("provider id %q is not of the form %s<server id>", providerID, providerid.Prefix))
 }
 
-// notFound wraps the error of a call about a server; core acts on the type of one that says that the server does not exist.
+// notFound wraps the error of a call about a server; core acts on the type of one that says that the server does not
+// exist.
 func notFound(err error, doing, id string) error {
 	if err == nil {
 		return nil
@@ -412,8 +419,8 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
 		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,
 	},
-	// node-problem-detector's conditions, which it never resets, so there is nothing to wait for: a hung kernel runs again
-	// after a reboot, a file system that was mounted read-only does not.
+	// node-problem-detector's conditions, which it never resets, so there is nothing to wait for: a hung kernel runs
+	// again after a reboot, a file system that was mounted read-only does not.
 	{
 		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
 		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,

@@ -17,8 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the server
-// has an id. A create request whose outcome is unknown is never repeated.
+// Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the
+// server has an id. A create request whose outcome is unknown is never repeated.
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	if err := c.checkClone(ctx, claim); err != nil {
 		return nil, err
@@ -51,8 +51,9 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*l
 		return nil, err
 	}
 	if l.Types, err = c.instanceTypes(ctx, claim, nodeClass); cloudprovider.IsUnevaluatedNodePoolError(err) {
-		// Only for a moment: core evaluates the overlays of a NodePool just after a start, and after the NodePool is new. It creates
-		// the NodeClaims of a static NodePool without waiting for that, and may wait a minute before it replaces one that has ended.
+		// Only for a moment: core evaluates the overlays of a NodePool just after a start, and after the NodePool is
+		// new. It creates the NodeClaims of a static NodePool without waiting for that, and may wait a minute before it
+		// replaces one that has ended.
 		return nil, launch.Keep(launch.ReasonInstanceTypesUnavailable, err)
 	} else if err != nil {
 		return nil, c.Launches.End(ctx, launch.ReasonInstanceTypesUnavailable, err)
@@ -73,8 +74,10 @@ func (c *CloudProvider) endUnresolved(ctx context.Context, err error) error {
 		fmt.Errorf("resolving the NodeClass: %w; correct nodeClassRef of the NodePool, or create it", err))
 }
 
-// checkLaunchable ends a NodeClaim that can launch nothing now, by its NodeClass, its capacity type or the time that is left.
-func (c *CloudProvider) checkLaunchable(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+// checkLaunchable ends a NodeClaim that can launch nothing now, by its NodeClass, its capacity type or the time that is
+// left.
+func (c *CloudProvider) checkLaunchable(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) error {
 	if err := c.checkNodeClass(ctx, claim, nodeClass); err != nil {
 		return err
 	}
@@ -82,19 +85,22 @@ func (c *CloudProvider) checkLaunchable(ctx context.Context, claim *karpv1.NodeC
 	capacityType := requirements.Get(karpv1.CapacityTypeLabelKey)
 	if !capacityType.Has(karpv1.CapacityTypeOnDemand) {
 		return c.Launches.End(ctx, launch.ReasonCapacityTypeUnsupported, fmt.Errorf(
-			"the requirement is %s, but BizFly Cloud has neither spot nor reserved capacity: allow %s. To pay another way, set spec.billingPlan of "+
+			"the requirement is %s, but BizFly Cloud has neither spot nor reserved capacity: allow %s. "+
+				"To pay another way, set spec.billingPlan of "+
 				"the BizflyNodeClass; use %s only with static NodePools (spec.replicas), since it is prepaid at each create",
 			capacityType, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanSavingPlan))
 	}
 	if c.Launches.TimeLeft(claim) <= 0 {
-		return c.Launches.EndOutOfTime(ctx, claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
+		return c.Launches.EndOutOfTime(ctx, claim,
+			errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
 	return nil
 }
 
-// checkNodeClass ends a NodeClaim whose NodeClass cannot launch anything now. Core schedules nothing as long as the NodeClaim
-// exists, so that of a NodePool is not kept waiting for the NodeClass: core creates another one.
-func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+// checkNodeClass ends a NodeClaim whose NodeClass cannot launch anything now. Core schedules nothing as long as the
+// NodeClaim exists, so that of a NodePool is not kept waiting for the NodeClass: core creates another one.
+func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) error {
 	condition := nodeClass.StatusConditions().Root()
 	resolved := condition.ObservedGeneration == nodeClass.Generation
 	switch {
@@ -115,7 +121,8 @@ func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeCl
 }
 
 // instanceTypes returns the instance types of the NodePool, at the prices that core has planned with.
-func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) (
+func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) (
 	cloudprovider.InstanceTypes, error) {
 	instanceTypes, err := c.config.Flavors.List(ctx, nodeClass)
 	if err != nil {

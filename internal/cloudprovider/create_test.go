@@ -397,10 +397,8 @@ var _ = Describe("Create", func() {
 			change func(*v1alpha1.BizflyNodeClassSpec),
 		) {
 			class := nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
-			// Nor does its task name it, which a fast machine reads in time.
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectStatus,
-				Status: http.StatusForbidden})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
+				cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectReset})
 			env.WithoutIDWait()
 			claim := nodeClaim(nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1"))
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))

@@ -40,8 +40,8 @@ const (
 	BillingPlanDrift cloudprovider.DriftReason = "BillingPlanDrift" // the billing plan of the server was changed
 )
 
-// IsDrifted compares the NodeClaim with its NodeClass, from caches alone: core asks on every event of every pod on the node.
-// API errors never cause drift.
+// IsDrifted compares the NodeClaim with its NodeClass, from caches alone: core asks on every event of every pod on the
+// node. API errors never cause drift.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
 	if err != nil {
@@ -60,8 +60,9 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	return found.reason, nil
 }
 
-// replaceable reports whether a drifted node can be replaced now. Core looks for an offering first, but not for a static NodePool: it would
-// create a NodeClaim that ends at once, again and again, and schedule nothing for anyone meanwhile (kubernetes-sigs/karpenter#3198).
+// replaceable reports whether a drifted node can be replaced now. Core looks for an offering first, but not for a
+// static NodePool: it would create a NodeClaim that ends at once, again and again, and schedule nothing for anyone
+// meanwhile (kubernetes-sigs/karpenter#3198).
 func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	pool := &karpv1.NodePool{}
 	name := client.ObjectKey{Name: claim.Labels[karpv1.NodePoolLabelKey]}
@@ -72,8 +73,8 @@ func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim
 	return err == nil && flavor.CanLaunch(ctx, pool, types)
 }
 
-// IsResolved reports whether the status of a NodeClass follows from its present spec, so that it is known what a new server would be: one that is
-// being deleted, not ready, or whose last change was not resolved yet changes no server.
+// IsResolved reports whether the status of a NodeClass follows from its present spec, so that it is known what a new
+// server would be: one that is being deleted, not ready, or whose last change was not resolved yet changes no server.
 func IsResolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	// Not by the set of conditions, which is built for each call: this runs on every event of every pod.
 	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
@@ -142,8 +143,8 @@ func (l *liveServer) image() drifted {
 	return drifted{ImageDrift, "image " + got, "image " + wanted}
 }
 
-// userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part of
-// its own hash too; those in a Secret are not.
+// userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part
+// of its own hash too; those in a Secret are not.
 func (l *liveServer) userData() drifted {
 	got, wanted := l.server.UserDataHash, l.nodeClass.Status.UserDataHash
 	if got == "" || wanted == "" || got == wanted {
@@ -171,9 +172,9 @@ func (l *liveServer) zone() drifted {
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
 }
 
-// networks compares the networks of the server's interfaces with those that it was launched with, and with those of its first interfaces
-// that were listed. What the terms select later moves no server, since anyone in the project can create a network; only a change of the
-// terms does, by the hash.
+// networks compares the networks of the server's interfaces with those that it was launched with, and with those of its
+// first interfaces that were listed. What the terms select later moves no server, since anyone in the project can
+// create a network; only a change of the terms does, by the hash.
 func (l *liveServer) networks() drifted {
 	if l.ports == nil || l.server.Status != instance.StatusActive {
 		return drifted{}
@@ -209,8 +210,8 @@ func (l *liveServer) disks() drifted {
 	return drifted{}
 }
 
-// billingPlan compares the billing plan of the server with that at its launch. A saving plan that has ended, or that a user has
-// ended, is no drift: it would be prepaid once more for every server, which the user did not ask for.
+// billingPlan compares the billing plan of the server with that at its launch. A saving plan that has ended, or that a
+// user has ended, is no drift: it would be prepaid once more for every server, which the user did not ask for.
 func (l *liveServer) billingPlan() drifted {
 	wanted, got := l.delivered.BillingPlan, l.server.BillingPlan
 	onDemand, savingPlan := bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan)

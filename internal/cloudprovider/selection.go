@@ -34,22 +34,24 @@ type ranked struct {
 	candidate launch.Candidate
 	// preference is what the placement strategy compares: less is better.
 	preference float64
-	// complete is true for a flavor that the cloud describes completely. Of others it is not known whether they can still be launched.
+	// complete is true for a flavor that the cloud describes completely. Of others it is not known whether they can
+	// still be launched.
 	complete bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
 }
 
-// selectCandidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
-// computes it, since a more expensive choice would be consolidated at once; among equal prices flavors that the cloud describes completely,
-// and among those the placement strategy of the NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
+// selectCandidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first,
+// exactly as core computes it, since a more expensive choice would be consolidated at once; among equal prices flavors
+// that the cloud describes completely, and among those the placement strategy of the NodeClass decides. The order is
+// total, so that the same NodeClaim always gets the same result.
 func (c *CloudProvider) selectCandidates(ctx context.Context, l *launch.Launch) ([]launch.Candidate, error) {
 	claim := l.NodeClaim
 	plan, nodeClassKey := bizfly.PlanWord(l.NodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(l.NodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
-	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation) would
-	// otherwise be met by whatever has no such label.
+	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation)
+	// would otherwise be met by whatever has no such label.
 	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
 		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
 	})
@@ -78,8 +80,8 @@ func (c *CloudProvider) selectCandidates(ctx context.Context, l *launch.Launch) 
 	return lo.Map(all, func(r ranked, _ int) launch.Candidate { return r.candidate }), nil
 }
 
-// place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
-// cheapest is launched, and would replace anything more expensive at once and indefinitely.
+// place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes
+// that the cheapest is launched, and would replace anything more expensive at once and indefinitely.
 func (c *CloudProvider) place(ctx context.Context, l *launch.Launch, all []ranked) {
 	strategy := l.NodeClass.Spec.PlacementStrategy
 	for i := range all {
@@ -100,8 +102,9 @@ func (c *CloudProvider) place(ctx context.Context, l *launch.Launch, all []ranke
 	sortCandidates(all)
 }
 
-// sortCandidates sorts by price, then flavors that the cloud describes completely first, since others may be closed, then by what the
-// strategy prefers, then by what is known of the offerings, and at last by names, so that the same knowledge gives the same choice.
+// sortCandidates sorts by price, then flavors that the cloud describes completely first, since others may be closed,
+// then by what the strategy prefers, then by what is known of the offerings, and at last by names, so that the same
+// knowledge gives the same choice.
 func sortCandidates(all []ranked) {
 	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(
@@ -131,9 +134,9 @@ func idle(requests, allocatable corev1.ResourceList) float64 {
 	return math.Round(total*1e6) / 1e6
 }
 
-// spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first, and counts
-// the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A preference prevents no
-// launch, so an error leaves none.
+// spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first,
+// and counts the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A
+// preference prevents no launch, so an error leaves none.
 func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all []ranked) {
 	pool, claims := client.MatchingLabels{karpv1.NodePoolLabelKey: claim.Labels[karpv1.NodePoolLabelKey]}, &karpv1.NodeClaimList{}
 	if err := c.config.KubeClient.List(ctx, claims, pool, client.UnsafeDisableDeepCopy); err != nil {
@@ -148,8 +151,8 @@ func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all
 	})
 }
 
-// checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
-// also reports one that nothing limits. The recorder drops what it has reported already.
+// checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot
+// be scheduled. It also reports one that nothing limits. The recorder drops what it has reported already.
 func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
 	limits := c.config.Settings.Load()
 	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
@@ -218,9 +221,10 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 // planning is the client of PlanningClient.
 type planning struct{ client.Client }
 
-// PlanningClient returns the client with which core plans launches and consolidation. It lists NodePools that allow on-demand as if they allowed
-// nothing else. Where spot is allowed too, also by no requirement at all, core requires it of what replaces a node (computeConsolidation), and
-// compares with spot prices, of which there are none: it would replace no two nodes by one, and every saving would look like the complete price.
+// PlanningClient returns the client with which core plans launches and consolidation. It lists NodePools that allow
+// on-demand as if they allowed nothing else. Where spot is allowed too, also by no requirement at all, core requires it
+// of what replaces a node (computeConsolidation), and compares with spot prices, of which there are none: it would
+// replace no two nodes by one, and every saving would look like the complete price.
 func PlanningClient(kubeClient client.Client) client.Client { return planning{kubeClient} }
 
 // List implements client.Client.

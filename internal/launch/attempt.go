@@ -68,8 +68,9 @@ func (l *Launcher) Launch(ctx context.Context, launch *Launch, candidates []Cand
 	return nil, cloudprovider.NewInsufficientCapacityError(err)
 }
 
-// putDoubtedLast puts flavors that may be closed, or called by another name, behind all others: pods do not wait until each of them has been
-// rejected by each name in each zone. Core finds out whether one can be launched when it replaces the more expensive node.
+// putDoubtedLast puts flavors that may be closed, or called by another name, behind all others: pods do not wait until
+// each of them has been rejected by each name in each zone. Core finds out whether one can be launched when it replaces
+// the more expensive node.
 func (l *Launcher) putDoubtedLast(nodeClass *v1alpha1.BizflyNodeClass, candidates []Candidate) {
 	rank := func(candidate Candidate) int {
 		return lo.Ternary(l.config.Forms.Doubted(candidate.Key.Flavor, nodeClass), 1, 0)
@@ -119,8 +120,10 @@ func (l *Launcher) attempt(ctx context.Context, launch *Launch, candidate Candid
 	return server, err
 }
 
-// concludeAttempt returns the server that an accepted create request has led to, or what core is to do with the NodeClaim while there is none.
-func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *instance.Instance, reason string, err error) (*Result, error) {
+// concludeAttempt returns the server that an accepted create request has led to, or what core is to do with the
+// NodeClaim while there is none.
+func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *instance.Instance, reason string,
+	err error) (*Result, error) {
 	intent := launch.record.intent
 	for errors.Is(err, instance.ErrAwaitingServerID) {
 		switch left := l.TimeLeft(launch.NodeClaim); {
@@ -130,7 +133,8 @@ func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *
 			// Core would call again too late.
 			server, err = l.config.Servers.Resume(ctx, string(launch.NodeClaim.UID), intent)
 		default:
-			// Core's launch timeout would end the NodeClaim without an event, and the next one would meet the same offering.
+			// Core's launch timeout would end the NodeClaim without an event, and the next one would meet the same
+			// offering.
 			err = fmt.Errorf("%w: %s", instance.ErrOutcomeUnknown, err.Error())
 		}
 	}
@@ -138,13 +142,14 @@ func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *
 	case err == nil:
 		return l.reportServer(ctx, launch, server, reason), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown):
-		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", l.learnFromFailure(ctx, launch, err), err))
+		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", l.learnFromFailure(ctx, launch, err),
+			err))
 	}
 	return nil, fmt.Errorf("looking for server %s: %w", intent.Name, err)
 }
 
-// reportServer reports the server of the launch. While a server is in BUILD, the API may leave out its flavor or zone, or name them in its own
-// way. Those of the launch record are used instead.
+// reportServer reports the server of the launch. While a server is in BUILD, the API may leave out its flavor or zone,
+// or name them in its own way. Those of the launch record are used instead.
 func (l *Launcher) reportServer(ctx context.Context, launch *Launch, server *instance.Instance, reason string) *Result {
 	intent, found := launch.record.intent, *server // the list that it is from is shared
 	server = &found
@@ -156,7 +161,8 @@ func (l *Launcher) reportServer(ctx context.Context, launch *Launch, server *ins
 	}
 	if !launch.record.reported {
 		price := l.logLaunch(ctx, "launched server", launch, server.ID, reason)
-		l.config.Recorder.Publish(events.ServerLaunched(launch.NodeClaim, server.Name, server.ID, intent.Flavor, intent.Zone, price, reason))
+		l.config.Recorder.Publish(events.ServerLaunched(launch.NodeClaim, server.Name, server.ID, intent.Flavor, intent.Zone,
+			price, reason))
 	}
 	l.records.change(launch.NodeClaim.UID, func(r *record) { r.intent, r.reported = intent, true })
 	l.pauses.handle(ctx, launch.NodeClass, event{kind: serverLaunched, claim: launch.NodeClaim.UID})

@@ -31,7 +31,8 @@ var classReasons = map[bizfly.Class]string{
 	bizfly.ClassConflict:   ReasonLaunchConflict,
 }
 
-// failure is a failed launch, classified. One that was not sent, or that the rate limit held back, is none: it is sent again.
+// failure is a failed launch, classified. One that was not sent, or that the rate limit held back, is none: it is sent
+// again.
 type failure struct {
 	err    error
 	reason string
@@ -57,7 +58,8 @@ func classify(err error, flavorKnown bool) failure {
 	return f
 }
 
-// ofNodeClass reports whether every other offering of the NodeClass meets the same: a quota, a network without addresses, user data.
+// ofNodeClass reports whether every other offering of the NodeClass meets the same: a quota, a network without
+// addresses, user data.
 func (f failure) ofNodeClass() bool {
 	return f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared
 }
@@ -106,8 +108,9 @@ func (c consequence) covers(wanted scope) bool { return slices.Contains(c.scopes
 // periods are those that a user may change.
 type periods struct{ offering, account time.Duration }
 
-// consequenceOf answers what follows from a launch that failed. Whatever BizFly Cloud says, the offering is unavailable for a while, unless the
-// failure is proved to be the account's, the quota's or the NodeClass's; words can only add to that.
+// consequenceOf answers what follows from a launch that failed. Whatever BizFly Cloud says, the offering is unavailable
+// for a while, unless the failure is proved to be the account's, the quota's or the NodeClass's; words can only add to
+// that.
 func consequenceOf(f failure, p periods) consequence {
 	switch {
 	case f.ofAccount():
@@ -133,7 +136,8 @@ func consequenceOf(f failure, p periods) consequence {
 	}
 	c.scopes, c.accuses = append(c.scopes, scopeOwn), true
 	if f.reason == ReasonNotRegistered {
-		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
+		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried
+		// in turn.
 		c.period, c.grows = ttl.NotRegistered, false
 	}
 	return c

@@ -54,7 +54,8 @@ var _ = Describe("What follows from a failed launch", func() {
 			reason: capacity.ReasonInsufficientCapacity, period: offering, grows: true, next: true}),
 		Entry(nil, of(bizfly.ClassCapacity, bizfly.ScopePlan), true, consequence{scopes: []scope{scopePlan, scopeOffering},
 			reason: capacity.ReasonInsufficientCapacity, period: offering, grows: true, next: true}),
-		Entry(nil, of(bizfly.ClassCapacity, bizfly.ScopeCategory), true, consequence{scopes: []scope{scopeCategory, scopeOffering},
+		Entry(nil, of(bizfly.ClassCapacity, bizfly.ScopeCategory), true, consequence{scopes: []scope{scopeCategory,
+			scopeOffering},
 			reason: capacity.ReasonInsufficientCapacity, period: offering, grows: true, next: true}),
 		Entry(nil, of(bizfly.ClassCapacity, bizfly.ScopeCategory), false, consequence{scopes: []scope{scopeOffering},
 			reason: capacity.ReasonInsufficientCapacity, period: offering, grows: true, next: true}),
@@ -82,7 +83,8 @@ var _ = Describe("What follows from a failed launch", func() {
 			classes = append(classes, class)
 		}
 		for _, class := range classes {
-			for _, reach := range []bizfly.ErrorScope{bizfly.ScopeOffering, bizfly.ScopePlan, bizfly.ScopeZone, bizfly.ScopeCategory,
+			for _, reach := range []bizfly.ErrorScope{bizfly.ScopeOffering, bizfly.ScopePlan, bizfly.ScopeZone,
+				bizfly.ScopeCategory,
 				bizfly.ScopeNetwork, bizfly.ScopeSize, bizfly.ScopeNodeClass, bizfly.ScopeAccount} {
 				for _, known := range []bool{true, false} {
 					got := consequenceOf(classify(of(class, reach), known), periods{offering: offering, account: account})

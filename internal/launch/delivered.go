@@ -17,13 +17,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Delivered is what a server had before its node registered: it is the server's own, because no pod could run by then. Drift compares with
-// it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or adds a network of its own, its next
-// server would be the same again, and nodes would be replaced indefinitely.
+// Delivered is what a server had before its node registered: it is the server's own, because no pod could run by then.
+// Drift compares with it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or
+// adds a network of its own, its next server would be the same again, and nodes would be replaced indefinitely.
 type Delivered struct {
 	// BillingPlan is the billing plan that BizFly Cloud returned.
 	BillingPlan string `json:"billingPlan,omitempty"`
-	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed by then.
+	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed
+	// by then.
 	Networks   []string `json:"networks,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
 	// Disks are its disks by id, and DataDisks is how many it was to have beside the root disk.
@@ -43,14 +44,17 @@ func DiskOf(v instance.Volume) DeliveredDisk { return DeliveredDisk{v.SizeGiB, v
 // String describes the disk for users.
 func (d DeliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
 
-// EncodeDelivered returns what the server of the NodeClaim has, of which these disks are its own, as text for AnnotationDelivered. What is recorded
-// stays as it is. Once the node has registered, at a time that is zero before, only what is missing altogether is added, of interfaces those that
-// are older, and no network: a user may have added one.
-func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports, registered time.Time) string {
+// EncodeDelivered returns what the server of the NodeClaim has, of which these disks are its own, as text for
+// AnnotationDelivered. What is recorded stays as it is. Once the node has registered, at a time that is zero before,
+// only what is missing altogether is added, of interfaces those that are older, and no network: a user may have added
+// one.
+func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports,
+	registered time.Time) string {
 	as := DeliveredOf(claim)
 	if registered.IsZero() || len(as.Disks) == 0 {
 		as.BillingPlan, as.DataDisks = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan), server.DataDisks
-		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, DeliveredDisk) { return v.ID, DiskOf(v) }), as.Disks)
+		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, DeliveredDisk) { return v.ID, DiskOf(v) }),
+			as.Disks)
 	}
 	if len(as.Interfaces) == 0 {
 		as.Interfaces = ports.Of(server.ID, registered)

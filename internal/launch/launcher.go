@@ -1,8 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch is the life of a launch: from the offerings that fit a NodeClaim to a node that has registered, or to the end of the NodeClaim.
-// It records attempts on the NodeClaim, tries offerings in their order, keeps within the limits of spending, and learns from what fails.
+// Package launch is the life of a launch: from the offerings that fit a NodeClaim to a node that has registered, or to
+// the end of the NodeClaim. It records attempts on the NodeClaim, tries offerings in their order, keeps within the
+// limits of spending, and learns from what fails.
 package launch
 
 import (
@@ -39,8 +40,10 @@ type Servers interface {
 	// Intent returns what an attempt is to be recorded as before Launch is called.
 	Intent(request *instance.LaunchRequest) (instance.Intent, error)
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
-	Launch(ctx context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error)
-	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It sends none.
+	Launch(ctx context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance,
+		instance.Intent, error)
+	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It
+	// sends none.
 	Resume(ctx context.Context, nodeClaimUID string, intent instance.Intent) (*instance.Instance, error)
 }
 
@@ -78,7 +81,8 @@ type Launcher struct {
 	config  Config
 	records *records
 	pauses  *pauses
-	// reserving makes one step of counting what is launched and reserving an offering: launches at the same time must see each other.
+	// reserving makes one step of counting what is launched and reserving an offering: launches at the same time must
+	// see each other.
 	reserving sync.Mutex
 	// heldBack is the last launch that a limit of the cluster held back.
 	heldBack atomic.Pointer[heldBack]
@@ -105,7 +109,8 @@ type Launch struct {
 	live *karpv1.NodeClaim
 }
 
-// ServerMayExist reports whether an earlier attempt may have built a server: then nothing is sent, and Resume looks for it.
+// ServerMayExist reports whether an earlier attempt may have built a server: then nothing is sent, and Resume looks for
+// it.
 func (l *Launch) ServerMayExist() bool { return l.record.mayHaveServer() }
 
 // Candidate is one offering that fits a NodeClaim.
@@ -122,9 +127,10 @@ type Result struct {
 	Types  cloudprovider.InstanceTypes
 }
 
-// Load reads what is known of earlier attempts for the NodeClaim. An error ends the NodeClaim where its launch has ended, or its record was
-// changed by others.
-func (l *Launcher) Load(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) (*Launch, error) {
+// Load reads what is known of earlier attempts for the NodeClaim. An error ends the NodeClaim where its launch has
+// ended, or its record was changed by others.
+func (l *Launcher) Load(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) (*Launch,
+	error) {
 	loaded := &Launch{NodeClaim: claim, NodeClass: nodeClass}
 	var err error
 	if loaded.record, loaded.live, err = l.records.load(ctx, claim); errors.Is(err, errRecordUnreadable) {
@@ -134,23 +140,26 @@ func (l *Launcher) Load(ctx context.Context, claim *karpv1.NodeClaim, nodeClass 
 	}
 	if ended := loaded.record.ended; ended != "" {
 		// Core could not delete it, and schedules nothing until it can.
-		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: the launch of NodeClaim %s has ended", ended, claim.Name))
+		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: the launch of NodeClaim %s has ended", ended,
+			claim.Name))
 	}
 	return loaded, nil
 }
 
-// Resume looks for the server of an accepted create request. Whatever the spec of the NodeClass has become meanwhile, a server that may exist is
-// being paid for, and its NodeClaim needs its size.
+// Resume looks for the server of an accepted create request. Whatever the spec of the NodeClass has become meanwhile, a
+// server that may exist is being paid for, and its NodeClaim needs its size.
 func (l *Launcher) Resume(ctx context.Context, launch *Launch) (*Result, error) {
 	if _, offering := flavor.Find(launch.Types, launch.record.intent.Flavor, launch.record.intent.Zone); offering == nil {
-		launch.Types = append(l.config.Flavors.Launched(launch.NodeClass, launch.record.intent.Flavor, launch.record.intent.Zone), launch.Types...)
+		launch.Types = append(l.config.Flavors.Launched(launch.NodeClass, launch.record.intent.Flavor,
+			launch.record.intent.Zone), launch.Types...)
 	}
 	server, err := l.config.Servers.Resume(ctx, string(launch.NodeClaim.UID), launch.record.intent)
 	return l.concludeAttempt(ctx, launch, server, ReasonFound, err)
 }
 
 // AdmitLaunch returns an error where launches of the account or of the NodeClass pause.
-func (l *Launcher) AdmitLaunch(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+func (l *Launcher) AdmitLaunch(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) error {
 	if reason, marked := l.config.Capacity.Unavailable(capacity.Offering{}); marked {
 		return l.End(ctx, events.ReasonLaunchesPaused, fmt.Errorf("all launches pause: %s", reason))
 	}
@@ -160,8 +169,9 @@ func (l *Launcher) AdmitLaunch(ctx context.Context, claim *karpv1.NodeClaim, nod
 	return nil
 }
 
-// TimeLeft is how long a create request for the NodeClaim may still be sent. Core ends a NodeClaim by its launch timeout,
-// counted from the first transition of the condition Launched, however long the request had to wait for its turn.
+// TimeLeft is how long a create request for the NodeClaim may still be sent. Core ends a NodeClaim by its launch
+// timeout, counted from the first transition of the condition Launched, however long the request had to wait for its
+// turn.
 func (l *Launcher) TimeLeft(claim *karpv1.NodeClaim) time.Duration {
 	left := lifecycle.LaunchTimeout - min(ttl.LaunchMargin, lifecycle.LaunchTimeout/4)
 	if launched := claim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeLaunched); launched != nil {
@@ -170,8 +180,10 @@ func (l *Launcher) TimeLeft(claim *karpv1.NodeClaim) time.Duration {
 	return left
 }
 
-// ReserveByZone counts the other NodeClaims by zone, and reserves for this one the offering that is chosen by that count.
-func (l *Launcher) ReserveByZone(claim *karpv1.NodeClaim, others []karpv1.NodeClaim, choose func(nodes map[string]int) capacity.Offering) {
+// ReserveByZone counts the other NodeClaims by zone, and reserves for this one the offering that is chosen by that
+// count.
+func (l *Launcher) ReserveByZone(claim *karpv1.NodeClaim, others []karpv1.NodeClaim,
+	choose func(nodes map[string]int) capacity.Offering) {
 	l.reserving.Lock()
 	defer l.reserving.Unlock()
 	nodes := map[string]int{}
@@ -183,13 +195,14 @@ func (l *Launcher) ReserveByZone(claim *karpv1.NodeClaim, others []karpv1.NodeCl
 	l.records.reserve(claim.UID, choose(nodes))
 }
 
-// LaunchesPaused returns the reason and the cause why launches with the NodeClass pause, until when none is sent, and a nil
-// cause while they do not.
+// LaunchesPaused returns the reason and the cause why launches with the NodeClass pause, until when none is sent, and a
+// nil cause while they do not.
 func (l *Launcher) LaunchesPaused(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error) {
 	return l.pauses.blocked(nodeClass)
 }
 
-// FailureOf returns why the launch of a NodeClaim failed after its request was accepted; empty where it did not, or is not remembered.
+// FailureOf returns why the launch of a NodeClaim failed after its request was accepted; empty where it did not, or is
+// not remembered.
 func (l *Launcher) FailureOf(uid types.UID) string { return l.records.remembered(uid).ended }
 
 // nodeClassOf reads the NodeClass of a NodeClaim from the cache.

@@ -44,10 +44,12 @@ type paid struct {
 	claim *karpv1.NodeClaim
 }
 
-// reserveOffering remembers which offering is launched for the NodeClaim, unless the launch would exceed a limit of the cluster, or it is not known
-// whether it would. Then the reason and the error are why the NodeClaim ends. What cannot be launched is unavailable for a while, or core
-// would plan it again at once. Limits of NodePools are optional, and they count no server that has lost its NodeClaim.
-func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidate Candidate) (reason string, err error) {
+// reserveOffering remembers which offering is launched for the NodeClaim, unless the launch would exceed a limit of the
+// cluster, or it is not known whether it would. Then the reason and the error are why the NodeClaim ends. What cannot
+// be launched is unavailable for a while, or core would plan it again at once. Limits of NodePools are optional, and
+// they count no server that has lost its NodeClaim.
+func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidate Candidate) (reason string,
+	err error) {
 	limits := l.config.Settings.Load()
 	if limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
 		l.records.reserve(launch.NodeClaim.UID, candidate.Key)
@@ -55,7 +57,8 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 	}
 	snapshot, err := l.config.Fleet.Snapshot(ctx, 0)
 	if err != nil {
-		return l.holdBack(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w", err))
+		return l.holdBack(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w",
+			err))
 	}
 	l.reserving.Lock()
 	defer l.reserving.Unlock()
@@ -65,10 +68,12 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 	}
 	if limits.MaxServers > 0 && len(fleet) >= int(limits.MaxServers) {
 		return l.holdBack(ctx, nil, ReasonMaxServersReached,
-			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f: delete what is not needed, or raise it", len(fleet), limits.MaxServers))
+			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f: delete what is not needed, or raise it",
+				len(fleet), limits.MaxServers))
 	}
 	if limits.MaxVNDPerHour > 0 {
-		added := paid{name: "the new server", nodeClass: launch.NodeClass.Name, flavor: candidate.Key.Flavor, zone: candidate.Key.Zone, claim: launch.NodeClaim}
+		added := paid{name: "the new server", nodeClass: launch.NodeClass.Name, flavor: candidate.Key.Flavor,
+			zone: candidate.Key.Zone, claim: launch.NodeClaim}
 		prices, err := l.pricesOf(ctx, append(fleet, added))
 		if err != nil {
 			return l.holdBack(ctx, nil, ReasonSpendingUnknown, err)
@@ -76,7 +81,8 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 		price := prices[len(fleet)]
 		if left := limits.MaxVNDPerHour - lo.Sum(prices[:len(fleet)]); price > left {
 			return l.holdBack(ctx, l.moreExpensive(ctx, launch, candidate, left), ReasonMaxVNDPerHourReached,
-				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f: delete what is not needed, or raise it",
+				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f: "+
+					"delete what is not needed, or raise it",
 					added.flavor, added.zone, price, max(left, 0), limits.MaxVNDPerHour))
 		}
 	}
@@ -84,7 +90,8 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 	return "", nil
 }
 
-// holdBack makes the scopes unavailable, or everything where there are none. The error is for core's event and the condition WithinSpendingLimits.
+// holdBack makes the scopes unavailable, or everything where there are none. The error is for core's event and the
+// condition WithinSpendingLimits.
 func (l *Launcher) holdBack(ctx context.Context, scopes []capacity.Offering, reason string, err error) (string, error) {
 	pause := l.config.Settings.Load().AccountPause
 	if len(scopes) == 0 {
@@ -96,7 +103,8 @@ func (l *Launcher) holdBack(ctx context.Context, scopes []capacity.Offering, rea
 	return reason, err
 }
 
-// LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason without one.
+// LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason
+// without one.
 func (l *Launcher) LimitReached() (reason, description string) {
 	if last := l.heldBack.Load(); last != nil && l.config.Clock.Now().Before(last.until) {
 		return last.reason, last.description
@@ -104,8 +112,10 @@ func (l *Launcher) LimitReached() (reason, description string) {
 	return "", ""
 }
 
-// moreExpensive are the offering and the others of its NodeClass that cost more than what is left, without NodeOverlays as all that is paid.
-func (l *Launcher) moreExpensive(ctx context.Context, launch *Launch, candidate Candidate, left float64) []capacity.Offering {
+// moreExpensive are the offering and the others of its NodeClass that cost more than what is left, without NodeOverlays
+// as all that is paid.
+func (l *Launcher) moreExpensive(ctx context.Context, launch *Launch, candidate Candidate,
+	left float64) []capacity.Offering {
 	scopes := []capacity.Offering{candidate.Key}
 	types, _ := l.config.Flavors.List(ctx, launch.NodeClass)
 	for _, it := range types {
@@ -120,9 +130,10 @@ func (l *Launcher) moreExpensive(ctx context.Context, launch *Launch, candidate 
 	return scopes
 }
 
-// listPaid returns the servers of the cluster and its launches under way, except that of one NodeClaim: what BizFly Cloud lists, and what
-// NodeClaims have or wait for. Servers count until they are gone, with a NodeClaim or without.
-func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, except *karpv1.NodeClaim) ([]paid, error) {
+// listPaid returns the servers of the cluster and its launches under way, except that of one NodeClaim: what BizFly
+// Cloud lists, and what NodeClaims have or wait for. Servers count until they are gone, with a NodeClaim or without.
+func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, except *karpv1.NodeClaim) ([]paid,
+	error) {
 	list := &karpv1.NodeClaimList{}
 	if err := l.config.KubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
@@ -151,8 +162,8 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 	return fleet, nil
 }
 
-// pricesOf returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do not count, as in the
-// metric of the cost.
+// pricesOf returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do
+// not count, as in the metric of the cost.
 func (l *Launcher) pricesOf(ctx context.Context, fleet []paid) ([]float64, error) {
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {
@@ -163,9 +174,11 @@ func (l *Launcher) pricesOf(ctx context.Context, fleet []paid) ([]float64, error
 	return prices, nil
 }
 
-// PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0 where that is not known.
+// PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0
+// where that is not known.
 func (l *Launcher) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
-	return l.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name, claim.Labels[corev1.LabelInstanceTypeStable],
+	return l.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name,
+		claim.Labels[corev1.LabelInstanceTypeStable],
 		claim.Labels[corev1.LabelTopologyZone], claim})
 }
 
@@ -174,36 +187,40 @@ func (l *Launcher) StoppedPrice(price float64, item pricing.Item) float64 {
 	return l.config.Settings.Load().Prices.Stopped(price, item)
 }
 
-// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass, whatever that selects by
-// now, or by an empty one where it is gone.
+// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass,
+// whatever that selects by now, or by an empty one where it is gone.
 func (l *Launcher) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
 	if item, recorded := l.itemDelivered(server.claim); recorded {
 		price, _ := l.config.Settings.Load().Prices.Price(item)
 		return price, item
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := l.config.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass}, nodeClass); client.IgnoreNotFound(err) != nil {
+	if err := l.config.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass},
+		nodeClass); client.IgnoreNotFound(err) != nil {
 		return 0, pricing.Item{}
 	}
 	types, _ := l.config.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
 	if offering == nil {
-		_, offering = flavor.Find(l.config.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor, server.zone)
+		_, offering = flavor.Find(l.config.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor,
+			server.zone)
 	}
 	item, _ := l.config.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
 	return lo.FromPtr(offering).Price, item
 }
 
-// itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where that is not recorded
-// completely. Its NodeClass may have changed since, which concerns the next server.
+// itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where
+// that is not recorded completely. Its NodeClass may have changed since, which concerns the next server.
 func (l *Launcher) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
 	record := DeliveredOf(claim)
-	plan, named := lo.Find([]v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}, func(plan v1alpha1.BillingPlan) bool {
-		return bizfly.PlanWord(plan) == record.BillingPlan
-	})
+	plan, named := lo.Find([]v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan},
+		func(plan v1alpha1.BillingPlan) bool {
+			return bizfly.PlanWord(plan) == record.BillingPlan
+		})
 	item, ok := l.config.Flavors.Item(claim.Labels, plan)
 	for _, disk := range record.Disks {
-		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium, v1alpha1.DiskMediumSSD)})
+		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium,
+			v1alpha1.DiskMediumSSD)})
 		ok = ok && disk.GiB > 0
 	}
 	return item, ok && named && len(item.Disks) > record.DataDisks

@@ -27,9 +27,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// learnFromRejection reports and learns from an attempt that failed before its request was accepted. It reports whether the next offering
-// may be tried.
-func (l *Launcher) learnFromRejection(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time, err error) (next bool) {
+// learnFromRejection reports and learns from an attempt that failed before its request was accepted. It reports whether
+// the next offering may be tried.
+func (l *Launcher) learnFromRejection(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
+	err error) (next bool) {
 	f := classifyIn(launch.Types, key, err)
 	next = l.learn(ctx, launch, key, sent, f)
 	switch {
@@ -41,7 +42,8 @@ func (l *Launcher) learnFromRejection(ctx context.Context, launch *Launch, key c
 	return next
 }
 
-// learnFromFailure reports and learns from a launch that failed after its request was accepted, or whose outcome is unknown.
+// learnFromFailure reports and learns from a launch that failed after its request was accepted, or whose outcome is
+// unknown.
 func (l *Launcher) learnFromFailure(ctx context.Context, launch *Launch, err error) (reason string) {
 	intent := launch.record.intent
 	key := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}
@@ -75,9 +77,11 @@ func classifyIn(types cloudprovider.InstanceTypes, key capacity.Offering, err er
 	return classify(err, tried != nil)
 }
 
-// learn makes unavailable what the failed launch of an offering shows to be, and reports whether another offering may be tried. The NodeClass is
-// nil, and not in the key, where it cannot be read any more, or has changed since the launch: then only what others meet too is marked.
-func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time, f failure) (next bool) {
+// learn makes unavailable what the failed launch of an offering shows to be, and reports whether another offering may
+// be tried. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed since the
+// launch: then only what others meet too is marked.
+func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
+	f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
 	l.logLaunch(ctx, messageLaunchFailed, launch, "", f.reason)
 	settings := l.config.Settings.Load()
@@ -101,14 +105,16 @@ func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offer
 		l.config.Capacity.RecordFailure(key, sent)
 	}
 	if c.covers(scopeNodeClass) || c.accuses {
-		l.pauses.handle(ctx, launch.NodeClass, event{kind: launchFailed, claim: launch.NodeClaim.UID, offering: key, failure: f,
+		l.pauses.handle(ctx, launch.NodeClass, event{kind: launchFailed, claim: launch.NodeClaim.UID, offering: key,
+			failure: f,
 			accuses: c.accuses, period: period})
 	}
 	return c.next
 }
 
 // markScope marks a scope that is wider than the offering.
-func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.Offering, scope scope, c consequence, f failure) {
+func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.Offering, scope scope, c consequence,
+	f failure) {
 	tried, _ := flavor.Find(launch.Types, key.Flavor, key.Zone)
 	var marked []capacity.Offering
 	switch scope {
@@ -124,13 +130,15 @@ func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.O
 	case scopePlan:
 		marked = []capacity.Offering{{Flavor: key.Flavor, BillingPlan: key.BillingPlan}}
 	case scopeCategory:
-		marked = flavorsIn(key.Zone, launch.Types, func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(tried) })
+		marked = flavorsIn(key.Zone, launch.Types,
+			func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(tried) })
 	}
 	l.config.Capacity.MarkAll(ctx, marked, c.reason, c.period)
 }
 
 // markOffering marks one offering, and returns for how long.
-func (l *Launcher) markOffering(ctx context.Context, key capacity.Offering, sent time.Time, c consequence, reason string) time.Duration {
+func (l *Launcher) markOffering(ctx context.Context, key capacity.Offering, sent time.Time, c consequence,
+	reason string) time.Duration {
 	if c.grows {
 		return l.config.Capacity.MarkFailed(ctx, key, sent, reason, c.period)
 	}
@@ -140,7 +148,8 @@ func (l *Launcher) markOffering(ctx context.Context, key capacity.Offering, sent
 }
 
 // flavorsIn are those that meet the condition, in a zone or, where that is empty, in all.
-func flavorsIn(zone string, types cloudprovider.InstanceTypes, meets func(*cloudprovider.InstanceType) bool) []capacity.Offering {
+func flavorsIn(zone string, types cloudprovider.InstanceTypes,
+	meets func(*cloudprovider.InstanceType) bool) []capacity.Offering {
 	return lo.FilterMap(types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
 		return capacity.Offering{Flavor: it.Name, Zone: zone}, meets(it)
 	})
@@ -156,7 +165,8 @@ func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
 
 // LaunchFailed learns from a server that was launched and failed afterwards, or whose node did not register
 // (ErrNotRegistered). It returns the reason.
-func (l *Launcher) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) string {
+func (l *Launcher) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent,
+	err error) string {
 	known := l.records.remembered(claim.UID)
 	launch := &Launch{NodeClaim: claim, record: record{intent: intent, sent: known.sent}}
 	nodeClass, readErr := l.nodeClassOf(ctx, claim)
@@ -172,29 +182,34 @@ func (l *Launcher) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, in
 }
 
 // NodeRegistered remembers that the node of a launch has registered, and how long that took since its create request.
-func (l *Launcher) NodeRegistered(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration) {
-	l.config.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
+func (l *Launcher) NodeRegistered(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent,
+	took time.Duration) {
+	l.config.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID},
+		took)
 	nodeClass, err := l.nodeClassOf(ctx, claim)
 	if err != nil || ofEarlierSpec(claim, intent, nodeClass) {
 		return
 	}
-	l.config.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,
-		NodeClass: capacity.NodeClassKey(nodeClass)})
+	l.config.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone,
+		BillingPlan: intent.BillingPlan,
+		NodeClass:   capacity.NodeClassKey(nodeClass)})
 	l.pauses.handle(ctx, nodeClass, event{kind: nodeRegistered, claim: claim.UID})
 }
 
-// LaunchEnded allows another trial with a NodeClass when this NodeClaim was one and ends before its node has registered.
+// LaunchEnded allows another trial with a NodeClass when this NodeClaim was one and ends before its node has
+// registered.
 func (l *Launcher) LaunchEnded(ctx context.Context, claim *karpv1.NodeClaim) {
 	l.pauses.end(ctx, claim.UID)
 }
 
-// ofEarlierSpec reports whether the launch was with an earlier spec or image of the NodeClass, and says nothing of the present ones.
+// ofEarlierSpec reports whether the launch was with an earlier spec or image of the NodeClass, and says nothing of the
+// present ones.
 func ofEarlierSpec(claim *karpv1.NodeClaim, intent instance.Intent, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return intent.ImageID != nodeClass.Status.ImageID() || SpecChanged(claim, nodeClass)
 }
 
-// SpecChanged reports whether the hash of the NodeClass is another one than at the launch. Hashes of different versions are not compared: after
-// an upgrade they are written anew first.
+// SpecChanged reports whether the hash of the NodeClass is another one than at the launch. Hashes of different versions
+// are not compared: after an upgrade they are written anew first.
 func SpecChanged(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	wanted, got := nodeClass.Annotations, claim.Annotations
 	version := wanted[v1alpha1.AnnotationNodeClassHashVersion]
@@ -204,8 +219,9 @@ func SpecChanged(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	return nodeClass.HashDiffers(got[v1alpha1.AnnotationNodeClassHash])
 }
 
-// Conclude returns what core is to do with a NodeClaim whose launch returned an error. Core schedules no pods while a NodeClaim has no server. So
-// one that no retry helps ends at once, and any other one shortly before core's launch timeout, which reports nothing.
+// Conclude returns what core is to do with a NodeClaim whose launch returned an error. Core schedules no pods while a
+// NodeClaim has no server. So one that no retry helps ends at once, and any other one shortly before core's launch
+// timeout, which reports nothing.
 func (l *Launcher) Conclude(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
 	if !ends(err) && l.TimeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = l.EndOutOfTime(ctx, claim, err)
@@ -217,21 +233,22 @@ func (l *Launcher) Conclude(ctx context.Context, claim *karpv1.NodeClaim, err er
 	return err
 }
 
-// EndOutOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
-// after this one. Nothing is known to be wrong, so nothing is marked.
+// EndOutOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to
+// a minute after this one. Nothing is known to be wrong, so nothing is marked.
 func (l *Launcher) EndOutOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
 	reason := ReasonLaunchOutcomeUnknown
 	if !l.records.recordOf(claim).mayHaveServer() {
 		age := l.config.Clock.Since(claim.CreationTimestamp.Time).Round(time.Second)
-		reason, err = ReasonLaunchNotSent, fmt.Errorf("no create request was accepted in time, at an age of the NodeClaim of %s by the "+
-			"controller's clock: %w", age, err)
+		reason, err = ReasonLaunchNotSent, fmt.Errorf(
+			"no create request was accepted in time, at an age of the NodeClaim of %s by the "+
+				"controller's clock: %w", age, err)
 	}
 	launchFailuresTotal.Inc(map[string]string{"reason": reason})
 	return l.End(ctx, reason, err)
 }
 
-// End ends a NodeClaim: core deletes it, and plans another one for its pods. Core reports reason and error of insufficient capacity on
-// the NodeClaim and on its pods.
+// End ends a NodeClaim: core deletes it, and plans another one for its pods. Core reports reason and error of
+// insufficient capacity on the NodeClaim and on its pods.
 func (l *Launcher) End(ctx context.Context, reason string, err error) error {
 	l.logLaunch(ctx, messageLaunchFailed, &Launch{}, "", reason)
 	if reason == ReasonNodeClassNotReady {
@@ -251,8 +268,9 @@ func Keep(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), 300))
 }
 
-// retryable reports whether nothing is known to be wrong with a launch that was not sent, so that it is worth its NodeClaim's wait: the
-// cloud's rate limit or our own, the connection, or an API server that is busy. Anything else would fail again.
+// retryable reports whether nothing is known to be wrong with a launch that was not sent, so that it is worth its
+// NodeClaim's wait: the cloud's rate limit or our own, the connection, or an API server that is busy. Anything else
+// would fail again.
 func retryable(err error) bool {
 	if _, ofCloud := errors.AsType[*bizfly.APIError](err); ofCloud {
 		return bizfly.IsRetryable(err)
@@ -277,9 +295,11 @@ func retryAfter(err error) time.Duration {
 // messageLaunchFailed is the message of the log line of a launch that failed.
 const messageLaunchFailed = "launching server failed"
 
-// logLaunch writes the one log line of a launch, and returns its price, 0 where it is not known. docs/operate/monitoring.md explains the
-// messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.
-func (l *Launcher) logLaunch(ctx context.Context, message string, launch *Launch, serverID, reason string) (price float64) {
+// logLaunch writes the one log line of a launch, and returns its price, 0 where it is not known.
+// docs/operate/monitoring.md explains the messages and keys, by which a program reads the history of a cluster. The
+// logger of the context has the NodeClaim.
+func (l *Launcher) logLaunch(ctx context.Context, message string, launch *Launch, serverID,
+	reason string) (price float64) {
 	intent, took := launch.record.intent, time.Duration(0)
 	_, offering := flavor.Find(launch.Types, intent.Flavor, intent.Zone)
 	price = lo.FromPtr(offering).Price
@@ -294,6 +314,8 @@ func (l *Launcher) logLaunch(ctx context.Context, message string, launch *Launch
 
 // launchFailuresTotal counts launches that failed.
 var launchFailuresTotal = metrics.Counter("karpenter_bizfly_launch_failures_total",
-	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
-	metrics.Enum("reason", append(lo.Values(classReasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered,
+	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, "+
+		"or that were not sent, by reason.",
+	metrics.Enum("reason", append(lo.Values(classReasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown,
+		ReasonNotRegistered,
 		ReasonNodeClassNotReady, ReasonLaunchNotPrepared, ReasonLaunchNotSent)...))

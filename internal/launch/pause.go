@@ -41,8 +41,8 @@ type state struct {
 	cause failure
 	// trialOf is the NodeClaim of the trial.
 	trialOf types.UID
-	// failedTrials counts the pauses since a node registered last that nodes led to which did not register. Such nodes cost money until it is known,
-	// so that only a trial follows such a pause.
+	// failedTrials counts the pauses since a node registered last that nodes led to which did not register. Such nodes
+	// cost money until it is known, so that only a trial follows such a pause.
 	failedTrials int
 	// failures are those that accuse the NodeClass, one for each NodeClaim.
 	failures map[types.UID]accusation
@@ -61,7 +61,8 @@ type event struct {
 	kind  eventKind
 	now   time.Time
 	claim types.UID
-	// offering, failure, accuses and period are those of a failed launch, and severalZones is whether the NodeClass has more than one.
+	// offering, failure, accuses and period are those of a failed launch, and severalZones is whether the NodeClass has
+	// more than one.
 	offering     capacity.Offering
 	failure      failure
 	accuses      bool
@@ -115,16 +116,18 @@ func next(s state, e event) state {
 	return s
 }
 
-// nextAfterFailure counts a failure that accuses the NodeClass, and pauses for one that is its own or that others have confirmed.
+// nextAfterFailure counts a failure that accuses the NodeClass, and pauses for one that is its own or that others have
+// confirmed.
 func nextAfterFailure(s state, e event, ofTrial bool) state {
 	period := e.period
 	if e.accuses {
 		s = accuse(s, e)
 		registered, unregistered := splitAccusations(s.failures)
 		switch {
-		// Shorter than the marks of the offerings that failed, so that the next launches try others. Nodes that did not register have
-		// led to trials: with them, each other failure would end one.
-		case e.failure.reason == ReasonNotRegistered && (ofTrial || s.failedTrials == 0 && onlyNodeClassInCommon(unregistered, e.severalZones)):
+		// Shorter than the marks of the offerings that failed, so that the next launches try others. Nodes that did not
+		// register have led to trials: with them, each other failure would end one.
+		case e.failure.reason == ReasonNotRegistered &&
+			(ofTrial || s.failedTrials == 0 && onlyNodeClassInCommon(unregistered, e.severalZones)):
 			period = min(ttl.FirstPause<<min(s.failedTrials, 8), ttl.MaxLaunchPause)
 			s.failedTrials++
 		case onlyNodeClassInCommon(registered, e.severalZones),
@@ -146,7 +149,8 @@ func nextAfterFailure(s state, e event, ofTrial bool) state {
 	return s
 }
 
-// accuse counts the failure once for each NodeClaim, so that one alone never pauses a NodeClass by trying several offerings.
+// accuse counts the failure once for each NodeClaim, so that one alone never pauses a NodeClass by trying several
+// offerings.
 func accuse(s state, e event) state {
 	s.failures = lo.PickBy(s.failures, func(_ types.UID, a accusation) bool { return e.now.Before(a.until) })
 	notRegistered := e.failure.reason == ReasonNotRegistered
@@ -164,8 +168,8 @@ func splitAccusations(all map[types.UID]accusation) (others, unregistered []accu
 // accusers is with how many different offerings launches must fail before their NodeClass pauses.
 const accusers = 3
 
-// onlyNodeClassInCommon reports whether several offerings have failed, of at least two flavors and, where the NodeClass has several zones, in two
-// of them. Otherwise the flavor or the zone is at fault.
+// onlyNodeClassInCommon reports whether several offerings have failed, of at least two flavors and, where the NodeClass
+// has several zones, in two of them. Otherwise the flavor or the zone is at fault.
 func onlyNodeClassInCommon(failures []accusation, severalZones bool) bool {
 	offerings := lo.UniqMap(failures, func(a accusation, _ int) capacity.Offering { return a.offering })
 	flavors := lo.UniqMap(offerings, func(o capacity.Offering, _ int) string { return o.Flavor })
@@ -173,8 +177,8 @@ func onlyNodeClassInCommon(failures []accusation, severalZones bool) bool {
 	return len(offerings) >= accusers && len(flavors) >= 2 && (!severalZones || len(zones) >= 2)
 }
 
-// pauses are the states of NodeClasses, and the marks by which core learns of them. They are in memory: after a restart, three failures show
-// again what is wrong.
+// pauses are the states of NodeClasses, and the marks by which core learns of them. They are in memory: after a
+// restart, three failures show again what is wrong.
 type pauses struct {
 	clock    clock.Clock
 	marks    *capacity.DefaultProvider
@@ -185,7 +189,8 @@ type pauses struct {
 	states *cache.Cache
 }
 
-// handle moves the NodeClass to its next state, and reports a pause once, although launches that were under way fail in the same way.
+// handle moves the NodeClass to its next state, and reports a pause once, although launches that were under way fail in
+// the same way.
 func (p *pauses) handle(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, e event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +203,8 @@ func (p *pauses) handle(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass
 	}
 }
 
-// admit returns an error where launches with the NodeClass pause. The first launch after a pause for nodes that did not register is its trial.
+// admit returns an error where launches with the NodeClass pause. The first launch after a pause for nodes that did not
+// register is its trial.
 func (p *pauses) admit(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -3,8 +3,8 @@
 
 package launch
 
-// Reasons of the condition Launched, of the NodeClaims that end, and of failed launches. They are stable because users and alerts match
-// them. Core's schema takes CamelCase only.
+// Reasons of the condition Launched, of the NodeClaims that end, and of failed launches. They are stable because users
+// and alerts match them. Core's schema takes CamelCase only.
 const (
 	ReasonAwaitingServerID           = "AwaitingServerID"
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"

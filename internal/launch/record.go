@@ -33,7 +33,8 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 
 // errRecordUnreadable says that the annotation holds something that this controller did not write. Whether a server was
 // launched can then not be known.
-var errRecordUnreadable = fmt.Errorf("annotation %s cannot be read: another client has changed it", v1alpha1.AnnotationLaunchIntent)
+var errRecordUnreadable = fmt.Errorf("annotation %s cannot be read: another client has changed it",
+	v1alpha1.AnnotationLaunchIntent)
 
 // errRecordForeign says that another process has launched for the NodeClaim since it was read.
 var errRecordForeign = errors.New("another process has launched a server for this NodeClaim")
@@ -44,14 +45,15 @@ var errNotRecorded = errors.New("recording the launch intent, so no create reque
 // record is what is known of the last attempt for a NodeClaim.
 type record struct {
 	intent instance.Intent
-	// begun are the times at which this process recorded intents of the NodeClaim, by which they are told from those of another process.
-	// All but the last one are rejected, or the last would not have been begun.
+	// begun are the times at which this process recorded intents of the NodeClaim, by which they are told from those of
+	// another process. All but the last one are rejected, or the last would not have been begun.
 	begun []time.Time
 	// sent is when this process began the attempt, by the clock of the marks.
 	sent time.Time
 	// reserved is the offering of an attempt that is about to begin, before its intent has been written.
 	reserved capacity.Offering
-	// ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
+	// ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for
+	// that.
 	ended string
 	// reported is true once core knows the server.
 	reported bool
@@ -104,8 +106,8 @@ func IntentOf(claim *karpv1.NodeClaim) instance.Intent {
 	return lo.FromPtr(intent)
 }
 
-// load returns the last record of the NodeClaim, an empty one when no launch was begun for it, and the NodeClaim as the API
-// server has it where it had to be read. It is read there, because "no launch was begun" is what allows one.
+// load returns the last record of the NodeClaim, an empty one when no launch was begun for it, and the NodeClaim as the
+// API server has it where it had to be read. It is read there, because "no launch was begun" is what allows one.
 func (s *records) load(ctx context.Context, claim *karpv1.NodeClaim) (record, *karpv1.NodeClaim, error) {
 	known := s.remembered(claim.UID)
 	if known.intent.Name != "" && known.ended == "" {
@@ -157,9 +159,9 @@ func (s *records) begin(ctx context.Context, launch *Launch, intent instance.Int
 	return err
 }
 
-// finish records what has become of an intent, also when the caller's own time is up. Where a server was found, core writes it
-// with the server's id. When it cannot be written, memory has more than the annotation, which is enough unless the process
-// ends: a later one then takes the outcome for unknown.
+// finish records what has become of an intent, also when the caller's own time is up. Where a server was found, core
+// writes it with the server's id. When it cannot be written, memory has more than the annotation, which is enough
+// unless the process ends: a later one then takes the outcome for unknown.
 func (s *records) finish(ctx context.Context, launch *Launch, intent instance.Intent, write bool) {
 	s.remember(launch, record{intent: intent, begun: launch.record.begun, sent: launch.record.sent})
 	if !write || intent.TaskID == "" && !intent.Rejected {
@@ -172,9 +174,10 @@ func (s *records) finish(ctx context.Context, launch *Launch, intent instance.In
 	}
 }
 
-// write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its earlier state to
-// find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too. Each patch makes core
-// call Create again at once, without its back-off: only the rate and the pauses of package bizfly hold back the create requests of one NodeClaim.
+// write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its
+// earlier state to find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because
+// core patches it too. Each patch makes core call Create again at once, without its back-off: only the rate and the
+// pauses of package bizfly hold back the create requests of one NodeClaim.
 func (s *records) write(ctx context.Context, launch *Launch, intent instance.Intent) error {
 	return retry.RetryOnConflict(wait.Backoff{Steps: 2}, func() (err error) {
 		if launch.live == nil {
@@ -202,8 +205,8 @@ func (s *records) write(ctx context.Context, launch *Launch, intent instance.Int
 	})
 }
 
-// checkOutdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
-// that is recorded as rejected, or that this process itself began and knows to be.
+// checkOutdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new
+// attempt follows one that is recorded as rejected, or that this process itself began and knows to be.
 func (s *records) checkOutdated(live *karpv1.NodeClaim, intent instance.Intent) error {
 	written, err := ReadIntent(live)
 	if err != nil || written == nil {
@@ -245,10 +248,12 @@ func (s *records) reserve(uid types.UID, offering capacity.Offering) {
 	s.change(uid, func(r *record) { r.reserved = offering })
 }
 
-// offeringOf is what the NodeClaim runs on, or is being launched with; empty where nothing is known or nothing was built.
+// offeringOf is what the NodeClaim runs on, or is being launched with; empty where nothing is known or nothing was
+// built.
 func (s *records) offeringOf(claim *karpv1.NodeClaim) capacity.Offering {
 	if claim.Status.ProviderID != "" {
-		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone]}
+		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable],
+			Zone: claim.Labels[corev1.LabelTopologyZone]}
 	}
 	return s.recordOf(claim).offering()
 }

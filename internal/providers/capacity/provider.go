@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
+	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of
+	// three.
 	maxGrowth = 8
 	// maxScopes bounds what is remembered: more than any catalog has flavors times zones.
 	maxScopes = 8192
-	// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday is soon
-	// forgotten.
+	// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday
+	// is soon forgotten.
 	weight = 0.3
 )
 
-// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable. It is safe for
-// concurrent use and its reads are cheap.
+// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable.
+// It is safe for concurrent use and its reads are cheap.
 type DefaultProvider struct {
 	clock clock.WithDelayedExecution
 	// state is replaced and never changed, so that reads take no lock and allocate nothing.
@@ -62,8 +63,8 @@ type average struct {
 	at      time.Time
 }
 
-// NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
-// sequence number invalidates cached answers.
+// NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read,
+// since the sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
 	p := &DefaultProvider{clock: clk, failures: map[Offering]failures{}, launches: map[Launch]average{}}
 	p.state.Store(&state{seq: 1})
@@ -103,22 +104,22 @@ func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavail
 	return "", false
 }
 
-// MarkFailed counts a launch of exactly this offering that was sent at this time and has failed, and marks the offering unavailable for period,
-// doubled for each failure before it, up to eight times period. It returns for how long.
+// MarkFailed counts a launch of exactly this offering that was sent at this time and has failed, and marks the offering
+// unavailable for period, doubled for each failure before it, up to eight times period. It returns for how long.
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, sent time.Time, reason string, period time.Duration) time.Duration {
 	period *= time.Duration(min(maxGrowth, 1<<(min(p.RecordFailure(offering, sent), maxGrowth)-1)))
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
 	return period
 }
 
-// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from now, and one that
-// exists with a later end keeps it.
+// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from
+// now, and one that exists with a later end keeps it.
 func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration) {
 	p.MarkAll(ctx, []Offering{scope}, reason, period)
 }
 
-// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been available, which of
-// launches that fail at once is true for one.
+// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
+// available, which of launches that fail at once is true for one.
 func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool) {
 	if period <= 0 || len(scopes) == 0 {
 		return false
@@ -187,8 +188,9 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 }
 
-// RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many there were without
-// two hours in which none failed. One that was sent before the last one failed is not counted: launches at the same time meet one cause.
+// RecordFailure counts a failed launch of exactly this offering, which MarkFailed does by itself, and returns how many
+// there were without two hours in which none failed. One that was sent before the last one failed is not counted:
+// launches at the same time meet one cause.
 func (p *DefaultProvider) RecordFailure(offering Offering, sent time.Time) int {
 	now := p.clock.Now()
 	p.mu.Lock()
@@ -217,8 +219,8 @@ func (p *DefaultProvider) RecordSuccess(offering Offering) {
 	delete(p.failures, offering)
 }
 
-// RecentFailures counts the failed launches of the offering without two hours in which none failed: those with its NodeClass, and those
-// that are the offering's with any.
+// RecentFailures counts the failed launches of the offering without two hours in which none failed: those with its
+// NodeClass, and those that are the offering's with any.
 func (p *DefaultProvider) RecentFailures(offering Offering) int {
 	now := p.clock.Now()
 	p.mu.Lock()
@@ -239,8 +241,8 @@ func (f failures) recent(now time.Time) int {
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets, with the series of the metric,
-// what had no launch for a day.
+// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets, with
+// the series of the metric, what had no launch for a day.
 func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	if took <= 0 {
 		return

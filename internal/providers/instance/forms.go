@@ -4,7 +4,6 @@
 package instance
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -19,12 +18,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// The forms in which public clients of the cloud send what its API does not document, most likely first. See the hedge register,
-// docs/contribute/first-contact.md.
+// The forms in which public clients of the cloud send what its API does not document, most likely first. See the hedge
+// register, docs/contribute/first-contact.md.
 const (
-	// fieldVolumeType is how a disk names its type: by the name or the type of GET /volume-types, or by the medium (SSD, HDD) alone.
+	// fieldVolumeType is how a disk names its type: by the name or the type of GET /volume-types, or by the medium
+	// (SSD, HDD) alone.
 	fieldVolumeType = "volumeType"
-	// fieldFlavor precedes the family of an old flavor: nix.2c_4g or 2c_4g, 2c_4g_basic or 2c_4g. New generations have one name.
+	// fieldFlavor precedes the family of an old flavor: nix.2c_4g or 2c_4g, 2c_4g_basic or 2c_4g. New generations have
+	// one name.
 	fieldFlavor = "flavor."
 
 	formName, formType, formMedium = "Name", "Type", "Medium"
@@ -47,34 +48,32 @@ func formsOf(field string) []string {
 	return nil
 }
 
-// Forms decide in which form create requests send each such field, and remember which one the cloud has built a server for. A
-// form that was accepted is final.
+// Forms decide in which form create requests send each such field, and remember which one the cloud has built a server
+// for. A form that was accepted is final. Until then a rejection moves on to the next one of a list.
 type Forms struct {
 	mu sync.Mutex
 	// accepted are the forms that the cloud takes, by field.
 	accepted map[string]string
-	// met are rejections by what they count for.
-	met map[scope]rejections
+	// positions are how far the lists were tried that have no accepted form.
+	positions map[place]position
 }
 
-// scope is a NodeClass (capacity.NodeClassKey) in a zone. Others need not meet the same rejections, since the NodeClass or the zone may be
-// what is wrong.
-type scope struct{ nodeClass, zone string }
+// place is what a position counts for: a NodeClass (capacity.NodeClassKey), a zone, and a family of old flavors, empty
+// for flavors of generations. Others need not meet the same rejections, since the NodeClass or the zone may be what is
+// wrong.
+type place struct{ nodeClass, zone, family string }
 
-// rejections are what was met while forms were not known. They are replaced, never changed.
-type rejections struct {
-	all []rejection
-	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been launched by either name.
+// position is where a list of forms goes on.
+type position struct {
+	next spelling
+	// field is what the last rejection named, and inRow how many in a row have named it.
+	field string
+	inRow int
+	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been
+	// launched by either name.
 	doubtful bool
 	// until is how long this is remembered.
 	until time.Time
-}
-
-// rejection is that of one create request.
-type rejection struct {
-	sent spelling
-	// field is what it names: fieldVolumeType, fieldFlavor or, where it names neither, nothing.
-	field string
 }
 
 // spelling is the form of each field in one create request.
@@ -84,44 +83,35 @@ type spelling struct {
 	flavorField, flavor string
 }
 
-// excludes reports whether the spelling would be rejected as well.
-func (r rejection) excludes(s spelling) bool {
-	switch r.field {
-	case fieldVolumeType:
-		return s.volumeType == r.sent.volumeType
-	case fieldFlavor:
-		return r.suspects(s)
-	}
-	return s == r.sent
-}
-
-// suspects reports whether the rejection may be about the name of the flavor.
-func (r rejection) suspects(s spelling) bool {
-	return r.field != fieldVolumeType && s.flavorField == r.sent.flavorField && s.flavor == r.sent.flavor
-}
-
-// of returns the spelling of a create request of the flavor.
-func (f *Forms) of(flavor string, in scope) spelling {
+// formFor returns the spelling of a create request of the flavor.
+func (f *Forms) formFor(flavor string, in place) spelling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.spelling(flavor, f.met[in].all)
+	return f.spellingAt(f.spellings(flavor), in)
 }
 
-// spelling returns the spelling to send after the rejections, the first one where they leave none; the caller holds the lock.
-func (f *Forms) spelling(flavor string, met []rejection) spelling {
-	all := f.spellings(flavor)
-	return lo.FirstOr(without(all, met), all[0])
+// spellingAt returns the spelling of the list that is next; the caller holds the lock.
+func (f *Forms) spellingAt(all []spelling, in place) spelling {
+	if next := f.positions[in].next; slices.Contains(all, next) {
+		return next
+	}
+	return all[0]
 }
 
-// spellings are all that the cloud may take for the flavor, most likely first; the caller holds the lock.
+// spellings are all that the cloud may take for the flavor, most likely first: each name with the first form of the
+// volume type, so that a field that is rejected without words takes few requests; the caller holds the lock.
 func (f *Forms) spellings(flavor string) (all []spelling) {
 	field, names := "", []string{""}
 	if _, family := shortName(flavor); family != "" {
 		field = fieldFlavor + family
 		names = f.possible(field)
 	}
+	volumeTypes := f.possible(fieldVolumeType)
 	for _, name := range names {
-		for _, volumeType := range f.possible(fieldVolumeType) {
+		all = append(all, spelling{volumeType: volumeTypes[0], flavorField: field, flavor: name})
+	}
+	for _, name := range names {
+		for _, volumeType := range volumeTypes[1:] {
 			all = append(all, spelling{volumeType: volumeType, flavorField: field, flavor: name})
 		}
 	}
@@ -135,48 +125,49 @@ func (f *Forms) possible(field string) []string {
 	return formsOf(field)
 }
 
-// without returns the spellings that the rejections leave, most likely first: with a name of the flavor that none of them may be about, so
-// that one field that is rejected without words takes as few requests as one that is named.
-func without(all []spelling, met []rejection) []spelling {
-	left := lo.Reject(all, func(s spelling, _ int) bool { return lo.SomeBy(met, func(r rejection) bool { return r.excludes(s) }) })
-	suspected := func(s spelling) int {
-		return lo.Ternary(lo.SomeBy(met, func(r rejection) bool { return r.suspects(s) }), 1, 0)
-	}
-	slices.SortStableFunc(left, func(a, b spelling) int { return cmp.Compare(suspected(a), suspected(b)) })
-	return left
-}
-
 // forms are the forms by field.
 func (s spelling) forms() map[string]string {
 	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// reject remembers that the spelling was rejected, and reports whether there is another one that is worth a create request.
-// A rejection that names no field may be about the flavor, which is then doubted, or about the volume type.
-func (f *Forms) reject(sent spelling, flavor string, in scope, err error, now time.Time) bool {
+// nextSpelling returns the spelling of the list to send after a rejection: the next one that differs in the field which
+// the rejection names, or the next one where it names none. It reports false where the list ends, so that the form is
+// not to blame.
+func nextSpelling(all []spelling, sent spelling, field string) (spelling, bool) {
+	return lo.Find(all[slices.Index(all, sent)+1:], func(s spelling) bool {
+		return field == "" || field == fieldVolumeType && s.volumeType != sent.volumeType ||
+			field == fieldFlavor && s.flavor != sent.flavor
+	})
+}
+
+// moveOn remembers that the spelling was rejected, and reports whether there is another one that is worth a create
+// request. Where there is none, the next launch begins anew.
+func (f *Forms) moveOn(sent spelling, flavor string, in place, err error, now time.Time) bool {
 	if !bizfly.MayBeForm(err) {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	met, all := f.met[in], f.spellings(flavor)
-	if f.spelling(flavor, met.all) != sent {
-		return true // another launch has changed it meanwhile
+	all := f.spellings(flavor)
+	if f.spellingAt(all, in) != sent {
+		return true // another launch has moved on meanwhile
 	}
-	rejected := rejection{sent: sent, field: fieldNamed(err)}
-	if len(without(all, []rejection{rejected})) == 0 {
+	before, field := f.positions[in], fieldNamed(err)
+	next, more := nextSpelling(all, sent, field)
+	if !more && all[0] == sent {
 		return false // there is one form of what it may be about
 	}
-	met.all = append(slices.Clone(met.all), rejected)
-	met.doubtful = met.doubtful || rejected.field != fieldVolumeType && len(f.possible(sent.flavorField)) > 1
-	met.until = now.Add(ttl.OfferingFailures)
-	again := len(without(all, met.all)) > 0
-	if !again {
-		met.all = nil // the form is not to blame, and the next launch begins anew
+	names := len(f.possible(sent.flavorField))
+	doubtful := before.doubtful || names > 1 && field != fieldVolumeType
+	inRow := 1 + lo.Ternary(field == before.field, before.inRow, 0)
+	if field == fieldFlavor && inRow >= names || field == fieldVolumeType && inRow >= len(f.possible(field)) {
+		next, more, inRow = spelling{}, false, 0 // each form of what it names was rejected by name
 	}
-	f.met = lo.Assign(lo.PickBy(f.met, func(_ scope, other rejections) bool { return now.Before(other.until) }),
-		map[scope]rejections{in: met})
-	return again
+	f.positions = lo.Assign(lo.PickBy(f.positions, func(_ place, other position) bool { return now.Before(other.until) }),
+		map[place]position{in: {
+			next: next, field: field, inRow: inRow, doubtful: doubtful, until: now.Add(ttl.OfferingFailures),
+		}})
+	return more
 }
 
 // fieldNamed returns the field that a rejection names, empty where it names none.
@@ -190,17 +181,19 @@ func fieldNamed(err error) string {
 	return ""
 }
 
-// doubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name was rejected for the
-// NodeClass in any zone not long ago: the flavor may be closed, or called by the other name. Flavors of a generation have one name.
-func (f *Forms) doubted(flavor, nodeClass string, now time.Time) bool {
+// isDoubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name
+// was rejected for the NodeClass in any zone not long ago: the flavor may be closed, or called by the other name.
+// Flavors of a generation have one name.
+func (f *Forms) isDoubted(flavor, nodeClass string, now time.Time) bool {
 	_, family := shortName(flavor)
 	if family == "" {
 		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.accepted[fieldFlavor+family] == "" && lo.SomeBy(lo.Entries(f.met), func(met lo.Entry[scope, rejections]) bool {
-		return met.Key.nodeClass == nodeClass && met.Value.doubtful && now.Before(met.Value.until)
+	return f.accepted[fieldFlavor+family] == "" && lo.SomeBy(lo.Entries(f.positions), func(known lo.Entry[place,
+		position]) bool {
+		return known.Key.nodeClass == nodeClass && known.Value.doubtful && now.Before(known.Value.until)
 	})
 }
 
@@ -245,8 +238,8 @@ func (s spelling) disk(snapshot *catalog.Snapshot, category string, disk catalog
 	return &gobizfly.ServerDisk{Size: disk.GiB, VolumeType: &disk.VolumeType}
 }
 
-// shortName returns the name of a flavor of an old family without its category, and the family; both as they are, and empty, for
-// any other flavor.
+// shortName returns the name of a flavor of an old family without its category, and the family; both as they are, and
+// empty, for any other flavor.
 func shortName(flavor string) (short, family string) {
 	if short, ok := strings.CutPrefix(flavor, "nix."); ok {
 		return short, "nix"

@@ -56,7 +56,7 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 
 // Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
 func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
-	sent := p.forms.of(request.Flavor, request.scope())
+	sent := p.forms.formFor(request.Flavor, request.place())
 	create, err := p.createRequest(ctx, request, intent, sent)
 	if err != nil {
 		intent.Rejected = true
@@ -83,12 +83,15 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	return server, intent, err
 }
 
-// scope is what a rejection of the request counts for.
-func (r *LaunchRequest) scope() scope { return scope{capacity.NodeClassKey(r.NodeClass), r.Zone} }
+// place is what a rejection of the request counts for.
+func (r *LaunchRequest) place() place {
+	_, family := shortName(r.Flavor)
+	return place{capacity.NodeClassKey(r.NodeClass), r.Zone, family}
+}
 
 // formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
 func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, request *LaunchRequest, err error) error {
-	if !p.forms.reject(sent, request.Flavor, request.scope(), err, p.clock.Now()) {
+	if !p.forms.moveOn(sent, request.Flavor, request.place(), err, p.clock.Now()) {
 		return err
 	}
 	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", request.Flavor, "error", err.Error())
@@ -108,7 +111,7 @@ func (p *DefaultProvider) Forms() *Forms { return &p.forms }
 
 // Doubted reports whether names of old flavors were rejected for the NodeClass not long ago, and none of the flavor's family has been accepted.
 func (p *DefaultProvider) Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool {
-	return p.forms.doubted(flavor, capacity.NodeClassKey(nodeClass), p.clock.Now())
+	return p.forms.isDoubted(flavor, capacity.NodeClassKey(nodeClass), p.clock.Now())
 }
 
 // FailureReason returns why the server of a create request failed.

@@ -19,8 +19,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this cluster, where
-// no server of that name exists any more.
+// Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this
+// cluster, where no server of that name exists any more.
 func (p *DefaultProvider) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return p.leftovers(ctx, p.recent())
 }
@@ -31,7 +31,8 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 	if err != nil {
 		return nil, err
 	}
-	// What is attached to nothing in a list that began after that of the servers is not that of a server which is missing there.
+	// What is attached to nothing in a list that began after that of the servers is not that of a server which is
+	// missing there.
 	volumes, volumesErr := p.volumes.get(ctx, v.begun)
 	ports, portsErr := p.ports.get(ctx, v.begun)
 	var found []Leftover
@@ -41,7 +42,8 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 	if portsErr == nil {
 		found = append(found, lo.FilterMap(ports.value.all, func(port *gobizfly.NetworkInterface, _ int) (Leftover, bool) {
 			server := p.provenIn(port.Name)
-			// The cloud deletes the interfaces that it creates with a server, except one that a user has made permanent.
+			// The cloud deletes the interfaces that it creates with a server, except one that a user has made
+			// permanent.
 			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
 				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, bizfly.UsedBy(port) == "" && server != ""
 		})...)
@@ -76,8 +78,8 @@ func Settled(volume *gobizfly.Volume) bool {
 	return volume.Status == volumeAvailable || strings.HasPrefix(volume.Status, volumeError)
 }
 
-// deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Its data disks are among them: they were
-// never attached, so that no user has detached them to keep their data. Later only their name is known.
+// deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Its data disks are among
+// them: they were never attached, so that no user has detached them to keep their data. Later only their name is known.
 func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string) error {
 	found, err := p.leftovers(ctx, p.clock.Now())
 	for _, left := range found {
@@ -125,7 +127,8 @@ const (
 // disk is a disk of a server that is to be deleted, with what is known of it.
 type disk struct {
 	id string
-	// attached is what the server says of it, and listed what the list of volumes does; empty and nil where they do not name it.
+	// attached is what the server says of it, and listed what the list of volumes does; empty and nil where they do not
+	// name it.
 	attached Volume
 	listed   *gobizfly.Volume
 	root     bool
@@ -200,17 +203,18 @@ func (s serverDisks) ownershipOf(d disk) ownership {
 	return others
 }
 
-// ownRoot reports whether a root disk is the server's own. Of several, a user has attached the others, perhaps to rescue them. The record
-// decides only where no name does: it can be written by others.
+// ownRoot reports whether a root disk is the server's own. Of several, a user has attached the others, perhaps to
+// rescue them. The record decides only where no name does: it can be written by others.
 func (s serverDisks) ownRoot(d disk) bool {
 	named := func(d disk) bool { return diskNamed(d.name(), s.server.launchName, RootDiskSuffix) }
 	roots := lo.Filter(s.disks, func(other disk, _ int) bool { return other.root })
 	return len(roots) == 1 || named(d) || d.recorded && !lo.SomeBy(roots, named)
 }
 
-// disksToDelete returns the disks to delete with a server: its own, less those that a PersistentVolume owns. While the list of volumes cannot be
-// read, the deletion waits, since it alone shows everything that a disk is. It waits for a while only: the server is paid for, and names its
-// disks itself. What these do not prove is left for garbage collection.
+// disksToDelete returns the disks to delete with a server: its own, less those that a PersistentVolume owns. While the
+// list of volumes cannot be read, the deletion waits, since it alone shows everything that a disk is. It waits for a
+// while only: the server is paid for, and names its disks itself. What these do not prove is left for garbage
+// collection.
 func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
 	volumes, err := p.volumes.get(ctx, v.begun)
 	unlisted := err != nil && p.volumes.failingFor() >= ttl.UnlistedVolumes
@@ -235,8 +239,8 @@ func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *In
 	return lo.Reject(ids, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
-// isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it counts
-// before what the list of volumes does.
+// isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it
+// counts before what the list of volumes does.
 func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
 	if attached.attachedType != "" {
 		return attached.Root
@@ -244,10 +248,10 @@ func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
 	return listed.AttachedType == attachedTypeRoot && listed.Bootable
 }
 
-// protectedVolumes returns the volumes that PersistentVolumes own, when there is anything to protect. They are read from the
-// API server once for all deletions that ask at the same time: a cache could lag without a bound. A PersistentVolume that names a node's
-// disk and is created in the seconds until the request is sent is not seen, as it would not be by a read of each deletion's own; the
-// CSI driver creates none for disks that servers are launched with.
+// protectedVolumes returns the volumes that PersistentVolumes own, when there is anything to protect. They are read
+// from the API server once for all deletions that ask at the same time: a cache could lag without a bound. A
+// PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it
+// would not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
 func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time, candidates []string) (sets.Set[string], error) {
 	if len(candidates) == 0 {
 		return nil, nil

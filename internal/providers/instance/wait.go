@@ -17,8 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// tasksPerInterval is the most tasks that all launches which wait read in one poll interval, and tasksAtOnce how many of them in parallel: a
-// cloud that hangs for tasks must leave the reads to the lists.
+// tasksPerInterval is the most tasks that all launches which wait read in one poll interval, and tasksAtOnce how many
+// of them in parallel: a cloud that hangs for tasks must leave the reads to the lists.
 const (
 	tasksPerInterval = 20
 	tasksAtOnce      = 4
@@ -28,13 +28,13 @@ const (
 type pending struct {
 	nodeClaimUID string
 	intent       Intent
-	// resumed is true where an earlier call has waited for it: then its outcome may be reported as unknown, and a server in ERROR is not
-	// given more time for its task to say why.
+	// resumed is true where an earlier call has waited for it: then its outcome may be reported as unknown, and a
+	// server in ERROR is not given more time for its task to say why.
 	resumed bool
 }
 
-// outcome is what has become of a create request: a server; a cause, with the server that is left if there is one; or neither, which
-// means that it will never be known.
+// outcome is what has become of a create request: a server; a cause, with the server that is left if there is one; or
+// neither, which means that it will never be known.
 type outcome struct {
 	server *Instance
 	cause  error
@@ -57,7 +57,8 @@ func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (*
 	}
 }
 
-// findOutcome gathers facts about a create request as long as the next one may decide. It returns nil while the outcome is open.
+// findOutcome gathers facts about a create request as long as the next one may decide. It returns nil while the outcome
+// is open.
 func (p *DefaultProvider) findOutcome(ctx context.Context, r *pending) *outcome {
 	facts := p.listedFacts(ctx, r)
 	var task *bizfly.Task
@@ -123,7 +124,8 @@ const (
 	conclude   step = "conclude"
 )
 
-// decision is what follows from facts. A conclusion without a server and a cause means that the outcome will never be known.
+// decision is what follows from facts. A conclusion without a server and a cause means that the outcome will never be
+// known.
 type decision struct {
 	next   step
 	server *Instance
@@ -139,8 +141,8 @@ func (d decision) cause(intent Intent) error {
 	return d.failure
 }
 
-// decide answers what has become of a create request, or what to read next. A list may lag behind the task, and the task behind a deletion:
-// only the server itself counts.
+// decide answers what has become of a create request, or what to read next. A list may lag behind the task, and the
+// task behind a deletion: only the server itself counts.
 func decide(f facts) decision {
 	switch {
 	case !f.listed:
@@ -181,7 +183,8 @@ func (p *DefaultProvider) listedFacts(ctx context.Context, r *pending) facts {
 	f := facts{resumed: r.resumed}
 	servers, err := p.servers.get(ctx, p.clock.Now().Add(-p.settings.Load().ServerPollInterval))
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("listing servers to find one that was requested", "server", r.intent.Name, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("listing servers to find one that was requested", "server", r.intent.Name, "error",
+			err.Error())
 		return f
 	}
 	candidates := lo.Filter(servers.value.OfNodeClaim(r.nodeClaimUID), func(server *Instance, _ int) bool {
@@ -240,8 +243,8 @@ func (p *DefaultProvider) readNamed(ctx context.Context, r *pending, task *bizfl
 	return serverFound, server
 }
 
-// oldest returns the oldest of the servers of one create request, always the same: a gateway that repeats the request can create two.
-// Garbage collection deletes the others.
+// oldest returns the oldest of the servers of one create request, always the same: a gateway that repeats the request
+// can create two. Garbage collection deletes the others.
 func oldest(servers []*Instance) *Instance {
 	if len(servers) == 0 {
 		return nil
