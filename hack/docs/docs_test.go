@@ -171,7 +171,7 @@ var _ = Describe("The conditions and keys", func() {
 	It("should all be listed with the reasons that they can have", func() {
 		var listed []string
 		for _, of := range []string{"Of a BizflyNodeClass, with a part in Ready", "Of a BizflyNodeClass, beside Ready",
-			"Of a ProviderConfig, with a part in Ready", "Of a ProviderConfig, beside Ready", "Of Nodes"} {
+			"Of a ProviderConfig, with a part in Ready", "Of a ProviderConfig, beside Ready"} {
 			listed = append(listed, keys(section(page(), "### "+of))...)
 		}
 		Expect(listed).To(ConsistOf(withPrefix(api, "ConditionType")))

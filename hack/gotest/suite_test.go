@@ -119,5 +119,5 @@ var _ = DescribeTable("A suite of Ginkgo should be told from other tests", func(
 },
 	Entry("by its imports", "/hack/gotest", true),
 	Entry("in the plugin's module", "/cmd/kubectl-bizfly/internal/cli", true),
-	Entry("where there are only plain tests", "/cmd/kubectl-bizfly/internal/manifests", false),
+	Entry("where there are only plain tests", "/test/measure/bench", false),
 )

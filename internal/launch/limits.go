@@ -182,11 +182,6 @@ func (l *Launcher) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float6
 		claim.Labels[corev1.LabelTopologyZone], claim})
 }
 
-// StoppedPrice returns what is left of a price while the server is stopped.
-func (l *Launcher) StoppedPrice(price float64, item pricing.Item) float64 {
-	return l.config.Settings.Load().Prices.Stopped(price, item)
-}
-
 // priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass,
 // whatever that selects by now, or by an empty one where it is gone.
 func (l *Launcher) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
