@@ -71,7 +71,7 @@ func (f flags) text(name, readers string) string {
 }
 
 func (f flags) number(name string) int {
-	value, err := strconv.Atoi(f.value(name))
+	value, err := strconv.Atoi(lo.CoalesceOrEmpty(f.value(name), "0")) // what is not given is not sent
 	Expect(err).NotTo(HaveOccurred())
 	return value
 }
@@ -88,6 +88,11 @@ var sends = map[string]func(context.Context, *account, flags) error{
 	},
 	"kubernetes workerpool node delete": func(ctx context.Context, a *account, _ flags) error {
 		return a.api.KubernetesEngine.DeleteClusterWorkerPoolNode(ctx, a.uid, a.pool, a.node)
+	},
+	"kubernetes workerpool update": func(ctx context.Context, a *account, f flags) error {
+		return a.api.KubernetesEngine.UpdateClusterWorkerPool(ctx, a.uid, a.pool, &gobizfly.UpdateWorkerPoolRequest{
+			EnableAutoScaling: f.value("autoscaling") == "true", MinSize: f.number("min-size"), MaxSize: f.number("max-size"),
+		})
 	},
 	"server list": func(ctx context.Context, a *account, _ flags) error {
 		_, err := a.api.CloudServer.List(ctx, &gobizfly.ServerListOptions{})
