@@ -105,12 +105,13 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	var b strings.Builder
 	fmt.Fprintf(&b, "Karpenter %s, Kubernetes %s: **%s** in %s on %d control planes; ground truth afterwards: `%s`.\n\n", version("sigs.k8s.io/karpenter"),
 		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, r.left)
-	b.WriteString("| suite | specs of | passed | took together |\n|---|---|---|---|\n")
-	parts := lo.PartitionBy(results, func(res result) string { return res.suite + " " + res.containers[0] })
-	for _, part := range parts {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %d of %d | %s |\n", part[0].suite, part[0].containers[0],
-			lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part),
-			lo.SumBy(part, func(res result) time.Duration { return res.took }).Round(time.Second))
+	b.WriteString("| suite | passed of its parts | took together |\n|---|---|---|\n")
+	for _, suite := range lo.PartitionBy(results, func(res result) string { return res.suite }) {
+		parts := lo.Map(lo.PartitionBy(suite, func(res result) string { return res.containers[0] }), func(part []result, _ int) string {
+			return fmt.Sprintf("`%s` %d/%d", part[0].containers[0], lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part))
+		})
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", suite[0].suite, strings.Join(parts, ", "),
+			lo.SumBy(suite, func(res result) time.Duration { return res.took }).Round(time.Second))
 	}
 	writeOthers(&b, results)
 	if err := os.WriteFile(page, []byte(before+tableBegin+"\n"+b.String()+"\n"+tableEnd+after), 0o644); err != nil { //nolint:gosec // a page to read
