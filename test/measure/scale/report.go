@@ -104,7 +104,8 @@ func report(results []Result) string {
 		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
 		fmt.Fprintf(b, "Measured from %s to %s on %d cores.\n\n", at[0], at[len(at)-1], results[0].Cores)
 	}
-	shown := lo.Filter(results, func(r Result, _ int) bool { return r.Phase != "settle" })
+	// The plots have the few nodes, too.
+	shown := lo.Filter(results, func(r Result, _ int) bool { return r.Phase != "settle" && r.Nodes >= 100 })
 	name := func(r Result) string { return fmt.Sprintf("%s/%s, %d", r.Scenario, r.Phase, r.Nodes) }
 	groups := lo.GroupBy(shown, name)
 	order := lo.Uniq(lo.Map(shown, func(r Result, _ int) string { return name(r) }))
@@ -121,7 +122,7 @@ func report(results []Result) string {
 	}
 	b.WriteString(targets(results))
 	for _, name := range plots(results) {
-		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
+		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", name, name)
 	}
 	b.WriteString("\n")
 	return b.String()
