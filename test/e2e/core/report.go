@@ -123,7 +123,9 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 // writeOthers lists each spec that failed or was run twice, and the reasons for which the others were skipped: skips has their names.
 func writeOthers(b *strings.Builder, results []result) {
 	cell := func(text string) string { return strings.ReplaceAll(firstLine(text), "|", "\\|") }
-	others := lo.Filter(results, func(res result, _ int) bool { return res.outcome != skipped && (res.outcome != passed || res.message != "") })
+	others := lo.Filter(results, func(res result, _ int) bool {
+		return res.outcome != skipped && (res.outcome != passed || res.message != "")
+	})
 	if len(others) > 0 {
 		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
 	}
