@@ -107,8 +107,10 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, r.left)
 	b.WriteString("| suite | passed of its parts | took together |\n|---|---|---|\n")
 	for _, suite := range lo.PartitionBy(results, func(res result) string { return res.suite }) {
-		parts := lo.Map(lo.PartitionBy(suite, func(res result) string { return res.containers[0] }), func(part []result, _ int) string {
-			return fmt.Sprintf("`%s` %d/%d", part[0].containers[0], lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part))
+		byPart := lo.PartitionBy(suite, func(res result) string { return res.containers[0] })
+		parts := lo.Map(byPart, func(part []result, _ int) string {
+			successes := lo.CountBy(part, func(res result) bool { return res.outcome == passed })
+			return fmt.Sprintf("`%s` %d/%d", part[0].containers[0], successes, len(part))
 		})
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", suite[0].suite, strings.Join(parts, ", "),
 			lo.SumBy(suite, func(res result) time.Duration { return res.took }).Round(time.Second))
@@ -120,7 +122,8 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	return nil
 }
 
-// writeOthers lists each spec that failed or was run twice, and the reasons for which the others were skipped: skips has their names.
+// writeOthers lists each spec that failed or was run twice, and the reasons for which others were skipped: skips
+// has their names.
 func writeOthers(b *strings.Builder, results []result) {
 	cell := func(text string) string { return strings.ReplaceAll(firstLine(text), "|", "\\|") }
 	others := lo.Filter(results, func(res result, _ int) bool {
@@ -130,15 +133,17 @@ func writeOthers(b *strings.Builder, results []result) {
 		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
 	}
 	for _, res := range others {
-		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", res.suite, cell(strings.Join(append(slices.Clone(res.containers), res.leaf), " / ")),
-			cell(res.outcome+": "+firstLine(res.reason())))
+		path := strings.Join(append(slices.Clone(res.containers), res.leaf), " / ")
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", res.suite, cell(path), cell(res.outcome+": "+firstLine(res.reason())))
 	}
 	omitted := lo.Filter(results, func(res result, _ int) bool { return res.outcome == skipped })
 	if len(omitted) > 0 {
 		b.WriteString("\n| skipped | because it |\n|---|---|\n")
 	}
 	for _, group := range lo.PartitionBy(omitted, func(res result) string { return firstLine(res.reason()) }) {
-		parts := lo.Uniq(lo.Map(group, func(res result, _ int) string { return "`" + res.suite + "/" + res.containers[0] + "`" }))
+		parts := lo.Uniq(lo.Map(group, func(res result, _ int) string {
+			return "`" + res.suite + "/" + res.containers[0] + "`"
+		}))
 		fmt.Fprintf(b, "| %d of %s | %s |\n", len(group), strings.Join(parts, ", "), cell(group[0].reason()))
 	}
 }
