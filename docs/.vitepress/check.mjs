@@ -65,7 +65,7 @@ for (const sentence of readFileSync(join(docs, "index.md"), "utf8").split(/[.:] 
 const events = readFileSync(join(docs, "reference/events.md"), "utf8");
 const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
 // The reasons of a NodeClaim's condition Launched have no page: these are all of them.
-const launched = readFileSync(join(repository, "internal/cloudprovider/failures.go"), "utf8");
+const launched = readFileSync(join(repository, "internal/launch/reasons.go"), "utf8");
 const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
 const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+ \| [^|]+) \|$/gm)].map(([, row]) => row).filter((row) => !/^(you see|---)/.test(row));
 const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|KnownEphemeralTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|WaitForFirstConsumer|NotReady|Initialized|Registered|Ready)$/;

@@ -91,7 +91,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// writePage replaces the tables of the page: what passed by the parts of the suites, and each spec that did not pass.
+// writePage replaces the tables of the page: what passed by the parts of the suites, and what did not pass.
 func (r *runner) writePage(page string, results []result, closing string, took time.Duration) error {
 	content, err := os.ReadFile(page) //nolint:gosec // the caller's own file
 	if err != nil {
@@ -105,25 +105,47 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	var b strings.Builder
 	fmt.Fprintf(&b, "Karpenter %s, Kubernetes %s: **%s** in %s on %d control planes; ground truth afterwards: `%s`.\n\n", version("sigs.k8s.io/karpenter"),
 		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, r.left)
-	b.WriteString("| suite | specs of | passed | took together |\n|---|---|---|---|\n")
-	parts := lo.PartitionBy(results, func(res result) string { return res.suite + " " + res.containers[0] })
-	for _, part := range parts {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %d of %d | %s |\n", part[0].suite, part[0].containers[0],
-			lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part),
-			lo.SumBy(part, func(res result) time.Duration { return res.took }).Round(time.Second))
+	b.WriteString("| suite | passed of its parts | took together |\n|---|---|---|\n")
+	for _, suite := range lo.PartitionBy(results, func(res result) string { return res.suite }) {
+		byPart := lo.PartitionBy(suite, func(res result) string { return res.containers[0] })
+		parts := lo.Map(byPart, func(part []result, _ int) string {
+			successes := lo.CountBy(part, func(res result) bool { return res.outcome == passed })
+			return fmt.Sprintf("`%s` %d/%d", part[0].containers[0], successes, len(part))
+		})
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", suite[0].suite, strings.Join(parts, ", "),
+			lo.SumBy(suite, func(res result) time.Duration { return res.took }).Round(time.Second))
 	}
-	others := lo.Filter(results, func(res result, _ int) bool { return res.outcome != passed || res.message != "" })
-	if len(others) > 0 {
-		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
-	}
-	for _, res := range others {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", res.suite, strings.ReplaceAll(strings.Join(append(slices.Clone(res.containers), res.leaf), " / "), "|", "\\|"),
-			strings.ReplaceAll(res.outcome+": "+firstLine(res.reason()), "|", "\\|"))
-	}
+	writeOthers(&b, results)
 	if err := os.WriteFile(page, []byte(before+tableBegin+"\n"+b.String()+"\n"+tableEnd+after), 0o644); err != nil { //nolint:gosec // a page to read
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	return nil
+}
+
+// writeOthers lists each spec that failed or was run twice, and the reasons for which others were skipped: skips
+// has their names.
+func writeOthers(b *strings.Builder, results []result) {
+	cell := func(text string) string { return strings.ReplaceAll(firstLine(text), "|", "\\|") }
+	others := lo.Filter(results, func(res result, _ int) bool {
+		return res.outcome != skipped && (res.outcome != passed || res.message != "")
+	})
+	if len(others) > 0 {
+		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
+	}
+	for _, res := range others {
+		path := strings.Join(append(slices.Clone(res.containers), res.leaf), " / ")
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", res.suite, cell(path), cell(res.outcome+": "+firstLine(res.reason())))
+	}
+	omitted := lo.Filter(results, func(res result, _ int) bool { return res.outcome == skipped })
+	if len(omitted) > 0 {
+		b.WriteString("\n| skipped | because it |\n|---|---|\n")
+	}
+	for _, group := range lo.PartitionBy(omitted, func(res result) string { return firstLine(res.reason()) }) {
+		parts := lo.Uniq(lo.Map(group, func(res result, _ int) string {
+			return "`" + res.suite + "/" + res.containers[0] + "`"
+		}))
+		fmt.Fprintf(b, "| %d of %s | %s |\n", len(group), strings.Join(parts, ", "), cell(group[0].reason()))
+	}
 }
 
 // version is the version of a module that this program is built with.

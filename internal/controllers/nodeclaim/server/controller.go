@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a NodeClaim whose
-// launch fails, records which disks are the server's own, reports a server that does not run, and changes firewalls and the network
-// plan of a running server. It deletes no server: core does, and garbage collection.
+// launch fails, records which disks are the server's own, and changes firewalls and the network plan of a running
+// server. It deletes no server: core does, and garbage collection.
 package server
 
 import (
