@@ -31,7 +31,6 @@ var neededRules = []rbacv1.PolicyRule{
 	rule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch"),
 	rule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses/status", "providerconfigs/status"}, "patch"),
 	rule("", []string{"nodes"}, "get", "list", "watch", "patch", "delete"),
-	rule("", []string{"nodes/status"}, "patch"),
 	rule("", []string{"pods"}, "get", "list", "watch", "delete"),
 	rule("", []string{"pods/eviction"}, "create"),
 	rule("policy", []string{"poddisruptionbudgets"}, "get", "list", "watch"),
