@@ -181,7 +181,8 @@ var _ = Describe("Removal", Ordered, func() {
 			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
 		}), "the objects that have finalizers hold their definitions")
 		Expect(e2e.Truth(Default, env).Servers).To(HaveLen(1))
-		run("docs/how-to/upgrade-and-remove.md", "recover", "VALUES="+chartValues(chart))
+		run("docs/how-to/upgrade-and-remove.md", "recover", "VALUES="+chartValues(chart),
+			"PROJECT_ID="+env.Sandbox().Env()["BIZFLY_CLOUD_PROJECT_ID"])
 		removeDefinitions()
 	})
 	It("should be recoverable without a controller, by hand", func() {
