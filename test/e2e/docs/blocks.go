@@ -191,6 +191,7 @@ var variable = []struct {
 	stands  string
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
+	{regexp.MustCompile(`\b[0-9a-f]{24}\b`), "<pool id>"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
 	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? .*\d{4}\b.*`), "<time>"},
 	{regexp.MustCompile(`https?://(\d{1,3}\.){3}\d{1,3}:\d+`), "<address>"},

@@ -131,9 +131,6 @@ func (f *facts) addFleet(panels map[string]numbers) {
 	panels["Nodes by flavor"] = tally(f.state.Servers, func(s cloud.Server) string { return s.Flavor.Name })
 	panels["Nodes by zone"] = tally(f.state.Servers, func(s cloud.Server) string { return s.ZoneName })
 	panels["Nodes removed, by reason"] = f.disruptions()
-	panels["Servers not running"] = one(lo.CountBy(f.state.Servers, func(s cloud.Server) bool {
-		return s.Status == cloud.StatusShutoff || s.Status == cloud.StatusError
-	}))
 	// Each pod of a demo fits on a flavor.
 	panels["Unschedulable pods"] = one(lo.CountBy(f.pods, func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" && f.bill.At.Sub(p.CreationTimestamp.Time) > time.Minute
