@@ -7,6 +7,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -53,8 +54,9 @@ var (
 
 // writeConfig writes a file for each object that the chart installs with the least that a user must give.
 func writeConfig() error {
-	helm := exec.Command(cmp.Or(os.Getenv("HELM"), ".cache/tools/helm"), "template", "karpenter", chart, "--namespace", "karpenter",
-		"--values", chart+"/ci/default-values.yaml", "--skip-tests") //nolint:gosec // a tool of ours
+	helm := exec.CommandContext(context.Background(), //nolint:gosec // a tool of ours
+		cmp.Or(os.Getenv("HELM"), ".cache/tools/helm"), "template", "karpenter", chart, "--namespace", "karpenter",
+		"--values", chart+"/ci/default-values.yaml", "--skip-tests")
 	helm.Stderr = os.Stderr
 	rendered, err := helm.Output()
 	if err != nil {

@@ -156,7 +156,7 @@ func (s *summary) read(events io.Reader) error {
 	output, ran := map[string]*bytes.Buffer{}, map[string]bool{}
 	for decoder := json.NewDecoder(events); ; {
 		var e event
-		if err := decoder.Decode(&e); err == io.EOF { //nolint:errorlint // the decoder wraps nothing
+		if err := decoder.Decode(&e); err == io.EOF {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("reading what go test prints: %w", err)

@@ -81,6 +81,8 @@ const (
 )
 
 // next returns the state after the event. It is the only place where a NodeClass pauses, tries and goes on.
+//
+//nolint:gocyclo // one case for each event
 func next(s state, e event) state {
 	if s.phase != open && !e.now.Before(s.until) {
 		s.phase = open

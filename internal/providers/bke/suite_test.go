@@ -247,12 +247,15 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(provider().PoolNodes(ctx)).To(And(Not(BeEmpty()), HaveEach(HaveField("Name", HavePrefix("pool-")))))
 	},
 		Entry("where most pool servers are of this one", 1, func() {}),
-		Entry("where the name of the API server says which it is", 1, func() { config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" }),
+		Entry("where the name of the API server says which it is", 1, func() {
+			config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn"
+		}),
 	)
 	It("should stay those of the cluster that the servers of NodeClaims have joined, however many Nodes name another", func() {
 		joined := sandbox.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata("bizfly-karpenter-managed", "true")})
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: karpv1.NodeClaimSpec{
-			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"}, Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
 		}}
 		Expect(kube.Create(ctx, claim)).To(Succeed())
 		DeferCleanup(func() { Expect(kube.Delete(ctx, claim)).To(Succeed()) })

@@ -220,7 +220,7 @@ func (c *checker) pipe(pipe *parse.PipeNode, s scope) error {
 
 // argument is a variable or a constant. Nothing in parentheses: many results would be held at the same time.
 func (c *checker) argument(node parse.Node, s scope) error {
-	name := ""
+	var name string
 	switch node := node.(type) {
 	case *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
 		return nil

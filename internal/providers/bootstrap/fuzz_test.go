@@ -43,7 +43,8 @@ func FuzzUserData(f *testing.F) {
 		{"#!/bin/sh\njoin {{ .JoinToken }}\n", ""}, {"#cloud-config\nruncmd: [a]\n", "#cloud-config\nruncmd: [{{ .NodeName }}]\nusers: {a: 1}\n"},
 		{"#!/bin/sh\n", "#cloud-config\na: 1\n"}, {document, "#!/bin/sh\n"}, {document, document},
 		{"#!/bin/sh\n{{ range 5000 }}{{ end }}", "x"}, {"{{ define \"a\" }}{{ template \"a\" }}{{ end }}{{ template \"a\" }}", ""}, {"{{ .Labels.none }}", "{{"},
-		{"#!/bin/sh\n{{ range $k, $v := .KubeletArgs }}{{ if $v }}{{ printf \"%s=%s\" $k $v | squote }}{{ else }}{{ with $.Tags }}{{ . }}{{ end }}{{ end }}{{ end }}", "x"},
+		{"#!/bin/sh\n" +
+			"{{ range $k, $v := .KubeletArgs }}{{ if $v }}{{ printf \"%s=%s\" $k $v | squote }}{{ else }}{{ with $.Tags }}{{ . }}{{ end }}{{ end }}{{ end }}", "x"},
 		{"#cloud-config\n[a]", "#cloud-config\nb: &b [*b]\n"}, {"#!/bin/sh\n\xff\r\n", "## template: jinja\n"}, {" \n", "\x00"},
 	} {
 		f.Add(seed[0], seed[1])

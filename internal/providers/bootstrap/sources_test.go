@@ -228,8 +228,10 @@ var _ = Describe("User data from several places", func() {
 		Entry("nodeadm's configuration", "DOCUMENT\n--x\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n--x\nContent-Type: application/node.eks.aws\n\n"+
 			"apiVersion: node.eks.aws/v1alpha1\n# "+secret+"\n--x--\n", ", part 2", "only EKS has; write the kubelet's settings into spec.kubelet"),
 		Entry("another type", "DOCUMENT\n--x\nContent-Type: application/"+secret+"\n\na\n--x--\n", ", part 1", "use text/x-shellscript or text/cloud-config"),
-		Entry("a plain text without a known first line", "DOCUMENT\n--x\nContent-Type: text/plain\n\necho "+secret+"\n--x--\n", ", part 1", "does not know its first line"),
-		Entry("a part of broken cloud-config", "DOCUMENT\n--x\nContent-Type: text/cloud-config\n\n#cloud-config\na: 1\nb: [\"x\n\n--x--\n", ", part 1, line 4", "no YAML map"),
+		Entry("a plain text without a known first line",
+			"DOCUMENT\n--x\nContent-Type: text/plain\n\necho "+secret+"\n--x--\n", ", part 1", "does not know its first line"),
+		Entry("a part of broken cloud-config",
+			"DOCUMENT\n--x\nContent-Type: text/cloud-config\n\n#cloud-config\na: 1\nb: [\"x\n\n--x--\n", ", part 1, line 4", "no YAML map"),
 		Entry("broken cloud-config", "#cloud-config\nruncmd:\n- a\n  b: "+secret+"\n c: d\n", ", line 4", "cloud-init schema --config-file"),
 		Entry("cloud-config that is a list", "#cloud-config\n- "+secret+"\n", ", line 2", "no YAML map"),
 	)

@@ -32,7 +32,8 @@ type ControlPlaneChangedError struct {
 
 // Error says what it may mean, and how to confirm that it means something else.
 func (e *ControlPlaneChangedError) Error() string {
-	return fmt.Sprintf("none of the recorded API servers is left, so this cluster may be a clone: no server is launched, deleted or rebooted. If the original is gone, "+
+	return fmt.Sprintf("none of the recorded API servers is left, so this cluster may be a clone: "+
+		"no server is launched, deleted or rebooted. If the original is gone, "+
 		"confirm it: kubectl patch providerconfig %s --subresource=status --type=merge -p '{\"status\":{\"apiServers\":null}}'. Recorded: %s; now: %s",
 		v1alpha1.ProviderConfigName, strings.Join(e.Recorded, ", "), strings.Join(e.Found, ", "))
 }

@@ -189,6 +189,17 @@ func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	return floor
 }
 
+// hugePages are those that nodes have reported.
+func (r report) hugePages() corev1.ResourceList {
+	pages := corev1.ResourceList{}
+	for name, kibibytes := range map[corev1.ResourceName]int64{hugePages2Mi: r[smallPages], hugePages1Gi: r[largePages]} {
+		if kibibytes > noPages {
+			pages[name] = *resource.NewQuantity(kibibytes*kib, resource.BinarySI)
+		}
+	}
+	return pages
+}
+
 // size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where anything
 // is known, and by the estimates where not. Promising what is not there makes core launch a second node for a pod that
 // the first was launched for.
@@ -202,11 +213,7 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	}
 	set(corev1.ResourceMemory, known[capacityMemory], int64(b.facts.memoryMiB))
 	set(corev1.ResourceEphemeralStorage, known[capacityStorage], int64(b.rootDiskGiB)*(gib/mib))
-	for name, kibibytes := range map[corev1.ResourceName]int64{hugePages2Mi: known[smallPages], hugePages1Gi: known[largePages]} {
-		if kibibytes > noPages {
-			capacities[name] = *resource.NewQuantity(kibibytes*kib, resource.BinarySI)
-		}
-	}
+	maps.Copy(capacities, known.hugePages())
 	// More than the default is what the operator wants to keep in any case.
 	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]

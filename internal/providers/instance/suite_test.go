@@ -169,7 +169,8 @@ func (l *intentLog) record(intent instance.Intent) {
 }
 
 // send records the intent of a launch, launches, and records what has become of it where there is no server.
-func send(ctx context.Context, provider *instance.DefaultProvider, request *instance.LaunchRequest, written *intentLog) (*instance.Instance, instance.Intent, error) {
+func send(ctx context.Context, provider *instance.DefaultProvider, request *instance.LaunchRequest, written *intentLog) (
+	*instance.Instance, instance.Intent, error) {
 	if written == nil {
 		written = &intentLog{}
 	}

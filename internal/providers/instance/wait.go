@@ -143,6 +143,8 @@ func (d decision) cause(intent Intent) error {
 
 // decide answers what has become of a create request, or what to read next. A list may lag behind the task, and the
 // task behind a deletion: only the server itself counts.
+//
+//nolint:gocyclo // a table, with one case for each conclusion
 func decide(f facts) decision {
 	switch {
 	case !f.listed:

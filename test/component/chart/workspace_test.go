@@ -72,7 +72,7 @@ func kustomize(ctx context.Context, dir ...string) (string, error) {
 }
 
 func run(ctx context.Context, path string, env []string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // tools that we have built
+	cmd := exec.CommandContext(ctx, path, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), &stdout, &stderr
 	if err := cmd.Run(); err != nil {

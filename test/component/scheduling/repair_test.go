@@ -42,7 +42,8 @@ type repairCluster struct {
 }
 
 func newRepairCluster() *repairCluster {
-	c := &repairCluster{testCluster: newTestCluster(0.04), state: server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)}
+	c := &repairCluster{testCluster: newTestCluster(0.04),
+		state: server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)}
 	clk := unit.SteppingClock{FakeClock: env.Clock}
 	c.queue = disruption.NewQueue(c.client, env.Recorder, c.cluster, clk, c.provisioner)
 	c.repairs = disruption.NewController(ctx, clk, c.client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
@@ -130,13 +131,6 @@ func serverID(node *corev1.Node) string { return unit.ServerID(node.Spec.Provide
 
 func hardReboots() int {
 	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return strings.Contains(string(r.Body), `"hard_reboot"`) })
-}
-
-// creates counts the create requests.
-func creates() int {
-	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool {
-		return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/servers")
-	})
 }
 
 var _ = Describe("Node repair", func() {

@@ -125,7 +125,7 @@ func (s *session) lookAgain(ctx context.Context, looks, begun, shown string) (sa
 	_ = wait.PollUntilContextCancel(looking, time.Second, true, func(context.Context) (bool, error) {
 		said, err = s.run(ctx, looks)
 		said = begun + said
-		return err != nil || slices.Equal(normalized(shown), normalized(said)), nil
+		return err != nil || slices.Equal(normalized(shown), normalized(said)), nil //nolint:nilerr // it is returned below
 	})
 	return said, err
 }

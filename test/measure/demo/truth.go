@@ -166,20 +166,6 @@ func (f *facts) addCost(panels map[string]numbers) {
 	panels["Nodes without a price"] = one(lo.CountBy(f.state.Servers, func(s cloud.Server) bool {
 		return !slices.ContainsFunc(f.bill.Lines, func(l cloud.BillLine) bool { return l.ID == s.ID })
 	}))
-	zones := map[string]string{}
-	for _, server := range f.state.Servers {
-		zones[server.ID] = server.ZoneName
-	}
-	for i := range f.state.Volumes {
-		zones[f.state.Volumes[i].ID] = f.state.Volumes[i].AvailabilityZone
-	}
-	cost := numbers{}
-	for i := range f.bill.Lines {
-		if line := &f.bill.Lines[i]; line.Open {
-			cost[zones[line.ID]+" "+line.Plan] += line.VNDPerHour
-		}
-	}
-	panels["Cost by zone and billing plan"] = cost
 }
 
 // addShares adds what pods request of the nodes, which are all of one NodePool.

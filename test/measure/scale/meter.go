@@ -152,7 +152,7 @@ const userHertz = 100
 // procNumbers returns the numbers behind the last occurrence of a word in the first line of a file of /proc. What
 // is no number is 0.
 func procNumbers(file, word string, least int) ([]float64, error) {
-	content, err := os.ReadFile(file)
+	content, err := os.ReadFile(file) //nolint:gosec // a file of /proc
 	if err != nil {
 		return nil, fmt.Errorf("reading what the kernel counts: %w", err)
 	}

@@ -135,7 +135,8 @@ var _ = Describe("Garbage collection", func() {
 		claim := launched()
 		node := env.Server(claim.Status.ProviderID)
 		copies := []string{server(claim)}
-		for _, name := range []string{"forensics-of-incident-42", node.Name + "-restored", node.Name + "-20261128", node.Name + "-backup01", node.Name + "-clone001"} {
+		for _, name := range []string{"forensics-of-incident-42", node.Name + "-restored", node.Name + "-20261128",
+			node.Name + "-backup01", node.Name + "-clone001"} {
 			copies = append(copies, env.Sandbox.AddServer(cloud.ServerSpec{Name: name, Metadata: node.Metadata}).ID)
 		}
 		disk := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: node.Name + "-20261128_rootdisk", Bootable: true})
