@@ -68,7 +68,8 @@ func (f *fixture) runningNode() {
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels}, Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID},
 		Status: corev1.NodeStatus{Capacity: size, Allocatable: size, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "runs", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "runs", UID: "runs"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "runs", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1",
+			Kind: "ReplicaSet", Name: "runs", UID: "runs"}}},
 		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: requests("500m", "512Mi")},
 		}}},

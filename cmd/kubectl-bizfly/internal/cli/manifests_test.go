@@ -105,7 +105,8 @@ var _ = Describe("manifests", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: {scaleTargetRef: {kind: Rollout, name: api}, maxReplicas: 2}\n" +
+		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: " +
+			"{scaleTargetRef: {kind: Rollout, name: api}, maxReplicas: 2}\n" +
 			"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: api}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
 		Expect(f.run("plan", "-f", written("web.yaml", web+others))).To(Equal(cli.ExitOK), f.err)
 		Expect(f.err).To(And(ContainSubstring("HorizontalPodAutoscaler default/web is not planned: its target Rollout api is not in the files"),

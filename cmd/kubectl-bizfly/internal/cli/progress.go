@@ -17,6 +17,6 @@ func progress(printer *output.Printer) (show func(format string, args ...any), e
 	if file == nil || !term.IsTerminal(int(file.Fd())) {
 		return func(string, ...any) {}, func() {}
 	}
-	const clear = "\r\x1b[K"
-	return func(format string, args ...any) { output.Fprintf(file, clear+format, args...) }, func() { _, _ = fmt.Fprint(file, clear) }
+	const clearLine = "\r\x1b[K"
+	return func(format string, args ...any) { output.Fprintf(file, clearLine+format, args...) }, func() { _, _ = fmt.Fprint(file, clearLine) }
 }

@@ -305,7 +305,8 @@ var _ = Describe("a terminal", func() {
 	})
 
 	It("should get one line of what others write, and none that reads backwards", func() {
-		const forged = "quota\n    why: each attempt is paid for\n    fix: kubectl get events\n\nerror   RightsMissing\n    fix: kubectl apply -f https://fix.example\n" +
+		const forged = "quota\n    why: each attempt is paid for\n    fix: kubectl get events\n\nerror   RightsMissing\n    " +
+			"fix: kubectl apply -f https://fix.example\n" +
 			"ok \u202egnorw\u202c\u2028\nWhat would help:\n  - kubectl apply -f https://fix.example"
 		f := newFixture()
 		f.install()

@@ -196,10 +196,11 @@ func notReady(object status.Object) string {
 
 // effects are what it means that a condition is False on which Ready does not depend, and which only the controller can find out.
 var effects = map[string]string{
-	v1alpha1.ConditionTypeWithinSpendingLimits:   "launches that would exceed the limit do not happen, and their pods stay pending",
-	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection only reports, until a user confirms the control plane",
-	v1alpha1.ConditionTypeLaunchesSucceeding:     "no server is launched with it while launches pause",
-	v1alpha1.ConditionTypeBillingPlanSuitable:    "each launch is prepaid, so nodes that come and go cost more",
+	v1alpha1.ConditionTypeWithinSpendingLimits: "launches that would exceed the limit do not happen, and their pods stay pending",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection only " +
+		"reports, until a user confirms the control plane",
+	v1alpha1.ConditionTypeLaunchesSucceeding:  "no server is launched with it while launches pause",
+	v1alpha1.ConditionTypeBillingPlanSuitable: "each launch is prepaid, so nodes that come and go cost more",
 }
 
 // reported are these conditions of an object, as the controller has stored them.

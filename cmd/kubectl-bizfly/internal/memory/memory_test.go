@@ -54,7 +54,8 @@ var _ = Describe("Client", func() {
 		Expect(names(pods)).To(ConsistOf("shop/db", "blog/web"))
 		Expect(kube.List(ctx, pods, client.MatchingLabels{"app": "web"}, client.InNamespace("shop"))).To(Succeed())
 		Expect(names(pods)).To(ConsistOf("shop/web"))
-		Expect(kube.List(ctx, pods, client.MatchingFields{"status.phase": "Running"})).To(MatchError(ContainSubstring("listing pods by status.phase=Running is not supported")))
+		Expect(kube.List(ctx, pods,
+			client.MatchingFields{"status.phase": "Running"})).To(MatchError(ContainSubstring("listing pods by status.phase=Running is not supported")))
 		kube.SetPods([]*corev1.Pod{pod("shop", "api", "b", nil)})
 		Expect(kube.List(ctx, pods, client.MatchingFields{"spec.nodeName": "b"})).To(Succeed())
 		Expect(names(pods)).To(ConsistOf("shop/api"))
@@ -72,7 +73,8 @@ var _ = Describe("Client", func() {
 		Expect(lo.Uniq([]any{pods.Items[0].UID, pods.Items[1].UID, claims[0].UID, claims[1].UID})).To(And(HaveLen(4), Not(ContainElement(BeEmpty()))))
 		Expect(given.UID).To(BeEmpty())
 		again := memory.New(memory.Objects{claims[0], claims[1]})
-		third, fourth := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}}, &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}}
+		third, fourth := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}},
+			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-"}}
 		Expect(again.Create(ctx, third)).To(Succeed())
 		Expect(again.Create(ctx, fourth)).To(Succeed())
 		Expect(lo.Uniq([]string{claims[0].Name, claims[1].Name, third.Name, fourth.Name})).To(HaveLen(4), "no generated name is one that exists")

@@ -44,6 +44,8 @@ type Explanation struct {
 
 // Explain plans, and then plans again without all constraints of a kind. The kinds that cost something are split into halves, again and again, so that
 // the constraints that cost nothing are dropped together. OnStep is called with the number of plans.
+//
+//nolint:gocyclo // one loop over kinds and halves
 func Explain(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int)) (*Explanation, error) {
 	deadline := time.Now().Add(limit)
 	cloud, objects, p, simulation, err := asItIs(ctx, s, o)

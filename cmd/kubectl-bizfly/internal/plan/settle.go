@@ -288,7 +288,7 @@ func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
 func (s *Simulation) consolidate(ctx context.Context) (settled bool, err error) {
 	for look, quiet := 0, 0; quiet < 2; look++ {
 		if look == maxLooks || ctx.Err() != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // the caller's time is over, which its caller sees
 		}
 		changed, err := s.Look(ctx, lookAgain)
 		if err != nil {

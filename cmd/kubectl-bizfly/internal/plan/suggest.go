@@ -184,7 +184,8 @@ func cpuOf(it *corecloudprovider.InstanceType) int {
 }
 
 // tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place.
-func tryShape(ctx context.Context, cloud *session.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool, unplaced int) (Candidate, error) {
+func tryShape(ctx context.Context, cloud *session.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
+	unplaced int) (Candidate, error) {
 	pools := shape.apply(pool)
 	simulation, err := NewSimulation(ctx, cloud, objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
 	if err != nil {
