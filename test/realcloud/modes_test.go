@@ -41,8 +41,9 @@ const modesVariable = "E2E_CLOUD_MODES"
 const oldClosed = "old-flavors-closed"
 
 const (
-	// maxRejected is how many create requests may be rejected until the first node exists.
-	maxRejected = 3
+	// maxRejected is how many create requests may be rejected until the first node exists: there are six forms, three of volume types for each of
+	// two names of a flavor.
+	maxRejected = 5
 	// maxNodeClaims is how many NodeClaims core may have to create for the first node, each after one that ended.
 	maxNodeClaims = 4
 )
