@@ -30,7 +30,7 @@ func colored(color text.Color, value string) string {
 	return fmt.Sprintf("\x1b[%d;%dm%s\x1b[%d;0m", key, color, value, key)
 }
 
-// Terminal is the only way to what the user sees. Whoever can write a message into the cluster could otherwise rewrite
+// Terminal is the only way to what the user sees. A user who can write a message into the cluster could otherwise rewrite
 // the screen: every control and format character but newline and tab is escaped, and only the colours that this package
 // adds are passed on. What others write passes Line before, which leaves no newline either.
 type Terminal struct{ io.Writer }

@@ -192,7 +192,7 @@ func (s *Session) List(ctx context.Context, list client.ObjectList, opts ...clie
 }
 
 // EventsOf selects the events of a kind that has no namespace. Kubernetes writes them to default; in another namespace
-// they may be forged by whoever may write there.
+// they may be forged by anyone who may write there.
 func EventsOf(kind string) []client.ListOption {
 	return []client.ListOption{
 		client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{"involvedObject.kind": kind},

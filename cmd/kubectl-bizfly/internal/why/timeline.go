@@ -245,7 +245,7 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 func events(ctx context.Context, s *session.Session, kind string, object client.Object) []Entry {
 	list := &corev1.EventList{}
 	selector := client.MatchingFields{"involvedObject.name": object.GetName(), "involvedObject.kind": kind}
-	// Those of an object without a namespace are in default; elsewhere they may be forged by whoever may write there.
+	// Those of an object without a namespace are in default; elsewhere they may be forged by anyone who may write there.
 	namespace := client.InNamespace(lo.CoalesceOrEmpty(object.GetNamespace(), metav1.NamespaceDefault))
 	if err := s.List(ctx, list, namespace, selector); err != nil {
 		s.Note("events were not looked at: %s", err)
