@@ -134,7 +134,7 @@ func nextAfterFailure(s state, e event, ofTrial bool) state {
 			s.failedTrials++
 		case onlyNodeClassInCommon(registered, e.severalZones),
 			s.failedTrials == 0 && onlyNodeClassInCommon(append(registered, unregistered...), e.severalZones):
-			period = min(period/3, ttl.MaxLaunchPause)
+			period = min(period/3, ttl.FirstPause)
 			// Counted anew, or the first of the next ones that fails would pause it again.
 			s.failures = lo.PickBy(s.failures, func(_ types.UID, a accusation) bool { return a.notRegistered })
 		default:
@@ -156,7 +156,8 @@ func nextAfterFailure(s state, e event, ofTrial bool) state {
 func accuse(s state, e event) state {
 	s.failures = lo.PickBy(s.failures, func(_ types.UID, a accusation) bool { return e.now.Before(a.until) })
 	notRegistered := e.failure.reason == ReasonNotRegistered
-	if _, counted := s.failures[e.claim]; !counted || notRegistered {
+	// Launches that were under way when the NodeClass paused meet what paused it.
+	if _, counted := s.failures[e.claim]; notRegistered || !counted && s.phase != paused {
 		counts := lo.Ternary(notRegistered, ttl.NotRegistered, ttl.NodeClassFailures)
 		s.failures[e.claim] = accusation{offering: e.offering, until: e.now.Add(counts), notRegistered: notRegistered}
 	}

@@ -51,8 +51,8 @@ const (
 	NodeClassFailures = 10 * time.Minute
 	// NotRegistered is the same for a node that did not register, which itself takes longer than NodeClassFailures.
 	NotRegistered = time.Hour
-	// FirstPause is how long launches with a NodeClass pause whose nodes do not register; each trial that fails doubles it, up to
-	// MaxLaunchPause.
+	// FirstPause is how long launches with a NodeClass pause: the marks of the offerings that failed last longer, so that others are tried
+	// next. Where nodes do not register, each trial that fails doubles it, up to MaxLaunchPause.
 	FirstPause = time.Minute
 	// MaxLaunchPause bounds a pause, so that a NodeClass that works again is used again soon.
 	MaxLaunchPause = 5 * time.Minute

@@ -30,8 +30,8 @@ const (
 	unknownPods = 4
 	// nodeWithin is how long a pending pod waits for its node at most while one offering works.
 	nodeWithin = 90 * time.Minute
-	// requestsPerOffering is how many create requests a broken offering gets at most in that time.
-	requestsPerOffering = 7
+	// requestsPerOffering is how many create requests a broken offering gets at most in that time: those of three bursts, of one for each pod.
+	requestsPerOffering = 12
 	// stalledFor is how long a NodeClaim may be without provider ID, during which core schedules nothing for any NodePool.
 	stalledFor = 4 * time.Minute
 	// settledWithin is how long after the answers are normal again new pods wait for their nodes at most.
