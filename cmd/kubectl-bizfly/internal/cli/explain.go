@@ -9,15 +9,15 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/explain"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 // explain prices the constraints of a plan and prints them.
-func (a *App) explain(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
+func (a *App) explain(ctx context.Context, s *connect.Session, printer *output.Printer, options planFlags) error {
 	show, end := progress(printer)
-	result, err := plan.Explain(ctx, s, options.Options, options.limit, func(plans int) { show("%d plans", plans) })
+	result, err := explain.Compute(ctx, s, options.Options.Options, options.limit, func(plans int) { show("%d plans", plans) })
 	end()
 	if err != nil {
 		return err
@@ -32,11 +32,11 @@ func (a *App) explain(ctx context.Context, s *session.Session, printer *output.P
 	return options.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
 }
 
-func printConstraints(printer *output.Printer, result *plan.Explanation) {
+func printConstraints(printer *output.Printer, result *explain.Explanation) {
 	printer.Printf("\n")
 	if len(result.Constraints) > 0 {
 		printer.Rows([]string{"Without", "Of", "Which", ">VND/month less", ">Of the bill", ">Pods more"},
-			lo.Map(result.Constraints, func(c plan.Constraint, _ int) []string {
+			lo.Map(result.Constraints, func(c explain.Constraint, _ int) []string {
 				return []string{
 					c.Kind, c.Of, c.Detail, output.VND(c.VNDPerMonth), fmt.Sprintf("%.1f%%", 100*c.VNDPerHour/max(result.VNDPerHour, 1)),
 					lo.Ternary(c.Placed > 0, fmt.Sprint(c.Placed), ""),

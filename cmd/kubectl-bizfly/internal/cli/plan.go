@@ -15,9 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 func (a *App) plan() *cobra.Command {
@@ -54,7 +56,7 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 			if options.write != "" && !options.suggest {
 				return errors.New("--write needs --suggest: there is no other NodePool to write")
 			}
-			ctx, s, printer, err := a.connect(cmd.Context(), session.AllowOffline(options.offline))
+			ctx, s, printer, err := a.connect(cmd.Context(), connect.AllowOffline(options.offline))
 			if err != nil {
 				return err
 			}
@@ -150,7 +152,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 		printer.Rows([]string{"NodePool", "Flavor", "Zone", ">Nodes", ">VND/hour", ">VND/month", "CPU", "Memory", "Limited by"},
 			lo.Map(p.Groups(), func(g plan.Group, _ int) []string {
 				return []string{
-					g.NodePool, g.Flavor, g.Zone, strconv.Itoa(g.Count), output.VND(g.VNDPerHour), output.VND(g.VNDPerHour * plan.HoursPerMonth),
+					g.NodePool, g.Flavor, g.Zone, strconv.Itoa(g.Count), output.VND(g.VNDPerHour), output.VND(g.VNDPerHour * price.HoursPerMonth),
 					printer.Bar(g.Used[corev1.ResourceCPU], 10), printer.Bar(g.Used[corev1.ResourceMemory], 10), string(g.LimitedBy),
 				}
 			}))
@@ -178,12 +180,12 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 }
 
 // printUnplaced prints each reason once: a hundred replicas have the same.
-func printUnplaced(printer *output.Printer, unplaced []plan.Unplaced) {
+func printUnplaced(printer *output.Printer, unplaced []sim.Unplaced) {
 	if len(unplaced) == 0 {
 		return
 	}
 	printer.Printf("\n%s without a place:\n", output.Plural(len(unplaced), "pod"))
-	byReason := lo.GroupBy(unplaced, func(u plan.Unplaced) string { return u.Reason })
+	byReason := lo.GroupBy(unplaced, func(u sim.Unplaced) string { return u.Reason })
 	reasons := lo.Keys(byReason)
 	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })
 	for _, reason := range reasons {
@@ -211,7 +213,7 @@ func printComparison(printer *output.Printer, plans []*plan.Plan) {
 }
 
 // printAssumed says what a plan without cluster or credentials is made of.
-func printAssumed(printer *output.Printer, catalog *plan.Catalog, assumed []string) {
+func printAssumed(printer *output.Printer, catalog *connect.Catalog, assumed []string) {
 	if catalog != nil {
 		printer.Printf("Offline: the catalog that is built in, %d flavors in %s of region %s as public sources show them, with estimated prices of %s.\n",
 			catalog.Flavors, strings.Join(catalog.Zones, " and "), catalog.Region, catalog.PricesAsOf)

@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -114,8 +115,8 @@ var _ = Describe("plan", func() {
 		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", web))
 		Expect(p.Pods).To(Equal(6))
 		Expect(p.Unplaced).To(BeEmpty())
-		Expect(lo.SumBy(p.Nodes, func(n plan.Node) int { return len(n.Pods) })).To(Equal(6))
-		Expect(p.VNDPerHour).To(BeNumerically("~", lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.VNDPerHour }), 0.01))
+		Expect(lo.SumBy(p.Nodes, func(n sim.Node) int { return len(n.Pods) })).To(Equal(6))
+		Expect(p.VNDPerHour).To(BeNumerically("~", lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.VNDPerHour }), 0.01))
 		Expect(p.Nodes[0].Used[corev1.ResourceCPU]).To(And(BeNumerically(">", 0), BeNumerically("<=", 1)))
 		Expect(p.Nodes[0].LimitedBy).ToNot(BeEmpty())
 	})
@@ -174,7 +175,7 @@ var _ = Describe("plan", func() {
 		after := answer[plan.Plan](f, "plan", "-f", written("both.yaml", web+"---\n"+agent))
 		Expect(after.Pods).To(Equal(before.Pods))
 		requested := func(p plan.Plan) float64 {
-			return lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.Used[corev1.ResourceCPU] })
+			return lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.Used[corev1.ResourceCPU] })
 		}
 		Expect(requested(after) > requested(before) || after.VNDPerHour > before.VNDPerHour).To(BeTrue())
 	})

@@ -20,9 +20,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 // repacked is what repack prints for programs.
@@ -101,7 +101,7 @@ bill, or what Karpenter does not confirm in a copy of the cluster, is not offere
 }
 
 // carryOut runs a proposal and shows how far it is.
-func (a *App) carryOut(ctx context.Context, s *session.Session, printer *output.Printer, runner repack.Runner, p *repack.Proposal) (repack.Outcome, error) {
+func (a *App) carryOut(ctx context.Context, s *connect.Session, printer *output.Printer, runner repack.Runner, p *repack.Proposal) (repack.Outcome, error) {
 	writer, err := s.Writer()
 	if err != nil {
 		return repack.Outcome{}, err

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/defect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
@@ -45,7 +45,7 @@ type App struct {
 	In       io.Reader
 	Out, Err io.Writer
 	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
-	Connect func(ctx context.Context, opts ...session.Option) (*session.Session, error)
+	Connect func(ctx context.Context, opts ...connect.Option) (*connect.Session, error)
 	// Interactive reports whether the user can be asked; nil looks whether In is a terminal.
 	Interactive func() bool
 	// PoolInterval is the time between two looks at a worker pool that was changed.
@@ -67,8 +67,8 @@ func NewApp() *App {
 
 // For makes an App over a cluster that is given; the reader may be nil.
 func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
-	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
-		return session.NewFor(ctx, config, reader, opts...)
+	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
+		return connect.NewFor(ctx, config, reader, opts...)
 	}}
 }
 
@@ -127,18 +127,18 @@ controller), else from the controller's Secret, if your kubeconfig may read it.`
 }
 
 // connect makes session and printer.
-func (a *App) connect(ctx context.Context, opts ...session.Option) (context.Context, *session.Session, *output.Printer, error) {
+func (a *App) connect(ctx context.Context, opts ...connect.Option) (context.Context, *connect.Session, *output.Printer, error) {
 	printer, err := output.New(a.Out, a.Err, a.format)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
-	connect := a.Connect
-	if connect == nil {
-		connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
-			return session.New(ctx, a.flags.ToRESTConfig, opts...)
+	open := a.Connect
+	if open == nil {
+		open = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
+			return connect.New(ctx, a.flags.ToRESTConfig, opts...)
 		}
 	}
-	s, err := connect(ctx, append(opts, session.ControllerNamespace(a.controllerNamespace))...)
+	s, err := open(ctx, append(opts, connect.ControllerNamespace(a.controllerNamespace))...)
 	if err != nil {
 		return ctx, nil, nil, err
 	}

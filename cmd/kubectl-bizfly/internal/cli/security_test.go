@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -249,7 +249,7 @@ var _ = Describe("credentials", func() {
 		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s",
 			"--batch-idle-duration=2s"}
 		f.put(d)
-		f.change = func(s *session.Session) {
+		f.change = func(s *connect.Session) {
 			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
 			Expect(s.Core.BatchMaxDuration).To(Equal(20 * time.Second))
 			Expect(s.Core.BatchIdleDuration).To(Equal(2 * time.Second))
@@ -263,7 +263,7 @@ var _ = Describe("credentials", func() {
 		fromSecret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "others"}, Key: "a"}}
 		f.put(f.controller(corev1.EnvVar{Name: "DB_PASSWORD", ValueFrom: fromSecret}, corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"},
 			corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"}))
-		f.change = func(s *session.Session) {
+		f.change = func(s *connect.Session) {
 			Expect(s.Settings.MemoryOverheadPercent).To(Equal(0.2))
 			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
 		}

@@ -13,15 +13,15 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 )
 
 // suggest searches a NodePool and prints it.
-func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
+func (a *App) suggest(ctx context.Context, s *connect.Session, printer *output.Printer, options planFlags) error {
 	show, end := progress(printer)
-	result, err := plan.Suggest(ctx, s, options.Options, options.limit, func(plans int) { show("%d plans", plans) })
+	result, err := suggest.Compute(ctx, s, suggest.Options{Options: options.Options.Options}, options.limit, func(plans int) { show("%d plans", plans) })
 	end()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.P
 	case len(result.Candidates) == 0 && result.TimeOver:
 		printer.Printf("\nNo shape was settled in time: raise --time-limit.\n")
 	case len(suggested) == 0:
-		printer.Printf("\nNo shape saves %.0f%% of what NodePool %s costs as it is: keep it.\n", 100*plan.LeastSaving, result.NodePool)
+		printer.Printf("\nNo shape saves %.0f%% of what NodePool %s costs as it is: keep it.\n", 100*suggest.LeastSaving, result.NodePool)
 	case options.write != "":
 		printer.Printf("\nThe first one is written to %s.\n", options.write)
 	default:
@@ -58,7 +58,7 @@ func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.P
 }
 
 // billOf is that with the NodePools that are suggested.
-func billOf(result *plan.Suggestion) bill {
+func billOf(result *suggest.Suggestion) bill {
 	chosen := result.Now
 	if len(result.NodePools) > 0 {
 		chosen = result.Candidates[0]
@@ -67,7 +67,7 @@ func billOf(result *plan.Suggestion) bill {
 }
 
 // manifestOf is the suggested NodePools as YAML; nothing where there are none.
-func manifestOf(result *plan.Suggestion) ([]byte, error) {
+func manifestOf(result *suggest.Suggestion) ([]byte, error) {
 	var documents [][]byte
 	for _, pool := range result.NodePools {
 		encoded, err := output.EncodeYAML(pool)
@@ -79,8 +79,8 @@ func manifestOf(result *plan.Suggestion) ([]byte, error) {
 	return bytes.Join(documents, []byte("---\n")), nil
 }
 
-func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
-	row := func(c plan.Candidate, _ int) []string {
+func printSuggestion(printer *output.Printer, result *suggest.Suggestion) {
+	row := func(c suggest.Candidate, _ int) []string {
 		return []string{
 			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
 			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)),

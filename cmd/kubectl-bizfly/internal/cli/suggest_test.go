@@ -15,9 +15,12 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/explain"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 )
 
 // patient is a limit that a search reaches on no machine: it looks at every shape.
@@ -43,16 +46,16 @@ var _ = Describe("plan --suggest", func() {
 			`      - {key: karpenter.bizflycloud.vn/instance-cpu, operator: Lte, values: ["2"]}`)
 		manifest, pods := written("pools.yaml", small), mixed(60)
 		out := filepath.Join(GinkgoT().TempDir(), "nodepool.yaml")
-		s := answer[plan.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out, "--time-limit", patient)
+		s := answer[suggest.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out, "--time-limit", patient)
 		Expect(s.Pods).To(Equal(60))
 		Expect(s.NodePool).To(Equal("default"))
 		Expect(s.TimeOver).To(BeFalse())
 		best := s.Candidates[0]
 		Expect(best.Unplaced).To(BeZero())
-		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-plan.LeastSaving)*s.Now.VNDPerMonth))
-		Expect(lo.IsSortedBy(s.Candidates, func(c plan.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
+		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-suggest.LeastSaving)*s.Now.VNDPerMonth))
+		Expect(lo.IsSortedBy(s.Candidates, func(c suggest.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
 
-		set, err := manifests.Read(nil, out)
+		set, err := input.Read(nil, out)
 		Expect(err).ToNot(HaveOccurred(), "it is a NodePool that the API server takes")
 		Expect(set.Objects).ToNot(BeEmpty())
 		class, _, _ := strings.Cut(pools, "---\n")
@@ -65,7 +68,7 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
+		s := answer[suggest.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
 		Expect(s.Candidates).ToNot(BeEmpty())
 		for _, c := range s.Candidates {
 			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
@@ -79,8 +82,8 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
-		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", patient)
-		fallback := lo.Filter(s.Candidates, func(c plan.Candidate, _ int) bool { return c.Shape.Fallback })
+		s := answer[suggest.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", patient)
+		fallback := lo.Filter(s.Candidates, func(c suggest.Candidate, _ int) bool { return c.Shape.Fallback })
 		Expect(fallback).ToNot(BeEmpty())
 		Expect(fallback).To(HaveEach(HaveField("Unplaced", BeZero())))
 		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
@@ -100,9 +103,9 @@ var _ = Describe("plan --suggest", func() {
 	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		reader, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+		reader, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 		Expect(err).ToNot(HaveOccurred())
-		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, func(int) {})
+		s, err := suggest.Compute(reader.Context(ctx), reader, suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))
@@ -119,7 +122,7 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")
+		s := answer[suggest.Suggestion](f, "plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")
 		Expect(s.TimeOver).To(BeTrue())
 		Expect(s.Candidates).To(BeEmpty())
 		Expect(s.NodePools).To(BeEmpty())
@@ -150,13 +153,13 @@ var _ = Describe("plan --explain", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("web.yaml", strings.Replace(constrained, "replicas: 6", "replicas: 16", 1))
-		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
+		e := answer[explain.Explanation](f, "plan", "-f", file, "--explain")
 		Expect(e.Constraints).ToNot(BeEmpty())
 		first := e.Constraints[0]
-		Expect(first.Kind).To(Equal(plan.KindAntiAffinity))
+		Expect(first.Kind).To(Equal(explain.KindAntiAffinity))
 		Expect(first.Of).To(Equal("shop/web"))
-		Expect(first.VNDPerMonth).To(BeNumerically("~", first.VNDPerHour*plan.HoursPerMonth, 0.01))
-		Expect(e.Constraints).ToNot(ContainElement(HaveField("Kind", plan.KindSelector)), "a zone costs nothing here")
+		Expect(first.VNDPerMonth).To(BeNumerically("~", first.VNDPerHour*price.HoursPerMonth, 0.01))
+		Expect(e.Constraints).ToNot(ContainElement(HaveField("Kind", explain.KindSelector)), "a zone costs nothing here")
 		Expect(e.Free).To(BeNumerically(">", 0))
 		Expect(f.run("plan", "-f", file, "--explain")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(MatchRegexp(`anti-affinity +shop/web +kubernetes.io/hostname +[\d,]+`))
@@ -166,9 +169,9 @@ var _ = Describe("plan --explain", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
+		e := answer[explain.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
 		Expect(e.Unplaced).To(HaveLen(3))
-		Expect(e.Constraints[0]).To(And(HaveField("Kind", plan.KindSelector), HaveField("Placed", 3)))
+		Expect(e.Constraints[0]).To(And(HaveField("Kind", explain.KindSelector), HaveField("Placed", 3)))
 	})
 
 	It("should find the one that costs something among others of its kind", func() {
@@ -186,8 +189,8 @@ var _ = Describe("plan --explain", func() {
 			}
 			all.WriteString("---\n" + strings.Replace(one, "      nodeSelector: {topology.kubernetes.io/zone: HN1}\n", "", 1))
 		}
-		e := answer[plan.Explanation](f, "plan", "-f", written("all.yaml", all.String()), "--explain", "--time-limit", patient)
-		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindAntiAffinity), HaveField("Of", "shop/app-7"))))
+		e := answer[explain.Explanation](f, "plan", "-f", written("all.yaml", all.String()), "--explain", "--time-limit", patient)
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindAntiAffinity), HaveField("Of", "shop/app-7"))))
 		Expect(e.TimeOver).To(BeZero())
 	})
 
@@ -196,8 +199,8 @@ var _ = Describe("plan --explain", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
-		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
-		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindRatio), HaveField("Of", "default/cache"))))
+		e := answer[explain.Explanation](f, "plan", "-f", file, "--explain")
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindRatio), HaveField("Of", "default/cache"))))
 	},
 		Entry("of a container", "containers: [{name: main, resources: {requests: {cpu: 250m, memory: 12Gi}}}]"),
 		Entry("of the pod", "resources: {requests: {cpu: 250m, memory: 12Gi}}, containers: [{name: main}]"),

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package session
+package connect
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -250,4 +251,33 @@ func hostOf(s *Session) string {
 		return ""
 	}
 	return s.REST.Host
+}
+
+// Catalog is the catalog that is built into the plugin.
+type Catalog struct {
+	// Region and Zones are those of the flavors, Flavors how many there are.
+	Region  string   `json:"region"`
+	Zones   []string `json:"zones"`
+	Flavors int      `json:"flavors"`
+	// PricesAsOf is the day of the price table, as 2026-11-21.
+	PricesAsOf string `json:"pricesAsOf"`
+}
+
+// EmbeddedCatalog describes the plugin's catalog; nil is that of BizFly Cloud.
+func (c *Cloud) EmbeddedCatalog() (*Catalog, error) {
+	if !c.Embedded {
+		return nil, nil
+	}
+	snapshot, err := c.Catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return &Catalog{
+		Region: snapshot.Region.ShortName, Zones: OpenZones(snapshot), Flavors: len(snapshot.Flavors), PricesAsOf: c.Settings.Load().Prices.AsOf,
+	}, nil
+}
+
+// OpenZones are the zones of a catalog in which servers can be launched.
+func OpenZones(snapshot *catalog.Snapshot) []string {
+	return lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) { return z.Name, z.Active })
 }

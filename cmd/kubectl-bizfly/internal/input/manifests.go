@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests reads what shall run from files: Kubernetes manifests, also as Helm renders them, and tables of pods.
+// Package input reads what shall run from files: Kubernetes manifests, also as Helm renders them, and tables of pods.
 // Workloads become the pods that their controllers would create.
-package manifests
+package input
 
 import (
 	"bytes"

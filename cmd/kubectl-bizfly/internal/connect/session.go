@@ -1,10 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session connects the plugin to what it reads: the cluster of the user's kubeconfig, the settings of the
+// Package connect connects the plugin to what it reads: the cluster of the user's kubeconfig, the settings of the
 // controller that runs there, and BizFly Cloud. Everything is optional: a command asks for what it needs, and gets an error
 // that says what is missing and how to provide it.
-package session
+package connect
 
 import (
 	"context"

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package explain
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
@@ -73,8 +74,8 @@ func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.Compu
 	var all []constraint
 	workloads := map[string][]*corev1.Pod{}
 	for _, pod := range memory.Of[*corev1.Pod](objects) {
-		if Counts(pod) {
-			workloads[workloadOf(pod)] = append(workloads[workloadOf(pod)], pod)
+		if input.Counts(pod) {
+			workloads[input.WorkloadOf(pod)] = append(workloads[input.WorkloadOf(pod)], pod)
 		}
 	}
 	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
@@ -95,15 +96,6 @@ func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.Compu
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind), cmp.Compare(a.detail, b.detail))
 	})
 	return all
-}
-
-// workloadOf names the owner of a pod, without the hash that a Deployment gives its ReplicaSets.
-func workloadOf(pod *corev1.Pod) string {
-	name := pod.Name
-	if len(pod.OwnerReferences) > 0 {
-		name = strings.TrimSuffix(pod.OwnerReferences[0].Name, "-"+pod.Labels["pod-template-hash"])
-	}
-	return pod.Namespace + "/" + name
 }
 
 func addSpreads(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package explain
 
 import (
 	"cmp"
@@ -13,8 +13,11 @@ import (
 	"github.com/samber/lo"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -34,7 +37,7 @@ type Constraint struct {
 
 // Explanation is what each constraint of a plan costs.
 type Explanation struct {
-	*Plan
+	*plan.Plan
 	// Constraints are those that cost something, the most expensive first.
 	Constraints []Constraint `json:"constraints"`
 	// Free is how many others were dropped without an effect on the bill, and TimeOver how many were not tried.
@@ -42,20 +45,20 @@ type Explanation struct {
 	TimeOver int `json:"timeOver,omitempty"`
 }
 
-// Explain plans, and then plans again without all constraints of a kind. The kinds that cost something are split into halves, again and again, so that
+// Compute plans, and then plans again without all constraints of a kind. The kinds that cost something are split into halves, again and again, so that
 // the constraints that cost nothing are dropped together. OnStep is called with the number of plans.
 //
 //nolint:gocyclo // one loop over kinds and halves
-func Explain(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int)) (*Explanation, error) {
+func Compute(ctx context.Context, s *connect.Session, o input.Options, limit time.Duration, onStep func(plans int)) (*Explanation, error) {
 	deadline := time.Now().Add(limit)
-	cloud, objects, p, simulation, err := asItIs(ctx, s, o)
+	base, err := plan.ComputeBase(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
-	result := &Explanation{Plan: p, Constraints: []Constraint{}}
+	result := &Explanation{Plan: base.Plan, Constraints: []Constraint{}}
 	var ratios []float64
-	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
-		instanceTypes, err := simulation.FlavorsOf(ctx, pool)
+	for _, pool := range memory.Of[*karpv1.NodePool](base.Objects) {
+		instanceTypes, err := base.Simulation.FlavorsOf(ctx, pool)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +66,8 @@ func Explain(ctx context.Context, s *session.Session, o Options, limit time.Dura
 			ratios = append(ratios, it.Capacity.Memory().AsApproximateFloat64()/(1<<30)/max(it.Capacity.Cpu().AsApproximateFloat64(), 1))
 		}
 	}
-	rates := lo.MinBy(lo.Values(cloud.Settings.Load().Prices.Categories), func(a, b pricing.ComputeRates) bool { return a.CPU < b.CPU })
-	kinds := lo.Values(lo.GroupBy(constraintsOf(objects, ratios, rates), func(c constraint) string { return c.kind }))
+	rates := lo.MinBy(lo.Values(base.Cloud.Settings.Load().Prices.Categories), func(a, b pricing.ComputeRates) bool { return a.CPU < b.CPU })
+	kinds := lo.Values(lo.GroupBy(constraintsOf(base.Objects, ratios, rates), func(c constraint) string { return c.kind }))
 	slices.SortFunc(kinds, func(a, b []constraint) int { return cmp.Compare(a[0].kind, b[0].kind) })
 	plans := 0
 	// price plans without constraints, and returns those groups that cost something.
@@ -74,15 +77,15 @@ func Explain(ctx context.Context, s *session.Session, o Options, limit time.Dura
 				result.TimeOver += len(group)
 				continue
 			}
-			without, _, err := settle(ctx, cloud, dropped(objects, group))
+			without, _, err := plan.FromEmpty(ctx, base.Cloud, dropped(base.Objects, group))
 			if err != nil {
 				return nil, err
 			}
 			plans++
 			onStep(plans)
 			// That a plan costs more without a constraint is no price: core found a better one with it.
-			saved, placed := p.VNDPerHour-without.VNDPerHour, len(p.Unplaced)-len(without.Unplaced)
-			if placed <= 0 && saved < leastPrice*p.VNDPerHour {
+			saved, placed := base.VNDPerHour-without.VNDPerHour, len(base.Unplaced)-len(without.Unplaced)
+			if placed <= 0 && saved < leastPrice*base.VNDPerHour {
 				result.Free += len(group)
 				continue
 			}
@@ -132,7 +135,7 @@ type priced struct {
 // constraint is what is reported: of several, that they cost so much together.
 func (p priced) constraint() Constraint {
 	first := p.group[0]
-	c := Constraint{Kind: first.kind, Of: first.of, Detail: first.detail, VNDPerHour: p.saved, VNDPerMonth: p.saved * HoursPerMonth, Placed: p.placed}
+	c := Constraint{Kind: first.kind, Of: first.of, Detail: first.detail, VNDPerHour: p.saved, VNDPerMonth: p.saved * price.HoursPerMonth, Placed: p.placed}
 	if len(p.group) > 1 {
 		c.Of, c.Detail = fmt.Sprintf("%s and %d more", first.of, len(p.group)-1), "together"
 	}
