@@ -41,7 +41,7 @@ const (
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
 	poolBest, poolUsual = "pool-best", "pool-8c_16g"
-	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan --suggest and repack.
+	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan suggest and repack.
 	wayReference, waySuggested, wayRepacked = "reference", "suggested", "repacked"
 )
 
@@ -226,7 +226,7 @@ func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bo
 	return bound, packed
 }
 
-// suggested is the NodePools that kubectl bizfly plan --suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
+// suggested is the NodePools that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
 // worth a change, it is the sample.
 func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, error) {
 	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {

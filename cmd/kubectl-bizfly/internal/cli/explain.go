@@ -4,32 +4,45 @@
 package cli
 
 import (
-	"context"
 	"fmt"
+	"time"
 
 	"github.com/samber/lo"
+	"github.com/spf13/cobra"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/explain"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 )
 
-// explain prices the constraints of a plan and prints them.
-func (a *App) explain(ctx context.Context, s *connect.Session, printer *output.Printer, options planFlags) error {
-	show, end := progress(printer)
-	result, err := explain.Compute(ctx, s, options.Options.Options, options.limit, func(plans int) { show("%d plans", plans) })
-	end()
-	if err != nil {
-		return err
+func (a *App) explain(shared *planFlags) *cobra.Command {
+	var limit time.Duration
+	cmd := &cobra.Command{
+		Use: "explain", Args: cobra.NoArgs, Short: "Price the constraints of pods and NodePools: drop each kind, and plan again",
+		Example: `  kubectl bizfly plan explain -f app.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, s, printer, err := a.connectPlan(cmd.Context(), shared)
+			if err != nil {
+				return err
+			}
+			defer func() { printer.Notes(s.Notes) }()
+			show, end := progress(printer)
+			result, err := explain.Compute(ctx, s, shared.Options, limit, func(plans int) { show("%d plans", plans) })
+			end()
+			if err != nil {
+				return err
+			}
+			if done, err := printer.Value(result); !done {
+				printAssumed(printer, result.Catalog, result.Assumed)
+				printPlan(printer, result.Plan)
+				printConstraints(printer, result)
+			} else if err != nil {
+				return err
+			}
+			return shared.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
+		},
 	}
-	if done, err := printer.Value(result); !done {
-		printAssumed(printer, result.Catalog, result.Assumed)
-		printPlan(printer, result.Plan)
-		printConstraints(printer, result)
-	} else if err != nil {
-		return err
-	}
-	return options.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
+	cmd.Flags().DurationVar(&limit, "time-limit", timeLimit, "after how long it tries nothing more")
+	return cmd
 }
 
 func printConstraints(printer *output.Printer, result *explain.Explanation) {

@@ -162,7 +162,7 @@ var _ = Describe("bad input", func() {
 	It("should reject a file of alternatives that has nothing to compare", func() {
 		f := newFixture()
 		f.apply(pools)
-		Expect(f.run("plan", "--compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
+		Expect(f.run("plan", "compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 

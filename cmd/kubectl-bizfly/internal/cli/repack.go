@@ -90,12 +90,12 @@ bill, or what Karpenter does not confirm in a copy of the cluster, is not offere
 			case result.Outcome != nil:
 				printOutcome(printer, *result.Outcome)
 			case err == nil && len(proposal.Replaced) > 0:
-				printer.Printf("\nNothing was changed. To do it, run: kubectl bizfly repack %s --yes\n", proposal.NodePool)
+				printer.Printf("\n%s\n", a.doIt("repack", proposal.NodePool))
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "create the NodeClaims, Jobs and pods")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it: create the NodeClaims, Jobs and pods")
 	cmd.Flags().StringVar(&runner.Image, "hold-image", repack.HoldImage, "the image of the pods that it creates; their containers are never needed to start")
 	return cmd
 }

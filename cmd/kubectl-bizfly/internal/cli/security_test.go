@@ -203,6 +203,19 @@ var _ = Describe("credentials", func() {
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
 	})
 
+	It("should be those of files that flags name, before those of the environment", func() {
+		asInstalled()
+		forbidSecrets()
+		id, secret := written("id", f.Credentials().AppCredID+"\n"), written("secret", f.Credentials().AppCredSecret+"\n")
+		setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", "another")
+		unsetEnv("BIZFLY_CLOUD_REGION")
+		Expect(answer[[]flavors.Row](f, "flavors", "--region", "HN", "--credential-id-file", id, "--credential-secret-file", secret)).ToNot(BeEmpty())
+		Expect(f.run("flavors", "--credential-id-file", id)).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("credential-secret-file"))
+		Expect(f.run("flavors", "--credential-id-file", id, "--credential-secret-file", secret+"-missing")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("reading the credentials"))
+	})
+
 	It("should be the user's own e-mail and password, whatever method the controller uses", func() {
 		controllerIn("karpenter", append(endpoint(f.APIURL), corev1.EnvVar{Name: "BIZFLY_CLOUD_AUTH_METHOD", Value: "application_credential"})...)
 		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{

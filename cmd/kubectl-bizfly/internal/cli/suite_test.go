@@ -53,10 +53,8 @@ type fixture struct {
 	// reader is what the plugin reads; nil is an unreachable cluster.
 	reader client.Reader
 	// change changes the session of the next run.
-	change func(*connect.Session)
-	stdin  string
-	// terminal is whether the next run can ask its user.
-	terminal bool
+	change   func(*connect.Session)
+	stdin    string
 	out, err string
 }
 
@@ -148,7 +146,7 @@ func (f *fixture) run(args ...string) int {
 	GinkgoHelper()
 	var out, errOut bytes.Buffer
 	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
-	app.PoolInterval, app.Interactive = time.Millisecond, func() bool { return f.terminal }
+	app.PoolInterval = time.Millisecond
 	if open := app.Connect; f.change != nil {
 		app.Connect = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
 			s, err := open(ctx, opts...)

@@ -53,7 +53,8 @@ type NoCredentialsError struct{ Err error }
 // Error names every place that credentials are looked for in.
 func (e *NoCredentialsError) Error() string {
 	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
-		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret; "+
+		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or name files with --credential-id-file and --credential-secret-file, or use a "+
+		"kubeconfig that may read the controller's Secret; "+
 		"kubectl bizfly plan --offline needs none (%s)", e.Err)
 }
 
@@ -111,7 +112,7 @@ func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
 		switch err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object); {
 		case IsMissing(err) || IsForbidden(err):
 			s.Note("the ProviderConfig was not read: %s", err)
-		case err == nil && ownCredentials() != "":
+		case err == nil && s.ownMethod() != "":
 			object.Spec.SecretRef = nil
 			reader = memory.New(memory.Objects{object})
 		default:
@@ -160,7 +161,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	return s.offline || s.allowOffline && s.Cluster == nil && !anyCredential()
+	return s.offline || s.allowOffline && s.Cluster == nil && !s.anyCredential()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.

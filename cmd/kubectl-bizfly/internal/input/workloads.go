@@ -231,7 +231,7 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
 	if wanted > 0 && template.Spec.Containers == nil {
 		return fmt.Errorf("%s %s: its template has no containers, as in a patch; if it belongs to a kustomization, run: "+
-			"kubectl kustomize DIR | kubectl bizfly plan -f -", kind, owner.GetName())
+			"kubectl kustomize DIR | kubectl bizfly plan -f - --namespace %s", kind, owner.GetName(), s.namespace)
 	}
 	for i := first; i < first+wanted; i++ {
 		pod := &corev1.Pod{

@@ -245,7 +245,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		}
 	}
 	if len(nodePools.Items) == 0 {
-		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan --compare FILE: a NodePool and its BizflyNodeClass, as " +
+		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan compare FILE: a NodePool and its BizflyNodeClass, as " +
 			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
 	return nil
