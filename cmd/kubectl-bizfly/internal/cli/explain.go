@@ -5,7 +5,6 @@ package cli
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
@@ -15,8 +14,7 @@ import (
 )
 
 func (a *App) explain(shared *planFlags) *cobra.Command {
-	var limit time.Duration
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "explain", Args: cobra.NoArgs, Short: "Price the constraints of pods and NodePools: drop each kind, and plan again",
 		Example: `  kubectl bizfly plan explain -f app.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -26,7 +24,7 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 			}
 			defer func() { printer.Notes(s.Notes) }()
 			show, end := progress(printer)
-			result, err := explain.Compute(ctx, s, shared.Options, limit, func(plans int) { show("%d plans", plans) })
+			result, err := explain.Compute(ctx, s, shared.Options, func(passes int) { show("%d plans", passes) })
 			end()
 			if err != nil {
 				return err
@@ -41,8 +39,6 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 			return shared.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
 		},
 	}
-	cmd.Flags().DurationVar(&limit, "time-limit", timeLimit, "after how long it tries nothing more")
-	return cmd
 }
 
 func printConstraints(printer *output.Printer, result *explain.Explanation) {
@@ -57,9 +53,6 @@ func printConstraints(printer *output.Printer, result *explain.Explanation) {
 			}))
 		printer.Printf("\n")
 	}
-	printer.Printf("%s with a price; %d without an effect of 1%% of the bill", output.Plural(len(result.Constraints), "constraint"), result.Free)
-	if result.TimeOver > 0 {
-		printer.Printf("; %d were not tried until the time was over", result.TimeOver)
-	}
-	printer.Printf(". Each line is dropped alone, so the prices do not add up.\n")
+	printer.Printf("%s with a price; %d without an effect of 1%% of the bill. "+
+		"Each line is dropped alone, so the prices do not add up.\n", output.Plural(len(result.Constraints), "constraint"), result.Free)
 }

@@ -182,9 +182,22 @@ var _ = Describe("plan explain", func() {
 			}
 			all.WriteString("---\n" + strings.Replace(one, "      nodeSelector: {topology.kubernetes.io/zone: HN1}\n", "", 1))
 		}
-		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("all.yaml", all.String()), "--time-limit", patient)
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("all.yaml", all.String()))
 		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindAntiAffinity), HaveField("Of", "shop/app-7"))))
-		Expect(e.TimeOver).To(BeZero())
+	})
+
+	It("should plan a few times for 200 workloads, by kind and not by workload", func(ctx context.Context) {
+		newFixture()
+		withoutCredentials()
+		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		Expect(err).ToNot(HaveOccurred())
+		table, passes := "name,cpu,memory,zone\n", 0
+		for i := range 200 {
+			table += fmt.Sprintf("app-%d,50m,64Mi,HN1\n", i)
+		}
+		_, err = explain.Compute(s.Context(ctx), s, input.Options{Files: []string{written("pods.csv", table)}}, func(n int) { passes = n })
+		Expect(err).ToNot(HaveOccurred())
+		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 40)))
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
