@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package manifests_test
+package input_test
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 )
 
 // jsonPod is a Pod as JSON.
@@ -44,7 +44,7 @@ func autoscaler(least, most int) string {
 
 var _ = Describe("Read", func() {
 	DescribeTable("should count what the cluster would run", func(text string, pods int, cpu, memory string, notes ...string) {
-		set, err := manifests.Read(strings.NewReader(text), "-")
+		set, err := input.Read(strings.NewReader(text), "-")
 		Expect(err).ToNot(HaveOccurred())
 		requests := resources.RequestsForPods(set.Pods()...)
 		Expect(set.Pods()).To(HaveLen(pods))
@@ -77,7 +77,7 @@ var _ = Describe("Read", func() {
 	DescribeTable("should name file, line, field and remedy", func(text string, errors ...string) {
 		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
 		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
-		_, err := manifests.Read(nil, path)
+		_, err := input.Read(nil, path)
 		Expect(err).To(HaveOccurred())
 		for _, text := range errors {
 			Expect(err.Error()).To(ContainSubstring(text))
@@ -108,7 +108,7 @@ var _ = Describe("Read", func() {
 		Expect(os.Mkdir(filepath.Join(folder, "app"), 0o700)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(folder, "app", file), []byte("{}"), 0o600)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(folder, "app", "web.yaml"), []byte(deployment("web", "replicas: 1")), 0o600)).To(Succeed())
-		_, err := manifests.Read(nil, folder)
+		_, err := input.Read(nil, folder)
 		Expect(err).To(MatchError(ContainSubstring("run: " + command + " " + filepath.Join(folder, "app") + " | kubectl bizfly plan -f -")))
 	}, Entry("with a kustomization", "kustomization.yaml", "kubectl kustomize"), Entry("with a chart", "Chart.yaml", "helm template"))
 })

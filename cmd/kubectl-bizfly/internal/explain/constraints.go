@@ -1,10 +1,11 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package explain
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -32,8 +35,8 @@ const (
 	KindRequirement  = "requirement"
 )
 
-// constraint is one that can be dropped: from the pods of a workload, or a requirement of a NodePool.
-type constraint struct {
+// droppable is a constraint that can be dropped: from the pods of a workload, or a requirement of a NodePool.
+type droppable struct {
 	kind, of, detail string
 	pods             []*corev1.Pod
 	drop             func(*corev1.Pod)
@@ -42,7 +45,7 @@ type constraint struct {
 }
 
 // dropped returns the objects without some constraints.
-func dropped(objects memory.Objects, constraints []constraint) memory.Objects {
+func dropped(objects memory.Objects, constraints []droppable) memory.Objects {
 	pods, pools := map[*corev1.Pod]*corev1.Pod{}, map[*karpv1.NodePool][]int{}
 	for _, c := range constraints {
 		for _, pod := range c.pods {
@@ -67,43 +70,42 @@ func dropped(objects memory.Objects, constraints []constraint) memory.Objects {
 	return objects.With(changed...)
 }
 
-// constraintsOf are those of workloads and NodePools. Each is of all pods of a workload. Ratios are those of flavors, in GiB per vCPU, and
-// rates what CPU and memory cost.
-func constraintsOf(objects memory.Objects, ratios []float64, rates pricing.ComputeRates) []constraint {
-	var all []constraint
+// constraintsOf are those of workloads and NodePools. Each is of all pods of a workload.
+func constraintsOf(ctx context.Context, base *plan.Base) ([]droppable, error) {
+	var all []droppable
+	var ratios []float64
+	for _, pool := range memory.Of[*karpv1.NodePool](base.Objects) {
+		all = append(all, requirementsOf(pool)...)
+		flavors, err := base.Simulation.FlavorsOf(ctx, pool)
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range flavors {
+			ratios = append(ratios, it.Capacity.Memory().AsApproximateFloat64()/(1<<30)/max(it.Capacity.Cpu().AsApproximateFloat64(), 1))
+		}
+	}
+	rates := lo.MinBy(lo.Values(base.Cloud.Settings.Load().Prices.Categories), func(a, b pricing.ComputeRates) bool { return a.CPU < b.CPU })
 	workloads := map[string][]*corev1.Pod{}
-	for _, pod := range memory.Of[*corev1.Pod](objects) {
-		if Counts(pod) {
-			workloads[workloadOf(pod)] = append(workloads[workloadOf(pod)], pod)
+	for _, pod := range memory.Of[*corev1.Pod](base.Objects) {
+		if input.Counts(pod) {
+			workloads[input.WorkloadOf(pod)] = append(workloads[input.WorkloadOf(pod)], pod)
 		}
 	}
 	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
 	for name, pods := range workloads {
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
-			all = append(all, constraint{kind: kind, of: name, detail: detail, pods: pods, drop: drop})
+			all = append(all, droppable{kind: kind, of: name, detail: detail, pods: pods, drop: drop})
 		}
 		addSpreads(pods[0], add)
 		addAffinities(pods[0], add)
 		addNodeRequirements(pods[0], add)
-		addVolumes(objects, pods, add)
+		addVolumes(base.Objects, pods, add)
 		addRatio(pods, wanted, rates, add)
 	}
-	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
-		all = append(all, requirementsOf(pool)...)
-	}
-	slices.SortFunc(all, func(a, b constraint) int {
+	slices.SortFunc(all, func(a, b droppable) int {
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind), cmp.Compare(a.detail, b.detail))
 	})
-	return all
-}
-
-// workloadOf names the owner of a pod, without the hash that a Deployment gives its ReplicaSets.
-func workloadOf(pod *corev1.Pod) string {
-	name := pod.Name
-	if len(pod.OwnerReferences) > 0 {
-		name = strings.TrimSuffix(pod.OwnerReferences[0].Name, "-"+pod.Labels["pod-template-hash"])
-	}
-	return pod.Namespace + "/" + name
+	return all, nil
 }
 
 func addSpreads(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
@@ -243,14 +245,14 @@ func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
 }
 
 // requirementsOf are those of a NodePool, but for what has one value here.
-func requirementsOf(pool *karpv1.NodePool) []constraint {
+func requirementsOf(pool *karpv1.NodePool) []droppable {
 	fixed := []string{karpv1.CapacityTypeLabelKey, corev1.LabelArchStable, corev1.LabelOSStable}
-	var all []constraint
+	var all []droppable
 	for i, r := range pool.Spec.Template.Spec.Requirements {
 		if slices.Contains(fixed, r.Key) {
 			continue
 		}
-		all = append(all, constraint{
+		all = append(all, droppable{
 			kind: KindRequirement, of: "NodePool " + pool.Name, detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
 			pool: pool, requirement: i,
 		})

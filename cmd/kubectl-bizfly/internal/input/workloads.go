@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package manifests
+package input
 
 import (
 	"bufio"
@@ -231,7 +231,7 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
 	if wanted > 0 && template.Spec.Containers == nil {
 		return fmt.Errorf("%s %s: its template has no containers, as in a patch; if it belongs to a kustomization, run: "+
-			"kubectl kustomize DIR | kubectl bizfly plan -f -", kind, owner.GetName())
+			"kubectl kustomize DIR | kubectl bizfly plan -f - --namespace %s", kind, owner.GetName(), s.namespace)
 	}
 	for i := first; i < first+wanted; i++ {
 		pod := &corev1.Pod{
@@ -264,14 +264,6 @@ func (s *Set) addPod(pod *corev1.Pod, from source) {
 	applyRequests(&pod.Spec)
 	Unbind(pod)
 	s.Objects = append(s.Objects, pod)
-}
-
-// Unbind makes a pod one that waits for a node, as the scheduler reports it.
-func Unbind(pod *corev1.Pod) {
-	pod.Spec.NodeName = ""
-	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-	}}}
 }
 
 // applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit. A pod with limits of

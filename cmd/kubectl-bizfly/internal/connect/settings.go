@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package session
+package connect
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,12 +27,15 @@ import (
 )
 
 // settings finds the controller in the cluster and parses the settings that it runs with, so that the plugin computes with
-// the same overhead, prices and policies. What the plugin's own environment sets wins.
+// the same overhead, prices and policies. What the plugin's own flags and environment set wins.
 //
 // A Deployment is no authority: who may create one in any namespace is not trusted with the credentials of the user who runs the plugin.
 // Only keys of the tables of settings are read from it, its Secret is looked for in its own namespace, and its endpoint is used with no
 // other credentials than those of that namespace.
 func (s *Session) settings(ctx context.Context) error {
+	if err := s.readCredentials(); err != nil {
+		return err
+	}
 	s.namespace = lo.CoalesceOrEmpty(s.namespace, os.Getenv(namespaceVariable))
 	variables, args := map[string]string{}, []string(nil)
 	if s.Cluster != nil {
@@ -47,24 +51,21 @@ func (s *Session) settings(ctx context.Context) error {
 			variables, args = s.variables(ctx, &container), container.Args
 		}
 	}
-	var foreign []string
-	if anyCredential() {
-		foreign = endpointVariables
+	foreign := []string{namespaceVariable}
+	if s.anyCredential() {
+		foreign = append(foreign, endpointVariables...)
 	}
-	method := ownCredentials()
+	method := s.ownMethod()
 	if method != "" {
-		foreign = slices.Concat(endpointVariables, credentialVariables, []string{methodVariable})
+		foreign = slices.Concat(foreign, credentialVariables, []string{methodVariable})
 	}
-	defer s.unsetInvalid()()
-	restore := setMissing(lo.Assign(lo.OmitByKeys(variables, foreign), lo.OmitByValues(map[string]string{methodVariable: method}, []string{""})))
-	defer restore()
-	variableOf := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
-	if err := s.parse(args, func(flag string) bool {
-		return variableOf[flag] == namespaceVariable || lo.Contains(foreign, variableOf[flag])
-	}); err != nil {
+	if err := s.parse(lo.OmitByKeys(variables, foreign), args, foreign); err != nil {
 		return err
 	}
 	s.Settings.Namespace = lo.CoalesceOrEmpty(namespace, s.Settings.Namespace)
+	if _, chosen := os.LookupEnv(methodVariable); method != "" && !chosen {
+		s.Settings.AuthMethod = method
+	}
 	return nil
 }
 
@@ -81,49 +82,68 @@ var (
 	endpointVariables = []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_ALLOWED_HOSTS"}
 )
 
-// anyCredential reports whether the plugin's environment has any, complete or not.
-func anyCredential() bool { return lo.SomeBy(credentialVariables, isSet) }
+// readCredentials reads the user's own credentials: files that flags name, or else the environment.
+func (s *Session) readCredentials() error {
+	s.own = lo.SliceToMap(credentialVariables, func(variable string) (string, string) { return variable, os.Getenv(variable) })
+	for i, path := range []string{s.idFile, s.secretFile} {
+		if path == "" {
+			continue
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // the user names it
+		if err != nil {
+			return fmt.Errorf("reading the credentials: %w", err)
+		}
+		s.own[credentialVariables[i]] = strings.TrimSpace(string(content))
+	}
+	return nil
+}
 
-// ownCredentials returns how to log in with those of the plugin's environment; empty where they are not complete.
-func ownCredentials() string {
+// anyCredential reports whether the user has given any, complete or not.
+func (s *Session) anyCredential() bool { return len(lo.Compact(lo.Values(s.own))) > 0 }
+
+// ownMethod returns how to log in with those of the user; empty where they are not complete.
+func (s *Session) ownMethod() string {
+	given := func(variable string) bool { return s.own[variable] != "" }
 	switch {
-	case lo.EveryBy(credentialVariables[:2], isSet):
+	case lo.EveryBy(credentialVariables[:2], given):
 		return bizfly.AuthMethodAppCredential
-	case lo.EveryBy(credentialVariables[2:], isSet):
+	case lo.EveryBy(credentialVariables[2:], given):
 		return bizfly.AuthMethodPassword
 	}
 	return ""
 }
 
-func isSet(variable string) bool { return os.Getenv(variable) != "" }
-
-// unsetInvalid unsets variables of the shell that have a name as other programs use, too, and that core cannot parse, so that the Deployment's
-// apply. It returns what sets them again.
-func (s *Session) unsetInvalid() (restore func()) {
-	_, gates := coreoptions.ParseFeatureGates(os.Getenv("FEATURE_GATES"))
-	_, scheduler := coreoptions.ParseSchedulerConfiguration(os.Getenv("SCHEDULER_CONFIG"))
-	unset := map[string]string{}
-	for _, parsed := range []lo.Tuple2[string, error]{{A: "FEATURE_GATES", B: gates}, {A: "SCHEDULER_CONFIG", B: scheduler}} {
-		name, raw := parsed.A, os.Getenv(parsed.A)
-		if parsed.B != nil && os.Unsetenv(name) == nil {
-			unset[name] = raw
-			s.Note("%s of your shell is not used: Karpenter cannot parse it: %s", name, parsed.B)
-		}
-	}
-	return func() {
-		for name, raw := range unset {
-			_ = os.Setenv(name, raw)
-		}
-	}
-}
-
-// parse reads the settings from the environment and from arguments of the controller, but for flags that are skipped.
-func (s *Session) parse(args []string, skipped func(flag string) bool) error {
+// parse reads the settings from the plugin's own flags and environment, and what these do not set from the variables and arguments of the controller, but
+// for what is foreign.
+func (s *Session) parse(variables map[string]string, args, foreign []string) error {
 	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
 	fs := flags(s.Core)
+	fs.VisitAll(func(f *flag.Flag) {
+		name := variableOf(f.Name)
+		raw, set := os.LookupEnv(name)
+		if s.invalid(name, raw) {
+			_, set = fs.Set(f.Name, ""), false // other programs use the name, too
+		}
+		if value, given := variables[name]; given && !set {
+			if truth, err := strconv.ParseBool(value); err == nil && isBool(f) {
+				value = strconv.FormatBool(truth)
+			}
+			_ = fs.Set(f.Name, value) // as core does, which takes the default in place of a variable that it cannot parse
+		}
+	})
 	s.Settings.AddFlags(fs)
+	for _, setting := range options.Table() {
+		raw := variables[setting.Variable]
+		if _, set := os.LookupEnv(setting.Variable); set || raw == "" {
+			continue
+		}
+		if err := setting.Apply(s.Settings, raw); err != nil {
+			return fmt.Errorf("the controller's %s: %w", setting.Variable, err)
+		}
+	}
 	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
 	kept, valued := []string{"--log-level=info"}, false
+	ours := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
 	for _, arg := range args {
 		if !strings.HasPrefix(arg, "-") {
 			if valued {
@@ -135,12 +155,11 @@ func (s *Session) parse(args []string, skipped func(flag string) bool) error {
 		// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
 		name := flagName(arg)
 		known := fs.Lookup(name)
-		if valued = false; known == nil || skipped(name) {
+		if valued = false; known == nil || lo.Contains(foreign, ours[name]) {
 			continue
 		}
 		kept = append(kept, arg)
-		boolean, _ := known.Value.(interface{ IsBoolFlag() bool })
-		valued = !strings.Contains(arg, "=") && (boolean == nil || !boolean.IsBoolFlag())
+		valued = !strings.Contains(arg, "=") && !isBool(known)
 	}
 	if err := s.Core.Parse(fs, kept...); err != nil {
 		return fmt.Errorf("parsing the settings of the controller: %w", err)
@@ -151,10 +170,29 @@ func (s *Session) parse(args []string, skipped func(flag string) bool) error {
 		s.Note("IGNORE_DRA_REQUESTS=false is computed as true: devices of nodes that exist are not counted, so no pod with resourceClaims gets a place")
 	}
 	s.Settings.ClusterName = lo.CoalesceOrEmpty(s.Settings.ClusterName, "unknown")
+	s.Settings.Region = lo.CoalesceOrEmpty(s.region, s.Settings.Region)
+	if s.idFile != "" || s.secretFile != "" {
+		s.Settings.AppCredID, s.Settings.AppCredSecret = s.own[credentialVariables[0]], s.own[credentialVariables[1]]
+	}
 	if err := s.Settings.Validate(); err != nil {
 		return fmt.Errorf("checking the settings of the controller: %w", err)
 	}
 	return nil
+}
+
+// invalid reports whether a variable of the shell is one that other programs have, too, and that core cannot parse.
+func (s *Session) invalid(name, raw string) bool {
+	var err error
+	switch name {
+	case "FEATURE_GATES":
+		_, err = coreoptions.ParseFeatureGates(raw)
+	case "SCHEDULER_CONFIG":
+		_, err = coreoptions.ParseSchedulerConfiguration(raw)
+	}
+	if err != nil {
+		s.Note("%s of your shell is not used: Karpenter cannot parse it: %s", name, err)
+	}
+	return err != nil
 }
 
 // flags are core's.
@@ -165,10 +203,18 @@ func flags(core *coreoptions.Options) *coreoptions.FlagSet {
 	return fs
 }
 
-// settingVariables are the variables of the tables of settings, core's and ours. Core's flags and variables have the same names.
+// variableOf is the variable of a flag of core.
+func variableOf(flag string) string { return strings.ToUpper(strings.ReplaceAll(flag, "-", "_")) }
+
+func isBool(f *flag.Flag) bool {
+	boolean, _ := f.Value.(interface{ IsBoolFlag() bool })
+	return boolean != nil && boolean.IsBoolFlag()
+}
+
+// settingVariables are the variables of the tables of settings, core's and ours.
 var settingVariables = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
-	flags(&coreoptions.Options{}).VisitAll(func(f *flag.Flag) { names[strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true })
+	flags(&coreoptions.Options{}).VisitAll(func(f *flag.Flag) { names[variableOf(f.Name)] = true })
 	for _, setting := range options.Table() {
 		names[setting.Variable] = setting.Variable != namespaceVariable
 	}
@@ -177,13 +223,7 @@ var settingVariables = sync.OnceValue(func() map[string]bool {
 
 // flagName returns the name of a flag as it is written on a command line.
 func flagName(arg string) string {
-	name := arg
-	for len(name) > 0 && name[0] == '-' {
-		name = name[1:]
-	}
-	if i := slices.Index([]byte(name), '='); i >= 0 {
-		return name[:i]
-	}
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	return name
 }
 
@@ -234,7 +274,7 @@ func (s *Session) variables(ctx context.Context, container *corev1.Container) ma
 		case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "requests.cpu":
 			found[variable.Name] = fmt.Sprint(lo.ToPtr(container.Resources.Requests[corev1.ResourceCPU]).ScaledValue(resource.Milli))
 		case from.SecretKeyRef != nil:
-			if os.Getenv(variable.Name) != "" {
+			if lo.CoalesceOrEmpty(os.Getenv(variable.Name), s.own[variable.Name]) != "" {
 				continue
 			}
 			secret, known := secrets[from.SecretKeyRef.Name]
@@ -251,20 +291,4 @@ func (s *Session) variables(ctx context.Context, container *corev1.Container) ma
 		}
 	}
 	return found
-}
-
-// setMissing sets environment variables that are not set, and returns what unsets them again: the packages that parse
-// settings read the process's environment.
-func setMissing(variables map[string]string) (restore func()) {
-	var set []string
-	for name, value := range variables {
-		if _, given := os.LookupEnv(name); !given && os.Setenv(name, value) == nil {
-			set = append(set, name)
-		}
-	}
-	return func() {
-		for _, name := range set {
-			_ = os.Unsetenv(name)
-		}
-	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package sim
 
 import (
 	"cmp"
@@ -24,16 +24,16 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 )
 
 const (
-	// lookAgain is after how long core looks again at what it has looked at, with the 20 s for which it leaves new nodes alone.
-	lookAgain = 6 * time.Minute
-	// pollPeriod is after how long core looks again where there was nothing to do.
+	// consolidateAgain is after how long core considers again what it has considered, with the 20 s for which it leaves new nodes alone.
+	consolidateAgain = 6 * time.Minute
+	// pollPeriod is after how long core decides again where there was nothing to do.
 	pollPeriod = 10 * time.Second
-	// maxLooks bounds the commands of one plan.
-	maxLooks = 300
+	// maxConsolidations bounds the commands of one plan.
+	maxConsolidations = 300
 )
 
 // ErrNoPlace says that evicted pods fit nowhere.
@@ -150,7 +150,7 @@ func (s *Simulation) remove(object client.Object) error {
 // bind runs a pod on a node; on none, it waits as the scheduler reports it.
 func (s *Simulation) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	pod = pod.DeepCopy()
-	if manifests.Unbind(pod); node != "" {
+	if input.Unbind(pod); node != "" {
 		pod.Spec.NodeName, pod.Status = node, corev1.PodStatus{Phase: corev1.PodPending}
 	}
 	return s.put(ctx, pod)
@@ -200,7 +200,7 @@ func (s *Simulation) leave(m *member) error {
 
 // provision lets core's provisioner place the pods that wait, and runs them there. It returns why the others have no place.
 func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error, onExisting int, err error) {
-	pods, err := s.waiting(ctx)
+	pods, err := s.Waiting(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -263,34 +263,38 @@ func (s *Simulation) launched(ctx context.Context, proposed *scheduling.NodeClai
 	return name, nil
 }
 
-// settled launches nodes for all pods that wait, and lets core consolidate them.
-func (s *Simulation) settled(ctx context.Context) (*Plan, error) {
-	p, err := s.Run(ctx)
+// Settle launches nodes for all pods that wait, and lets core consolidate until it finds nothing to do any more: what is paid for after the first
+// hour.
+func (s *Simulation) Settle(ctx context.Context) (*Result, error) {
+	result, err := s.Run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return p, s.Settle(ctx, p)
-}
-
-// Settle lets core consolidate the planned nodes until it finds nothing to do any more, and replaces those of the plan by what is left: what
-// is paid for after the first hour.
-func (s *Simulation) Settle(ctx context.Context, p *Plan) error {
-	switch settled, err := s.consolidate(ctx); {
+	switch done, err := s.consolidate(ctx); {
 	case err != nil:
-		return err
-	case !settled:
-		s.note("the plan has not settled: consolidation still found something after %d changes", maxLooks)
+		return nil, err
+	case !done:
+		s.note("the plan has not settled: consolidation still found something after %d changes", maxConsolidations)
 	}
-	return s.fill(ctx, p, nil)
+	return result, s.fill(ctx, result, nil)
 }
 
-// consolidate lets core look until it finds nothing any more. It returns false where it still does after many looks.
-func (s *Simulation) consolidate(ctx context.Context) (settled bool, err error) {
-	for look, quiet := 0, 0; quiet < 2; look++ {
-		if look == maxLooks || ctx.Err() != nil {
+// Rest lets core consolidate until it finds nothing any more.
+func (s *Simulation) Rest(ctx context.Context) error {
+	done, err := s.consolidate(ctx)
+	if err == nil && !done {
+		err = fmt.Errorf("consolidation still found something after %d changes", maxConsolidations)
+	}
+	return err
+}
+
+// consolidate returns false where core still finds something after many times.
+func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
+	for times, quiet := 0, 0; quiet < 2; times++ {
+		if times == maxConsolidations || ctx.Err() != nil {
 			return false, nil //nolint:nilerr // the caller's time is over, which its caller sees
 		}
-		changed, err := s.Look(ctx, lookAgain)
+		changed, err := s.ConsolidateOnce(ctx, consolidateAgain)
 		if err != nil {
 			return false, err
 		}
@@ -299,8 +303,8 @@ func (s *Simulation) consolidate(ctx context.Context) (settled bool, err error) 
 	return true, nil
 }
 
-// Look lets time pass, and core look once for something to consolidate and do it. It reports whether there was something.
-func (s *Simulation) Look(ctx context.Context, after time.Duration) (bool, error) {
+// ConsolidateOnce lets time pass, and core decide once what to consolidate, and does it. It reports whether there was something.
+func (s *Simulation) ConsolidateOnce(ctx context.Context, after time.Duration) (bool, error) {
 	s.clock.skipped.Add(int64(after))
 	result, err := s.deciders.Disruption.Reconcile(ctx)
 	if err != nil {

@@ -1,12 +1,14 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package input
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -17,19 +19,32 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/config/samples"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// input is the copy of the cluster, with the manifests in place of its pods where there are any.
-func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, error) {
-	var set *manifests.Set
+// Options say what is read.
+type Options struct {
+	// Files are manifests; none reads the pods of the cluster.
+	Files []string
+	// Namespace is that of manifests which name none; empty is default.
+	Namespace string
+	// Pending keeps the nodes of the cluster, so that the pods that wait are placed.
+	Pending bool
+	// Stdin is read for the file "-".
+	Stdin io.Reader
+}
+
+// Objects is the copy of the cluster, with the manifests in place of its pods where there are any.
+func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects, error) {
+	var set *Set
 	if len(o.Files) > 0 {
 		var err error
-		if set, err = manifests.ReadIn(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Stdin, o.Files...); err != nil {
+		if set, err = ReadIn(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Stdin, o.Files...); err != nil {
 			return nil, err
 		}
 		for _, note := range set.Notes {
@@ -66,7 +81,7 @@ func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, 
 }
 
 // kindsOf counts what was read.
-func kindsOf(set *manifests.Set) string {
+func kindsOf(set *Set) string {
 	counts := maps.Clone(set.Skipped)
 	for _, object := range set.Objects {
 		counts[reflect.TypeOf(object).Elem().Name()]++
@@ -77,7 +92,7 @@ func kindsOf(set *manifests.Set) string {
 }
 
 // withSet adds manifests, their namespaces and the classes of volumes that they assume.
-func withSet(objects memory.Objects, set *manifests.Set) memory.Objects {
+func withSet(objects memory.Objects, set *Set) memory.Objects {
 	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(set.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
 	for _, object := range set.Objects {
 		if name := object.GetNamespace(); name != "" && !known[name] {
@@ -113,4 +128,36 @@ func assumeClass(objects memory.Objects, claim *corev1.PersistentVolumeClaim) me
 	return append(objects, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: v1alpha1.CSIBlockDriver, VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
+}
+
+// WithSamples adds the default sample's NodePool where there is none, without its limits, which are for beginners, and its NodeClass under
+// each name that a NodePool refers to and that does not exist. It returns what was added, by kind and name.
+func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
+	var added []string
+	if len(memory.Of[*karpv1.NodePool](objects)) == 0 {
+		set, err := Read(bytes.NewReader(samples.NodePool), "-")
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the sample of a NodePool: %w", err)
+		}
+		for _, pool := range memory.Of[*karpv1.NodePool](set.Objects) {
+			pool.Spec.Limits = nil
+			objects, added = append(slices.Clip(objects), pool), append(added, "NodePool "+pool.Name)
+		}
+	}
+	known := lo.KeyBy(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
+	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
+		name := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+		if name == "" || known[name] != nil {
+			continue
+		}
+		set, err := Read(bytes.NewReader(samples.NodeClass), "-")
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the sample of a BizflyNodeClass: %w", err)
+		}
+		for _, nodeClass := range memory.Of[*v1alpha1.BizflyNodeClass](set.Objects) {
+			nodeClass.Name, known[name] = name, nodeClass
+			objects, added = append(slices.Clip(objects), nodeClass), append(added, "BizflyNodeClass "+name)
+		}
+	}
+	return objects, added, nil
 }

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package suggest
 
 import (
 	"cmp"
@@ -19,10 +19,20 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// Options say what to plan.
+type Options struct {
+	input.Options
+	// MaxPods is how many pods shapes are searched with; 0 is 400.
+	MaxPods int
+}
 
 // Shape is which flavors a NodePool has. Zero values narrow nothing.
 type Shape struct {
@@ -72,7 +82,7 @@ type Suggestion struct {
 	TimeOver bool `json:"timeOver,omitempty"`
 	// NodePools are those of the suggested shape; none where no shape is cheaper than what there is.
 	NodePools []NodePoolManifest `json:"nodePools,omitempty"`
-	Catalog   *Catalog           `json:"catalog,omitempty"`
+	Catalog   *connect.Catalog   `json:"catalog,omitempty"`
 	Assumed   []string           `json:"assumed,omitempty"`
 	Notes     []string           `json:"notes,omitempty"`
 }
@@ -95,10 +105,10 @@ const (
 	LeastSaving = 0.03
 )
 
-// Suggest plans the NodePool that costs most with each size and category, and settles the best few. OnStep is called with the number of plans.
-func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Duration, onStep func(plans int)) (*Suggestion, error) {
+// Compute plans the NodePool that costs most with each size and category, and settles the best few. OnStep is called with the number of plans.
+func Compute(ctx context.Context, s *connect.Session, o Options, limit time.Duration, onStep func(plans int)) (*Suggestion, error) {
 	began := time.Now()
-	cloud, objects, now, simulation, err := asItIs(ctx, s, o)
+	now, err := plan.ComputeBase(ctx, s, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -110,17 +120,17 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 		costs[node.NodePool] += node.VNDPerHour
 	}
 	name := lo.MaxBy(lo.Keys(costs), func(a, b string) bool { return cmp.Or(cmp.Compare(costs[a], costs[b]), cmp.Compare(b, a)) > 0 })
-	pool, _ := lo.Find(memory.Of[*karpv1.NodePool](objects), func(pool *karpv1.NodePool) bool { return pool.Name == name })
+	pool, _ := lo.Find(memory.Of[*karpv1.NodePool](now.Objects), func(pool *karpv1.NodePool) bool { return pool.Name == name })
 	result := &Suggestion{
-		Pods: now.Pods, NodePool: name, Now: newCandidate("as it is", Shape{}, now), Assumed: now.Assumed, Catalog: now.Catalog, Notes: simulation.Notes,
+		Pods: now.Pods, NodePool: name, Now: newCandidate("as it is", Shape{}, now.Result), Assumed: now.Assumed, Catalog: now.Catalog, Notes: now.Notes,
 	}
-	flavors, err := simulation.FlavorsOf(ctx, withoutSize(pool))
+	flavors, err := now.Simulation.FlavorsOf(ctx, withoutSize(pool))
 	if err != nil {
 		return nil, err
 	}
-	searched := objects
+	searched := now.Objects
 	if most := cmp.Or(o.MaxPods, maxPods); now.Pods > most {
-		searched, result.Sample = sample(objects, most), most
+		searched, result.Sample = sample(now.Objects, most), most
 	}
 	steps := 0
 	// tried plans with shapes until the time is over.
@@ -131,7 +141,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 				result.TimeOver = true
 				break
 			}
-			c, err := tryShape(ctx, cloud, of, pool, shape, settled, len(now.Unplaced))
+			c, err := tryShape(ctx, now.Cloud, of, pool, shape, settled, len(now.Unplaced))
 			if err != nil {
 				return nil, fmt.Errorf("planning with a NodePool of %s: %w", shape, err)
 			}
@@ -148,7 +158,7 @@ func Suggest(ctx context.Context, s *session.Session, o Options, limit time.Dura
 	}
 	result.Tried = len(planned)
 	best := lo.Map(lo.Slice(planned, 0, maxSettled), func(c Candidate, _ int) Shape { return c.Shape })
-	if result.Candidates, err = tried(objects, best, true); err != nil {
+	if result.Candidates, err = tried(now.Objects, best, true); err != nil {
 		return nil, err
 	}
 	if c, ok := lo.First(result.Candidates); ok && (c.Unplaced < result.Now.Unplaced ||
@@ -184,17 +194,17 @@ func cpuOf(it *corecloudprovider.InstanceType) int {
 }
 
 // tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place.
-func tryShape(ctx context.Context, cloud *session.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
+func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
 	unplaced int) (Candidate, error) {
 	pools := shape.apply(pool)
-	simulation, err := NewSimulation(ctx, cloud, objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
+	simulation, err := sim.New(ctx, cloud, objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
 	if err != nil {
 		return Candidate{}, err
 	}
 	if err := simulation.Empty(ctx); err != nil {
 		return Candidate{}, err
 	}
-	p, err := lo.Ternary(settled, simulation.settled, simulation.Run)(ctx)
+	p, err := lo.Ternary(settled, simulation.Settle, simulation.Run)(ctx)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -207,7 +217,7 @@ func tryShape(ctx context.Context, cloud *session.Cloud, objects memory.Objects,
 	return c, nil
 }
 
-func newCandidate(name string, shape Shape, p *Plan) Candidate {
+func newCandidate(name string, shape Shape, p *sim.Result) Candidate {
 	return Candidate{Name: name, Shape: shape, Nodes: len(p.Nodes), Unplaced: len(p.Unplaced), VNDPerHour: p.VNDPerHour, VNDPerMonth: p.VNDPerMonth}
 }
 
@@ -269,9 +279,9 @@ func manifestsOf(pools []*karpv1.NodePool) []NodePoolManifest {
 
 // sample is objects with some of their pods, evenly from all workloads.
 func sample(objects memory.Objects, count int) memory.Objects {
-	pods := lo.Filter(memory.Of[*corev1.Pod](objects), func(pod *corev1.Pod, _ int) bool { return Counts(pod) })
+	pods := lo.Filter(memory.Of[*corev1.Pod](objects), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(workloadOf(a), workloadOf(b)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(input.WorkloadOf(a), input.WorkloadOf(b)), cmp.Compare(a.Name, b.Name))
 	})
 	kept := map[client.Object]bool{}
 	for i := range count {
@@ -279,6 +289,6 @@ func sample(objects memory.Objects, count int) memory.Objects {
 	}
 	return lo.Filter(objects, func(object client.Object, _ int) bool {
 		pod, ok := object.(*corev1.Pod)
-		return !ok || !Counts(pod) || kept[object]
+		return !ok || !input.Counts(pod) || kept[object]
 	})
 }

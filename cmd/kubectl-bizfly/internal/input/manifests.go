@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests reads what shall run from files: Kubernetes manifests, also as Helm renders them, and tables of pods.
+// Package input reads what shall run from files: Kubernetes manifests, also as Helm renders them, and tables of pods.
 // Workloads become the pods that their controllers would create.
-package manifests
+package input
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ func ReadIn(namespace string, stdin io.Reader, paths ...string) (*Set, error) {
 			errs = append(errs, set.stream("standard input", stdin))
 			continue
 		}
-		files, err := filesOf(path)
+		files, err := set.filesOf(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -99,7 +99,7 @@ func ReadIn(namespace string, stdin io.Reader, paths ...string) (*Set, error) {
 }
 
 // filesOf returns the manifests of a folder, or the file itself.
-func filesOf(path string) ([]string, error) {
+func (s *Set) filesOf(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading manifests: %w", err)
@@ -110,8 +110,8 @@ func filesOf(path string) ([]string, error) {
 	var files []string
 	err = filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
 		if build := builders[filepath.Base(name)]; err == nil && build != "" {
-			return fmt.Errorf("the folder %s has a %s, so its files are no manifests yet; run: "+build+" | kubectl bizfly plan -f -", filepath.Dir(name),
-				filepath.Base(name), filepath.Dir(name))
+			return fmt.Errorf("the folder %s has a %s, so its files are no manifests yet; run: "+build+" | kubectl bizfly plan -f - --namespace %s", filepath.Dir(name),
+				filepath.Base(name), filepath.Dir(name), s.namespace)
 		}
 		if err == nil && !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
 			files = append(files, name)

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package manifests_test
+package input_test
 
 import (
 	"testing"
@@ -9,4 +9,4 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
-func TestManifests(t *testing.T) { suite.Run(t, "Manifests") }
+func TestInput(t *testing.T) { suite.Run(t, "Input") }

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package session
+package connect
 
 import (
 	"context"

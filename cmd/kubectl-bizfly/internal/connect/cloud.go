@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package session
+package connect
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -52,7 +53,8 @@ type NoCredentialsError struct{ Err error }
 // Error names every place that credentials are looked for in.
 func (e *NoCredentialsError) Error() string {
 	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
-		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret; "+
+		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or name files with --credential-id-file and --credential-secret-file, or use a "+
+		"kubeconfig that may read the controller's Secret; "+
 		"kubectl bizfly plan --offline needs none (%s)", e.Err)
 }
 
@@ -110,7 +112,7 @@ func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
 		switch err := s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object); {
 		case IsMissing(err) || IsForbidden(err):
 			s.Note("the ProviderConfig was not read: %s", err)
-		case err == nil && ownCredentials() != "":
+		case err == nil && s.ownMethod() != "":
 			object.Spec.SecretRef = nil
 			reader = memory.New(memory.Objects{object})
 		default:
@@ -159,7 +161,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	return s.offline || s.allowOffline && s.Cluster == nil && !anyCredential()
+	return s.offline || s.allowOffline && s.Cluster == nil && !s.anyCredential()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.
@@ -250,4 +252,33 @@ func hostOf(s *Session) string {
 		return ""
 	}
 	return s.REST.Host
+}
+
+// Catalog is the catalog that is built into the plugin.
+type Catalog struct {
+	// Region and Zones are those of the flavors, Flavors how many there are.
+	Region  string   `json:"region"`
+	Zones   []string `json:"zones"`
+	Flavors int      `json:"flavors"`
+	// PricesAsOf is the day of the price table, as 2026-11-21.
+	PricesAsOf string `json:"pricesAsOf"`
+}
+
+// EmbeddedCatalog describes the plugin's catalog; nil is that of BizFly Cloud.
+func (c *Cloud) EmbeddedCatalog() (*Catalog, error) {
+	if !c.Embedded {
+		return nil, nil
+	}
+	snapshot, err := c.Catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return &Catalog{
+		Region: snapshot.Region.ShortName, Zones: OpenZones(snapshot), Flavors: len(snapshot.Flavors), PricesAsOf: c.Settings.Load().Prices.AsOf,
+	}, nil
+}
+
+// OpenZones are the zones of a catalog in which servers can be launched.
+func OpenZones(snapshot *catalog.Snapshot) []string {
+	return lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) { return z.Name, z.Active })
 }

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package manifests_test
+package input_test
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 )
 
 // FuzzRead reads any text as manifests and as a table of pods: it is an error, or each object has a kind that plan knows and a name.
@@ -28,7 +28,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{"-", table} {
-			set, err := manifests.Read(strings.NewReader(text), path)
+			set, err := input.Read(strings.NewReader(text), path)
 			if err != nil {
 				continue
 			}

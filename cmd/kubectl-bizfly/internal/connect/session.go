@@ -1,10 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session connects the plugin to what it reads: the cluster of the user's kubeconfig, the settings of the
+// Package connect connects the plugin to what it reads: the cluster of the user's kubeconfig, the settings of the
 // controller that runs there, and BizFly Cloud. Everything is optional: a command asks for what it needs, and gets an error
 // that says what is missing and how to provide it.
-package session
+package connect
 
 import (
 	"context"
@@ -61,6 +61,9 @@ type Session struct {
 	// Notes are what could not be read, for the user.
 	Notes []string
 
+	// region and the files of an application credential are those of the user's flags, and own the credentials of files and environment, by variable.
+	region, idFile, secretFile string
+	own                        map[string]string
 	// offline uses the catalog of the plugin, and no cluster; allowOffline does so where there is neither cluster nor credentials.
 	offline, allowOffline bool
 
@@ -85,6 +88,11 @@ type Option func(*Session)
 // ControllerNamespace names the namespace of the controller; empty looks for it in all.
 func ControllerNamespace(namespace string) Option {
 	return func(s *Session) { s.namespace = namespace }
+}
+
+// Credentials names the region, and the files with the id and the secret of an application credential; empty takes those of the environment.
+func Credentials(region, idFile, secretFile string) Option {
+	return func(s *Session) { s.region, s.idFile, s.secretFile = region, idFile, secretFile }
 }
 
 // AllowOffline lets the catalog that is built into the plugin take the place of BizFly Cloud's where there is neither a cluster nor any

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package sim
 
 import (
 	"cmp"
@@ -80,18 +80,9 @@ func (s *Simulation) Now() time.Time { return s.clock.Now() }
 
 // Nodes is how many nodes there are that core manages, and what they cost, in VND per hour.
 func (s *Simulation) Nodes(ctx context.Context) (count int, vndPerHour float64, err error) {
-	p := &Plan{}
-	err = s.fill(ctx, p, nil)
-	return len(p.Nodes), p.VNDPerHour, err
-}
-
-// Rest lets core consolidate until it finds nothing any more.
-func (s *Simulation) Rest(ctx context.Context) error {
-	settled, err := s.consolidate(ctx)
-	if err == nil && !settled {
-		err = fmt.Errorf("consolidation still found something after %d changes", maxLooks)
-	}
-	return err
+	result := &Result{}
+	err = s.fill(ctx, result, nil)
+	return len(result.Nodes), result.VNDPerHour, err
 }
 
 // Managed is a node that core manages.

@@ -1,14 +1,15 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan computes what Karpenter would run: it lets the scheduler of Karpenter core and this provider's own launch
-// code decide over a copy of the cluster in memory, and reports nodes, prices and pods that fit nowhere.
-package plan
+// Package sim is a copy of a cluster in memory, in which the scheduler and the consolidation of Karpenter core and this provider's own launch code
+// decide.
+package sim
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,9 +35,9 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
@@ -99,9 +99,9 @@ type discarded struct{}
 // Publish implements events.Recorder.
 func (discarded) Publish(...karpevents.Event) {}
 
-// NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
+// New creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
-func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Simulation, error) {
+func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Simulation, error) {
 	core, clk, kube, store := coreoptions.FromContext(ctx), &skippingClock{}, memory.New(objects), nodeoverlay.NewInstanceTypeStore()
 	d := cloud.Over(kube)
 	d.Clock = clk
@@ -167,7 +167,7 @@ func (s *Simulation) note(format string, args ...any) {
 }
 
 // resolve fills the status of NodeClasses and NodePools that have none.
-func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
+func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
 	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
@@ -245,7 +245,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		}
 	}
 	if len(nodePools.Items) == 0 {
-		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan --compare FILE: a NodePool and its BizflyNodeClass, as " +
+		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan compare FILE: a NodePool and its BizflyNodeClass, as " +
 			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
 	return nil
@@ -258,7 +258,7 @@ func (s *Simulation) Empty(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
-	static, err := s.static(ctx)
+	static, err := s.Static(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,8 +272,8 @@ func (s *Simulation) Empty(ctx context.Context) error {
 	poolOf := lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
 	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
 		stays := static.Has(poolOf[pod.Spec.NodeName])
-		manifests.Unbind(&pod)
-		return &pod, !stays && Counts(&pod)
+		input.Unbind(&pod)
+		return &pod, !stays && input.Counts(&pod)
 	}))
 	for _, list := range []client.ObjectList{nodes, claims, budgets} {
 		if err := meta.EachListItem(list, func(object runtime.Object) error { return s.Objects.Remove(object.(client.Object)) }); err != nil {
@@ -288,15 +288,6 @@ func (s *Simulation) Empty(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Counts reports whether a pod needs a node of its own accord: those of DaemonSets and of the kubelet come with a node, and
-// those that have ended need none.
-func Counts(pod *corev1.Pod) bool {
-	owned := lo.ContainsBy(pod.OwnerReferences, func(owner metav1.OwnerReference) bool {
-		return owner.Kind == "DaemonSet" || owner.Kind == "Node"
-	})
-	return !owned && pod.DeletionTimestamp.IsZero() && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
 // Observe passes the nodes that exist to core's state.
@@ -387,4 +378,24 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
 	return claim, s.Objects.Put(claim)
+}
+
+// resolveEmbedded makes a NodeClass ready in the zones that it asks for: what else it names is in an account, and prices do not depend on it.
+func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) error {
+	snapshot, err := cloud.Catalog.Snapshot()
+	if err != nil {
+		return err
+	}
+	open := connect.OpenZones(snapshot)
+	nodeClass.Status.Zones = lo.Filter(open, func(zone string, _ int) bool {
+		return len(nodeClass.Spec.Zones) == 0 || slices.Contains(nodeClass.Spec.Zones, zone)
+	})
+	if len(nodeClass.Status.Zones) == 0 {
+		s.note("BizflyNodeClass %s asks for the zones %v, and the embedded catalog has %v", nodeClass.Name, nodeClass.Spec.Zones, open)
+	}
+	conditions := nodeClass.StatusConditions()
+	for _, condition := range conditions.List() {
+		conditions.SetTrue(condition.Type)
+	}
+	return s.Objects.Status().Update(ctx, nodeClass)
 }
