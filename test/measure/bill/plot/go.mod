@@ -1,5 +1,5 @@
-// What draws the plots of docs/contribute/benchmarks.md. A module of its own, because nothing else needs fonts and a plotting library.
-module github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/scale/plot
+// What draws the plots of docs/concepts/cost.md. A module of its own, because nothing else needs fonts and a plotting library.
+module github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill/plot
 
 go 1.26.11
 

@@ -1,9 +1,11 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Command plot draws the plots of docs/concepts/cost.md from the results of `make bench WHAT=bill`.
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"image/color"
@@ -16,9 +18,24 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// bill is what of the results of `make bench WHAT=bill` is drawn.
+// text is a color that is read on white and on black.
+var text = color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0xff}
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: plot RESULTS.json FOLDER")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// bill is what of the results is drawn.
 type bill struct {
 	Settle []workload `json:"settle"`
 	Day    []workload `json:"day"`
@@ -52,8 +69,7 @@ var ways = []struct {
 	{"pool-8c_16g", color.NRGBA{R: 0x8a, G: 0x8f, B: 0x98, A: 0xff}},
 }
 
-// drawBill draws the plots of docs/concepts/cost.md.
-func drawBill(file, folder string) error {
+func run(file, folder string) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -121,4 +137,32 @@ func addPoints(p *plot.Plot, name string, points plotter.XYs, of color.Color, sh
 	p.Add(dots)
 	p.Legend.Add(name, dots)
 	return nil
+}
+
+// newPlot makes an empty plot that is read on white and on black.
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle} {
+		style.Color = text
+	}
+	p.Legend.TextStyle.Color, p.Legend.Top = text, true
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Color, axis.Tick.Color, axis.Tick.Label.Color = text, text, text
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}, color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}
+	p.Add(grid)
+	return p
+}
+
+func save(p *plot.Plot, file string) error {
+	canvas := vgsvg.New(16*vg.Centimeter, 9*vg.Centimeter)
+	p.Draw(draw.New(canvas))
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return err
+	}
+	return os.WriteFile(file, svg.Bytes(), 0o644)
 }
