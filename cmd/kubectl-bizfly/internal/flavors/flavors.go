@@ -24,9 +24,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -167,9 +167,9 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 
 // rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
 // and what a NodeClass excludes only for that NodeClass.
-func rowsOf(explained []flavor.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	return lo.FilterMap(explained, func(e flavor.Explanation, _ int) (Row, bool) {
+	return lo.FilterMap(explained, func(e offerings.Explanation, _ int) (Row, bool) {
 		row := newRow(e, byName[e.Flavor])
 		if row.Reason != "" {
 			return row, e.Excluded == "" || class
@@ -208,7 +208,7 @@ func nodeClassFor(ctx context.Context, simulation *sim.Simulation, cloud *connec
 	return nodeClass, nil
 }
 
-func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
+func newRow(e offerings.Explanation, it *corecloudprovider.InstanceType) Row {
 	row := Row{Flavor: e.Flavor, Zone: e.Zone, CPU: e.CPU, MemoryMiB: e.MemoryMiB, Reason: lo.CoalesceOrEmpty(e.Excluded, e.Unavailable)}
 	if e.GPUCount > 0 {
 		row.GPU = fmt.Sprintf("%d x %s", e.GPUCount, e.GPUName)
@@ -221,7 +221,7 @@ func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
 	row.NodeMemoryMiB = it.Capacity.Memory().Value() >> 20
 	row.Allocatable = it.Allocatable()
 	if vndPerHour, ok := it.OfferingPrice(e.Zone, karpv1.CapacityTypeOnDemand); ok {
-		row.VNDPerHour, row.VNDPerMonth, row.Price = vndPerHour, vndPerHour*price.HoursPerMonth, string(e.Source)
+		row.VNDPerHour, row.VNDPerMonth, row.Price = vndPerHour, vndPerHour*price.HoursPerMonth, e.Source
 	} else if row.Reason == "" {
 		row.Reason = "the price table knows no price for it"
 	}

@@ -38,13 +38,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -55,7 +55,7 @@ type Simulation struct {
 	// Objects are the copy.
 	Objects *memory.Client
 	// Flavors makes the instance types of its NodeClasses; Capacity has the marks of unavailable offerings, none at first.
-	Flavors  *flavor.DefaultProvider
+	Flavors  *offerings.Flavors
 	Capacity *capacity.DefaultProvider
 	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
 	Provider      corecloudprovider.CloudProvider
@@ -109,7 +109,7 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 		d.Overlay = store
 	}
 	providers := wiring.Build(d)
-	s := &Simulation{Objects: kube, Flavors: providers.Flavors, Capacity: providers.Capacity, clock: clk, given: objects,
+	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
 		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
@@ -168,7 +168,7 @@ func (s *Simulation) note(format string, args ...any) {
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
-	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors)
+	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err
