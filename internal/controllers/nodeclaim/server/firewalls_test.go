@@ -6,6 +6,7 @@ package server_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
-var _ = Describe("Changes in place", func() {
+var _ = Describe("Firewalls", func() {
 	var controller *server.Controller
 	var class *v1alpha1.BizflyNodeClass
 	BeforeEach(func() {
@@ -39,10 +40,9 @@ var _ = Describe("Changes in place", func() {
 		Expect(ok).To(BeTrue())
 		return found.ID
 	}
-	// wants makes the NodeClass want these firewalls and this plan, as its own controllers would.
-	wants := func(plan v1alpha1.NetworkPlan, firewalls ...string) {
+	// wants makes the NodeClass want these firewalls, as its own controllers would.
+	wants := func(firewalls ...string) {
 		GinkgoHelper()
-		class.Spec.NetworkPlan = plan
 		Expect(env.Resolve(ctx, class)).To(Succeed())
 		class.Status.Firewalls = lo.Map(firewalls, func(name string, _ int) v1alpha1.FirewallStatus {
 			return v1alpha1.FirewallStatus{ID: firewall(name), Name: name}
@@ -65,7 +65,7 @@ var _ = Describe("Changes in place", func() {
 		GinkgoHelper()
 		class = &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
-		wants("", firewalls...)
+		wants(firewalls...)
 		return registered()
 	}
 	live := func(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
@@ -123,19 +123,19 @@ var _ = Describe("Changes in place", func() {
 	It("should bring other firewalls to every interface and take off those that it had attached", func() {
 		claim := launched("web")
 		done(claim)
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 		Expect(attached(claim)).To(ConsistOf(firewall("kubernetes-nodes")))
 		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(Equal(1))
-		wants("", "kubernetes-nodes", "web")
+		wants("kubernetes-nodes", "web")
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes", "web"))
 	})
 	It("should not take a firewall that is not there for an interface that is gone", func() {
 		claim := launched("web")
 		done(claim)
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound,
 			Message: "Security group could not be found"})
 		_, err := look(claim)
@@ -147,17 +147,17 @@ var _ = Describe("Changes in place", func() {
 	})
 	It("should attach the cloud's default firewall when none is selected, and detach it again", func() {
 		claim := launched("web")
-		wants("")
+		wants()
 		done(claim)
 		Expect(groups(claim)).To(have("default"))
-		wants("", "web")
+		wants("web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
 	It("should replace the default firewall of a server that was launched without any", func() {
 		claim := launched()
 		Expect(groups(claim)).To(have("default"))
-		wants("", "web")
+		wants("web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
@@ -173,27 +173,19 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(changes()).To(BeEmpty())
 	})
-	It("should change the firewalls although the network plan cannot be changed", func() {
-		claim := launched("web")
-		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		_, err := look(claim)
-		Expect(err).To(MatchError(ContainSubstring("changing the network plan")))
-		Expect(groups(claim)).To(have("kubernetes-nodes"))
-	})
 	It("should never remove a firewall that a user attached", func() {
 		claim := launched("web")
 		for _, port := range env.Sandbox.State().NetworkInterfaces {
 			Expect(env.Sandbox.AttachFirewall(port.ID, firewall("default"))).To(Succeed())
 		}
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes"), firewall("default")), ConsistOf(firewall("kubernetes-nodes"))))
 	})
 	It("should not change an interface that a user attached", func() {
 		claim := launched("web")
 		env.Sandbox.AddWanIP(id(claim), "of the customer")
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes")), ConsistOf(firewall("kubernetes-nodes")), BeEmpty()))
 	})
@@ -202,7 +194,7 @@ var _ = Describe("Changes in place", func() {
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationDelivered] = strings.Replace(stored.Annotations[v1alpha1.AnnotationDelivered], "interfaces", "unknown", 1)
 		Expect(env.Client.Update(ctx, stored)).To(Succeed())
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		_, err := look(claim)
 		Expect(err).To(MatchError(ContainSubstring("none of its network interfaces is recorded")))
 		Expect(groups(claim)).To(have("web"))
@@ -218,7 +210,7 @@ var _ = Describe("Changes in place", func() {
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"` + env.Sandbox.Servers()[0].Name + `"}`
 		Expect(env.Client.Update(ctx, stored)).To(Succeed())
-		wants("", "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
 	})
@@ -239,19 +231,11 @@ var _ = Describe("Changes in place", func() {
 		Entry("of a launch", ""),
 		Entry("of its firewalls", `{"attempt":1,"name":"some"}`),
 	)
-	It("should change the network plan", func() {
-		claim := launched()
-		wants(v1alpha1.NetworkPlanFreeBandwidth)
-		done(claim)
-		Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
-		Expect(env.Recorder.DetectedEvent("Server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).
-			To(BeTrue())
-	})
 	DescribeTable("should try again until it is done, and say that it is not",
 		func(fault cloud.Fault) {
 			claim := launched("web")
 			done(claim)
-			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			wants("kubernetes-nodes")
 			fault.Count = 1
 			env.Sandbox.AddFaults(1, fault)
 			_, err := look(claim)
@@ -259,28 +243,26 @@ var _ = Describe("Changes in place", func() {
 			Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 			done(claim)
 			Expect(groups(claim)).To(have("kubernetes-nodes"))
-			Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
 		},
-		Entry("when the plan is rejected", cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: 409}),
 		Entry("when an interface is rejected", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: 409}),
 		Entry("when an answer is lost after the work", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse}),
 	)
 	It("should finish a change that was interrupted although the NodeClass was changed back", func() {
 		claim := launched("web")
 		done(claim)
-		wants("", "web", "kubernetes-nodes")
+		wants("web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse, Count: 1})
 		_, err := look(claim)
 		Expect(err).To(HaveOccurred())
 		Expect(groups(claim)).To(ContainElement(ContainElement(firewall("kubernetes-nodes"))))
-		wants("", "web")
+		wants("web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
 	It("should attach what a process that died had only written down", func() {
 		claim := launched("web")
 		done(claim)
-		wants("", "web", "kubernetes-nodes")
+		wants("web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectReset, Count: 1})
 		_, err := look(claim)
 		Expect(err).To(HaveOccurred())
@@ -293,7 +275,7 @@ var _ = Describe("Changes in place", func() {
 		func(prepare func(*karpv1.NodeClaim)) {
 			claim := launched("web")
 			done(claim)
-			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			wants("kubernetes-nodes")
 			prepare(claim)
 			env.Sandbox.ResetRequests()
 			_, err := look(claim)
@@ -318,7 +300,7 @@ var _ = Describe("Changes in place", func() {
 		func(prepare func()) {
 			claim := launched("web")
 			done(claim)
-			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			wants("kubernetes-nodes")
 			prepare()
 			env.Sandbox.ResetRequests()
 			_, err := look(claim)
@@ -330,7 +312,7 @@ var _ = Describe("Changes in place", func() {
 			Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		}),
 		Entry("whose last change was not resolved yet", func() {
-			class.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeDataTransfer
+			class.Spec.Zones = []string{"HN1"}
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
 		}),
 		Entry("that is gone", func() { Expect(env.Client.Delete(ctx, class)).To(Succeed()) }),
@@ -338,7 +320,7 @@ var _ = Describe("Changes in place", func() {
 	It("should follow a NodeClass of which nothing can be launched now", func() {
 		claim := launched("web")
 		done(claim)
-		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+		wants("kubernetes-nodes")
 		class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFlavorsReady, "NothingLaunchable", "nothing is available")
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		done(claim)
@@ -352,7 +334,7 @@ var _ = Describe("Changes in place", func() {
 				catalog.Firewalls["HN"][i].Name = "other"
 			}
 		}
-		wants("")
+		wants()
 		_, err := look(claim)
 		Expect(err).To(MatchError(ContainSubstring("select one")))
 		Expect(groups(claim)).To(have("web"))
@@ -363,13 +345,15 @@ var _ = Describe("Changes in place", func() {
 		for range 6 {
 			claims = append(claims, registered())
 		}
-		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
+		wants("kubernetes-nodes")
 		for _, claim := range claims {
 			_, err := look(claim)
 			Expect(err).ToNot(HaveOccurred())
 		}
 		changed := func() int {
-			return lo.CountBy(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.NetworkPlan == "free_bandwidth" })
+			return lo.CountBy(claims, func(claim *karpv1.NodeClaim) bool {
+				return lo.EveryBy(groups(claim), func(of []string) bool { return slices.Contains(of, firewall("kubernetes-nodes")) })
+			})
 		}
 		Expect(changed()).To(Equal(5))
 		result, err := look(claims[6])
@@ -384,9 +368,9 @@ var _ = Describe("Changes in place", func() {
 		for range 5 {
 			claims = append(claims, registered())
 		}
-		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
+		wants("kubernetes-nodes")
 		entered := make(chan struct{}, len(claims))
-		controller = server.NewController(env.Client, hanging{env.Instances, entered}, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
+		controller = server.NewController(env.Client, hanging{env.Instances, entered}, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 		until, stop := context.WithCancel(ctx)
 		var group sync.WaitGroup
 		defer group.Wait()
@@ -412,8 +396,8 @@ type hanging struct {
 	entered chan<- struct{}
 }
 
-func (h hanging) Apply(ctx context.Context, _ string, _ instance.Settings) ([]string, error) {
+func (h hanging) SetFirewalls(ctx context.Context, _ string, _ instance.Firewalls) (bool, error) {
 	h.entered <- struct{}{}
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return false, ctx.Err()
 }

@@ -16,7 +16,7 @@ import (
 // liveServer reads a server of this cluster that is not being deleted.
 func (p *DefaultProvider) liveServer(ctx context.Context, id string) (*Instance, error) {
 	server, err := p.getServer(ctx, id)
-	if err == nil && (server.Deleting() || !p.ours(server)) {
+	if err == nil && (server.Deleting() || !p.cluster.ours(server)) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return server, err
@@ -29,10 +29,9 @@ var ErrRebootRejected = errors.New("BizFly Cloud rejects the reboot")
 // HARD_REBOOT or MIGRATING, are not among them.
 var notRunning = sets.New(StatusShutoff, "SUSPENDED", "PAUSED", "SHELVED", "SHELVED_OFFLOADED", StatusError)
 
-// Reboot resets a server of this cluster, or starts it where it is stopped, once per operation: core repeats the call where it could not record
-// the answer. One whose answer
-// was lost is not repeated while the server shows it. After a restart of the controller, a server is reset once more only in the seconds
-// between its reset and core's record of it.
+// Reboot resets a server of this cluster, or starts it where it is stopped, once per operation: core repeats the call
+// where it could not record the answer. One whose answer was lost is not repeated while the server shows it. After a
+// restart of the controller, a server is reset once more only in the seconds between its reset and core's record of it.
 func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) error {
 	server, err := p.liveServer(ctx, id)
 	if err != nil {
