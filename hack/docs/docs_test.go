@@ -122,8 +122,7 @@ var _ = Describe("The pages", func() {
 		Entry(nil, "contribute/sandbox", "| `any-form` |"),
 	)
 	It("should be told apart from tables that nothing writes", func() {
-		_, err := output("reference/none")
-		Expect(err).To(MatchError(ContainSubstring("none.md")))
+		Expect(output("reference/none")).Error().To(MatchError(ContainSubstring("none.md")))
 	})
 	It("should have the catalog that the kubectl plugin embeds", func() {
 		Expect(output("catalog")).To(Equal(text(root+"cmd/kubectl-bizfly/internal/offline/catalog.json")), "run `make generate`")

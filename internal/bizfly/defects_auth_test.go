@@ -244,11 +244,10 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			logins = append(logins, string(body))
 			answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"%s"}`, len(logins), project))
 		}
-		_, err := clientFor(s, func(c *bizfly.Config) {
+		Expect(clientFor(s, func(c *bizfly.Config) {
 			c.AuthMethod, c.Email, c.Password = bizfly.AuthMethodAppCredential, "", ""
 			c.AppCredID, c.AppCredSecret = "cred-id", "cred-secret"
-		}).ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		}).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(logins).To(HaveLen(2))
 		for _, body := range logins {
 			Expect(body).To(MatchJSON(`{"auth_method":"application_credential","credential_id":"cred-id","credential_secret":"cred-secret"}`))
@@ -265,8 +264,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		It("should send the project of the token's reply with every request", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[0].Header.Get("X-Project-ID")).To(Equal(project))
 			Expect(client.Scope(ctx)).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: project}))
 		})

@@ -100,8 +100,7 @@ var _ = Describe("User data from a Secret", func() {
 			Expect(invalid.Message).To(ContainSubstring(text))
 		}
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
-		_, err := provider().Render(ctx, input(nodeClass))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(nodeClass))).Error().To(MatchError(invalid.Message))
 	},
 		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets",
 			`USER_DATA_SECRET_NAMES, now "templates"`),
@@ -280,8 +279,7 @@ var _ = Describe("A join token", func() {
 		invalid := invalidOf(validate(withToken("{{ .JoinToken }}")))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonJoinTokensDisabled))
 		Expect(invalid.Message).To(And(ContainSubstring("spec.joinToken"), ContainSubstring("joinTokens.enabled"), ContainSubstring("JOIN_TOKENS=true")))
-		_, err := provider().Render(ctx, input(withToken("{{ .JoinToken }}")))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(withToken("{{ .JoinToken }}")))).Error().To(MatchError(invalid.Message))
 	})
 	It("should be missed by a template that uses it without asking", func() {
 		Expect(invalidOf(validate(custom("{{ .JoinToken }}"))).Message).To(ContainSubstring("spec.joinToken is not set"))

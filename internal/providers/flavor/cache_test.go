@@ -256,8 +256,7 @@ var _ = Describe("Types that live claims run on", func() {
 	})
 	It("should fail rather than let a type vanish when the claims cannot be listed", func(ctx context.Context) {
 		r = newRoom(source, broken{env.Client})
-		_, err := r.List(ctx, nodeClass)
-		Expect(err).To(MatchError(ContainSubstring("listing the NodeClaims")))
+		Expect(r.List(ctx, nodeClass)).Error().To(MatchError(ContainSubstring("listing the NodeClaims")))
 	})
 })
 

@@ -92,8 +92,7 @@ var _ = Describe("The metrics of offerings", func() {
 			},
 		}))
 		r.list(ctx, named("default", "HN1"))
-		_, err := crmetrics.Registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
+		Expect(crmetrics.Registry.Gather()).Error().NotTo(HaveOccurred())
 	}, SpecTimeout(time.Minute))
 	It("should ask for nothing before an instance type was listed", func(ctx context.Context) {
 		newRoom(newHandmade(newFlavor("p2.2c_4g")), interceptor.NewClient(exist(), interceptor.Funcs{
@@ -103,14 +102,12 @@ var _ = Describe("The metrics of offerings", func() {
 				return nil
 			},
 		}))
-		_, err := crmetrics.Registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
+		Expect(crmetrics.Registry.Gather()).Error().NotTo(HaveOccurred())
 	})
 	It("should report each offering's price once, also when a NodeClass was made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
 		for range 2 {
-			_, err := r.List(ctx, named("default", "HN1", "HN2"))
-			Expect(err).NotTo(HaveOccurred())
+			Expect(r.List(ctx, named("default", "HN1", "HN2"))).Error().NotTo(HaveOccurred())
 		}
 		types := r.list(ctx, named("default", "HN1", "HN2"))
 

@@ -305,8 +305,7 @@ var _ = Describe("BKE aliases", func() {
 		Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
 		provider = image.NewDefaultProvider(client, snapshots, listCache)
 		byID := v1alpha1.ImageSelectorTerm{ID: workerImage("v1.35.4")}
-		_, err := resolve(byID)
-		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
+		Expect(resolve(byID)).Error().To(MatchError(catalog.ErrClusterUnknown))
 		sandbox.ClearFaults()
 		Expect(snapshots.Refresh(ctx)).To(Succeed())
 		Expect(resolve(byID)).To(HaveField("KubernetesVersion", "v1.35.4"))

@@ -25,9 +25,7 @@ var _ = Describe("Resume", func() {
 	It("should find the server of a create request that another call waited for", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
-		found, err := w.restart().Resume(ctx, claimUID, intent)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(found).To(Equal(server))
+		Expect(w.restart().Resume(ctx, claimUID, intent)).To(Equal(server))
 		Expect(w.count(createServer)).To(Equal(1))
 	})
 	It("should find the server of a create request of which only the intent was recorded", func() {
@@ -43,8 +41,7 @@ var _ = Describe("Resume", func() {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
 		})
 		request, written := w.request()
-		_, _, err := send(ctx, w.provider, request, written)
-		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
 		found, err := w.restart(func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 		}).Resume(ctx, claimUID, written.last())
@@ -62,8 +59,7 @@ var _ = Describe("Resume", func() {
 		func(server func(*world) cloud.ServerSpec) {
 			w := newWorld(cloud.Options{}, quick)
 			w.box.AddServer(server(w))
-			_, err := w.provider.Resume(ctx, claimUID, w.intent())
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.provider.Resume(ctx, claimUID, w.intent())).Error().To(MatchError(instance.ErrAwaitingServerID))
 		},
 		Entry("not that of a cluster of the same name", func(w *world) cloud.ServerSpec {
 			return cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata("another-cluster", claimUID, 1)}
@@ -86,8 +82,7 @@ var _ = Describe("Resume", func() {
 			_, intent, err := send(ctx, w.restart(theirs, func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) }), made, written)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(intent.TaskID).NotTo(BeEmpty())
-			_, err = w.provider.Resume(ctx, claimUID, intent)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
 		},
 		Entry("but another cluster", func(c *instance.Config) { c.ClusterUID = "another-cluster" }, func(*instance.LaunchRequest) {}),
 		Entry("but one for another NodeClaim", func(*instance.Config) {}, func(r *instance.LaunchRequest) { r.NodeClaim.UID = "another" }),
@@ -96,8 +91,7 @@ var _ = Describe("Resume", func() {
 		func(status string) {
 			w := newWorld(cloud.Options{})
 			w.box.AddServer(cloud.ServerSpec{Name: w.intent().Name, Status: status, Metadata: metadata(clusterUID, claimUID, 1)})
-			_, err := w.provider.Resume(ctx, claimUID, w.intent())
-			Expect(err).To(MatchError(instance.ErrBuildFailed))
+			Expect(w.provider.Resume(ctx, claimUID, w.intent())).Error().To(MatchError(instance.ErrBuildFailed))
 		},
 		Entry("in ERROR", instance.StatusError),
 		Entry("on its way out", instance.StatusDeleting),
@@ -137,8 +131,7 @@ var _ = Describe("Resume", func() {
 		})
 		It("should report the outcome as unknown after the window and never launch again", func() {
 			w := newWorld(cloud.Options{})
-			_, err := w.provider.Resume(ctx, claimUID, late(w))
-			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+			Expect(w.provider.Resume(ctx, claimUID, late(w))).Error().To(MatchError(instance.ErrOutcomeUnknown))
 			Expect(w.count(createServer)).To(BeZero())
 		})
 		It("should report the outcome as unknown when the window passes while it waits", func() {
@@ -162,18 +155,15 @@ var _ = Describe("Resume", func() {
 			w := newWorld(cloud.Options{})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-			_, err := w.provider.Resume(ctx, claimUID, intent)
-			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrOutcomeUnknown))
 		})
 		It("should go on waiting after the window while the task runs", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, quick)
 			request, written := w.request()
-			_, _, err := send(ctx, w.provider, request, written)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
 			intent := written.last()
 			intent.RequestedAt = late(w).RequestedAt
-			_, err = w.provider.Resume(ctx, claimUID, intent)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.count(getTask)).To(BeNumerically(">", 1))
 		})
 		DescribeTable("should decide nothing by what it could not read",
@@ -182,8 +172,7 @@ var _ = Describe("Resume", func() {
 				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: path, Effect: cloud.EffectStatus, Status: 400})
 				intent := late(w)
 				intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-				_, err := w.provider.Resume(ctx, claimUID, intent)
-				Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+				Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
 			},
 			Entry("the list", "/servers"),
 			Entry("the task", "/tasks/*"),
@@ -193,8 +182,7 @@ var _ = Describe("Resume", func() {
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectHTML, Status: 404})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-			_, err := w.provider.Resume(ctx, claimUID, intent)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
 		})
 	})
 	It("should say that a build failed before it was waited for again", func() {
@@ -204,9 +192,8 @@ var _ = Describe("Resume", func() {
 		ended := w.restart(func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
 		})
-		_, _, err := send(ctx, ended, request, written)
-		Expect(err).To(HaveOccurred())
-		_, err = w.provider.Resume(ctx, claimUID, written.last())
+		Expect(send(ctx, ended, request, written)).Error().To(HaveOccurred())
+		_, err := w.provider.Resume(ctx, claimUID, written.last())
 		Expect(err).To(MatchError(instance.ErrBuildFailed))
 		Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {

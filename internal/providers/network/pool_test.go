@@ -66,9 +66,7 @@ var _ = Describe("A server of a pool", func() {
 		found := learn()
 		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
 		Expect(named()).To(Equal([]string{"kubernetes-nodes"}))
-		networks, err := provider.Networks(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(networks).To(ConsistOf(HaveField("ID", found.Networks[0])))
+		Expect(provider.Networks(ctx, nodeClass)).To(ConsistOf(HaveField("ID", found.Networks[0])))
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeFalse())
 	},
 		Entry("where interfaces are listed with a type"),

@@ -58,8 +58,7 @@ var _ = Describe("config", func() {
 		for _, added := range regexp.MustCompile("`(--[^`]+)`").FindAllStringSubmatch(section, -1) {
 			args = append(args, strings.Fields(added[1])...)
 		}
-		_, err = helm(ctx, args...)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(helm(ctx, args...)).Error().ToNot(HaveOccurred())
 		deployments := &appsv1.DeploymentList{}
 		Expect(c.List(ctx, deployments)).To(Succeed())
 		Expect(deployments.Items).To(HaveLen(1))

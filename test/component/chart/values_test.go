@@ -168,8 +168,7 @@ var _ = Describe("values", func() {
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
-		_, err := render(ctx, defaultValues, settings(values...)...)
-		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(render(ctx, defaultValues, settings(values...)...)).Error().To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no name of the cluster", "settings.clusterName is empty: set it", "settings.clusterName="),
 		Entry("no region", "cloud.region is empty: set it to HN, HCM or VC-HaNoi", "cloud.region="),

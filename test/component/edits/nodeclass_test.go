@@ -214,10 +214,8 @@ func (w *world) settle(name string) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
 	look := func() string {
 		nodeClass := read(name)
-		_, err := w.status.Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = w.usage.Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(w.status.Reconcile(ctx, nodeClass)).Error().ToNot(HaveOccurred())
+		Expect(w.usage.Reconcile(ctx, nodeClass)).Error().ToNot(HaveOccurred())
 		return read(name).ResourceVersion
 	}
 	Expect(look()).To(Equal(look()), "the controllers do not come to rest")
@@ -232,8 +230,7 @@ func (w *world) serve() {
 		env.Instances.Flush()
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(w.claim), w.claim)).To(Succeed())
 		before := w.claim.ResourceVersion
-		_, err := w.server.Reconcile(ctx, w.claim.DeepCopy())
-		Expect(err).ToNot(HaveOccurred())
+		Expect(w.server.Reconcile(ctx, w.claim.DeepCopy())).Error().ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(w.claim), w.claim)).To(Succeed())
 		if before == w.claim.ResourceVersion {
 			return
@@ -246,8 +243,7 @@ func (w *world) serve() {
 func (w *world) drift() corecloudprovider.DriftReason {
 	GinkgoHelper()
 	env.Instances.Flush()
-	_, err := env.CloudProvider.List(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	Expect(env.CloudProvider.List(ctx)).Error().ToNot(HaveOccurred())
 	reason, err := env.CloudProvider.IsDrifted(ctx, w.claim)
 	Expect(err).ToNot(HaveOccurred())
 	return reason

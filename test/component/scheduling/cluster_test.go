@@ -91,8 +91,7 @@ func (h *testCluster) join(name string) {
 	claim := &karpv1.NodeClaim{}
 	Eventually(func(g Gomega) {
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
-		_, err := h.lifecycle.Reconcile(ctx, claim.DeepCopy())
-		g.Expect(err).ToNot(HaveOccurred())
+		g.Expect(h.lifecycle.Reconcile(ctx, claim.DeepCopy())).Error().ToNot(HaveOccurred())
 		g.Expect(h.guests.Sync(ctx)).To(Succeed())
 		g.Expect(removeNotReadyTaints()).To(Succeed())
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())

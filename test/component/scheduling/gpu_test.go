@@ -54,8 +54,7 @@ var _ = Describe("Servers with GPUs", func() {
 		GinkgoHelper()
 		claim := &karpv1.NodeClaim{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
-		_, err := tc.lifecycle.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(tc.lifecycle.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		Expect(tc.guests.Sync(ctx)).To(Succeed())
 		Expect(removeNotReadyTaints()).To(Succeed())
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())

@@ -107,8 +107,7 @@ func create(object client.Object) {
 func restartController(overrides map[string]string) *environment.Controller {
 	GinkgoHelper()
 	DeferCleanup(func() {
-		_, err := env.RestartController(ctx, nil)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.RestartController(ctx, nil)).Error().NotTo(HaveOccurred())
 	})
 	controller, err := env.RestartController(ctx, overrides)
 	Expect(err).NotTo(HaveOccurred())

@@ -206,8 +206,7 @@ var _ = Describe("The alerts", func() {
 				healthy := sickStatus.ReplaceAllString(operand.String(), `status!=""`)
 				failures = append(failures, InterceptGomegaFailures(func() { hasData(ctx, alert.Name(), healthy) })...)
 			}
-			_, err = scrapes.Points(ctx, expr.String())
-			Expect(err).ToNot(HaveOccurred(), alert.Name())
+			Expect(scrapes.Points(ctx, expr.String())).Error().ToNot(HaveOccurred(), alert.Name())
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 	})

@@ -330,8 +330,7 @@ func signal(serverID, unit string, number syscall.Signal) {
 		Expect(err).NotTo(HaveOccurred())
 		for line := range strings.Lines(string(content)) {
 			var pid int
-			_, err := fmt.Sscan(line, &pid)
-			Expect(err).NotTo(HaveOccurred())
+			Expect(fmt.Sscan(line, &pid)).Error().NotTo(HaveOccurred())
 			Expect(syscall.Kill(pid, number)).To(Succeed())
 			sent++
 		}
