@@ -87,7 +87,8 @@ var _ = Describe("Delete", func() {
 		for range 3 {
 			for _, request := range requests {
 				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
-				Expect(w.provider.Get(ctx, request.ID)).Error().To(MatchError(instance.ErrNotFound))
+				_, err := w.provider.Get(ctx, request.ID)
+				Expect(err).To(MatchError(instance.ErrNotFound))
 			}
 		}
 		Expect(w.count(deleteServer)).To(Equal(servers))

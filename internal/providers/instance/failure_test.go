@@ -90,10 +90,11 @@ var _ = Describe("Launch", func() {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
 			})
 			request, written := w.request()
-			Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, _, err := send(ctx, w.provider, request, written)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
 			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
-			_, err := w.restart(func(c *instance.Config) {
+			_, err = w.restart(func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 			}).Resume(ctx, claimUID, written.last())
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
@@ -115,7 +116,8 @@ var _ = Describe("Launch", func() {
 			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 			intent.RequestedAt = time.Now().Add(-3 * time.Minute)
-			Expect(w.restart().Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrOutcomeUnknown))
+			_, err := w.restart().Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
 		It("should not touch the disks of others", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})
@@ -126,7 +128,8 @@ var _ = Describe("Launch", func() {
 			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
 			w.protected.set(nil, owned.ID)
 			request, _ := w.request()
-			Expect(send(ctx, w.provider, request, nil)).Error().To(MatchError(instance.ErrBuildFailed))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []string {
 				Expect(collectOnce(w.provider)).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
@@ -153,7 +156,8 @@ var _ = Describe("Launch", func() {
 			foreign := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			request, _ := w.request()
-			Expect(send(ctx, w.provider, request, nil)).Error().To(MatchError(instance.ErrBuildFailed))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []cloud.Volume {
 				Expect(collectOnce(w.provider)).To(Succeed())
 				return w.box.State().Volumes

@@ -189,7 +189,8 @@ var _ = Describe("The form of a create request", func() {
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"HN1"`, Effect: cloud.EffectStatus, Status: 422, Message: "E_4711"})
 		for n := range 4 {
 			request, _ := w.request(attempt(n+1, "nix.2c_4g"), func(r *instance.LaunchRequest) { r.Zone = "HN1" })
-			Expect(send(ctx, w.provider, request, nil)).Error().To(MatchError(instance.ErrFormRejected))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrFormRejected))
 		}
 		before := len(w.created())
 		w.launch(attempt(5, "nix.2c_4g"), func(r *instance.LaunchRequest) { r.Zone = "HN2" })
@@ -225,7 +226,8 @@ var _ = Describe("The form of a create request", func() {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
 		})
 		request, written := w.request(attempt(1, "nix.2c_4g"))
-		Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
+		_, _, err := send(ctx, w.provider, request, written)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		w.provider = w.restart(func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) })
 		Expect(w.provider.Resume(ctx, string(request.NodeClaim.UID), written.last())).Error().NotTo(HaveOccurred())
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))

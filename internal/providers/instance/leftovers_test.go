@@ -115,7 +115,8 @@ var _ = Describe("What a deleted server leaves", func() {
 		w := newWorld(cloud.Options{})
 		removed(w)
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: 400})
-		Expect(w.restart().Leftovers(ctx)).Error().To(MatchError(ContainSubstring("listing servers")))
+		_, err := w.restart().Leftovers(ctx)
+		Expect(err).To(MatchError(ContainSubstring("listing servers")))
 	})
 	It("should be kept where a user may have detached it to keep its data", func() {
 		w := newWorld(cloud.Options{})

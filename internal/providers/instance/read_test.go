@@ -29,18 +29,21 @@ var _ = Describe("Get", func() {
 		w.box.ResetRequests()
 		Expect(w.provider.Get(ctx, server.ID)).To(HaveField("ID", server.ID))
 		Expect(w.box.Requests()).To(BeEmpty())
-		Expect(w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")).Error().To(MatchError(instance.ErrNotFound))
+		_, err := w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")
+		Expect(err).To(MatchError(instance.ErrNotFound))
 		Expect(w.count(getServer)).To(Equal(1))
 	})
 	It("should not find what does not exist", func() {
 		w := newWorld(cloud.Options{})
-		Expect(w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")).Error().To(MatchError(instance.ErrNotFound))
+		_, err := w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")
+		Expect(err).To(MatchError(instance.ErrNotFound))
 	})
 	DescribeTable("should not find a server of someone else",
 		func(spec cloud.ServerSpec) {
 			w := newWorld(cloud.Options{})
 			spec.Name = instance.Name(claimName, claimUID, clusterUID, 1)
-			Expect(w.provider.Get(ctx, w.box.AddServer(spec).ID)).Error().To(MatchError(instance.ErrNotFound))
+			_, err := w.provider.Get(ctx, w.box.AddServer(spec).ID)
+			Expect(err).To(MatchError(instance.ErrNotFound))
 		},
 		Entry("without metadata", cloud.ServerSpec{}),
 		Entry("of a cluster of the same name", cloud.ServerSpec{Metadata: metadata("another-cluster", claimUID, 1)}),
@@ -142,7 +145,8 @@ var _ = Describe("List", func() {
 		w.launch()
 		w.provider = w.restart()
 		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Count: 1})
-		Expect(w.provider.List(ctx)).Error().To(HaveOccurred())
+		_, err := w.provider.List(ctx)
+		Expect(err).To(HaveOccurred())
 		Expect(w.provider.List(ctx)).To(HaveLen(1))
 	})
 	It("should not make a caller wait longer than its context", func() {
@@ -150,6 +154,7 @@ var _ = Describe("List", func() {
 		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: time.Hour, Count: 1})
 		short, cancel := contextWithTimeout(20 * time.Millisecond)
 		defer cancel()
-		Expect(w.provider.List(short)).Error().To(MatchError("listing servers: context deadline exceeded"))
+		_, err := w.provider.List(short)
+		Expect(err).To(MatchError("listing servers: context deadline exceeded"))
 	})
 })

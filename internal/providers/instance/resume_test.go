@@ -41,7 +41,8 @@ var _ = Describe("Resume", func() {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
 		})
 		request, written := w.request()
-		Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
+		_, _, err := send(ctx, w.provider, request, written)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		found, err := w.restart(func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 		}).Resume(ctx, claimUID, written.last())
@@ -59,7 +60,8 @@ var _ = Describe("Resume", func() {
 		func(server func(*world) cloud.ServerSpec) {
 			w := newWorld(cloud.Options{}, quick)
 			w.box.AddServer(server(w))
-			Expect(w.provider.Resume(ctx, claimUID, w.intent())).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, err := w.provider.Resume(ctx, claimUID, w.intent())
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		},
 		Entry("not that of a cluster of the same name", func(w *world) cloud.ServerSpec {
 			return cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata("another-cluster", claimUID, 1)}
@@ -82,7 +84,8 @@ var _ = Describe("Resume", func() {
 			_, intent, err := send(ctx, w.restart(theirs, func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) }), made, written)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(intent.TaskID).NotTo(BeEmpty())
-			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, err = w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		},
 		Entry("but another cluster", func(c *instance.Config) { c.ClusterUID = "another-cluster" }, func(*instance.LaunchRequest) {}),
 		Entry("but one for another NodeClaim", func(*instance.Config) {}, func(r *instance.LaunchRequest) { r.NodeClaim.UID = "another" }),
@@ -91,7 +94,8 @@ var _ = Describe("Resume", func() {
 		func(status string) {
 			w := newWorld(cloud.Options{})
 			w.box.AddServer(cloud.ServerSpec{Name: w.intent().Name, Status: status, Metadata: metadata(clusterUID, claimUID, 1)})
-			Expect(w.provider.Resume(ctx, claimUID, w.intent())).Error().To(MatchError(instance.ErrBuildFailed))
+			_, err := w.provider.Resume(ctx, claimUID, w.intent())
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 		},
 		Entry("in ERROR", instance.StatusError),
 		Entry("on its way out", instance.StatusDeleting),
@@ -131,7 +135,8 @@ var _ = Describe("Resume", func() {
 		})
 		It("should report the outcome as unknown after the window and never launch again", func() {
 			w := newWorld(cloud.Options{})
-			Expect(w.provider.Resume(ctx, claimUID, late(w))).Error().To(MatchError(instance.ErrOutcomeUnknown))
+			_, err := w.provider.Resume(ctx, claimUID, late(w))
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 			Expect(w.count(createServer)).To(BeZero())
 		})
 		It("should report the outcome as unknown when the window passes while it waits", func() {
@@ -155,15 +160,18 @@ var _ = Describe("Resume", func() {
 			w := newWorld(cloud.Options{})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrOutcomeUnknown))
+			_, err := w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
 		It("should go on waiting after the window while the task runs", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, quick)
 			request, written := w.request()
-			Expect(send(ctx, w.provider, request, written)).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, _, err := send(ctx, w.provider, request, written)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			intent := written.last()
 			intent.RequestedAt = late(w).RequestedAt
-			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, err = w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.count(getTask)).To(BeNumerically(">", 1))
 		})
 		DescribeTable("should decide nothing by what it could not read",
@@ -172,7 +180,8 @@ var _ = Describe("Resume", func() {
 				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: path, Effect: cloud.EffectStatus, Status: 400})
 				intent := late(w)
 				intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-				Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
+				_, err := w.provider.Resume(ctx, claimUID, intent)
+				Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			},
 			Entry("the list", "/servers"),
 			Entry("the task", "/tasks/*"),
@@ -182,7 +191,8 @@ var _ = Describe("Resume", func() {
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectHTML, Status: 404})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
-			Expect(w.provider.Resume(ctx, claimUID, intent)).Error().To(MatchError(instance.ErrAwaitingServerID))
+			_, err := w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		})
 	})
 	It("should say that a build failed before it was waited for again", func() {
@@ -192,8 +202,9 @@ var _ = Describe("Resume", func() {
 		ended := w.restart(func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
 		})
-		Expect(send(ctx, ended, request, written)).Error().To(HaveOccurred())
-		_, err := w.provider.Resume(ctx, claimUID, written.last())
+		_, _, err := send(ctx, ended, request, written)
+		Expect(err).To(HaveOccurred())
+		_, err = w.provider.Resume(ctx, claimUID, written.last())
 		Expect(err).To(MatchError(instance.ErrBuildFailed))
 		Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {

@@ -18,7 +18,8 @@ var _ = Describe("Data disks without a record", func() {
 			fault.Method, fault.Path = "POST", "/servers"
 			w.box.AddFaults(1, fault)
 			request, _ := w.request(withDataDisks)
-			Expect(send(ctx, w.provider, request, nil)).Error().To(MatchError(instance.ErrBuildFailed))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			collectAll(w)
 		},
 		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),

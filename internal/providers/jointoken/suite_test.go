@@ -113,7 +113,8 @@ var _ = Describe("Join tokens", func() {
 		Expect(secrets()).To(HaveLen(2))
 		// The API server that knows the later one has read the earlier one too.
 		Eventually(func() error { _, err := whoami(later); return err }).Should(Succeed())
-		Expect(whoami(ended)).Error().To(HaveOccurred())
+		_, err := whoami(ended)
+		Expect(err).To(HaveOccurred())
 	})
 	It("should describe what they are for and be owned by the NodeClaim", func() {
 		issue()
