@@ -291,7 +291,7 @@ var _ = Describe("Admission", func() {
 			clock.Step(5 * time.Second)
 		})
 
-		It("should let one request try after a minute, and go on with the pause where it is rejected too", func(ctx SpecContext) {
+		It("should let one request try after a minute, and go on pausing where it is rejected too", func(ctx SpecContext) {
 			Expect(ofClass(bizfly.ClassThrottled)(create(ctx))).To(BeTrue())
 			Expect(requests.Load()).To(BeEquivalentTo(2))
 			clock.Step(55 * time.Second)

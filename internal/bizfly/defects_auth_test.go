@@ -298,11 +298,10 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"project-%d"}`, s.logins.Load(), s.logins.Load()))
 			}
 			client := clientFor(s)
-			scope, err := client.Scope(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			scope := lo.Must(client.Scope(ctx))
 			Expect(scope.ProjectID).To(Equal("project-1"))
 			client.Confirm(scope)
-			_, err = client.GetServer(ctx, serverID)
+			_, err := client.GetServer(ctx, serverID)
 			Expect(bizfly.IsNotFound(err)).To(BeFalse())
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 			Expect(err).To(MatchError(And(ContainSubstring("project-1"), ContainSubstring("project-2"))))

@@ -136,8 +136,7 @@ var _ = Describe("Retries", func() {
 
 	It("should end with the same text each time that a connection breaks", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
-			connection, _, err := http.NewResponseController(w).Hijack()
-			Expect(err).ToNot(HaveOccurred())
+			connection, _ := lo.Must2(http.NewResponseController(w).Hijack())
 			// With a reset instead of an end, which an error of package net describes with the addresses of both sides.
 			Expect(connection.(*net.TCPConn).SetLinger(0)).To(Succeed())
 			Expect(connection.Close()).To(Succeed())

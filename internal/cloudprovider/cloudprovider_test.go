@@ -476,7 +476,7 @@ var _ = Describe("A cluster that may be a clone", func() {
 		recognized = err
 		env.Clock.Step(time.Minute)
 	}
-	It("should launch, delete and reboot nothing until it is confirmed, report it once, and then go on", func() {
+	It("should launch, delete and reboot nothing until it is confirmed, and report it once", func() {
 		claim := launched(nodeClaim(nil))
 		later(&config.ControlPlaneChangedError{Recorded: []string{"10.0.0.1:6443"}, Found: []string{"10.9.0.1:6443"}})
 		another := nodeClaim(nil)

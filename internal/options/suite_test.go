@@ -62,16 +62,14 @@ var _ = Describe("Options", func() {
 	})
 
 	It("should start with a name, a region and a credential alone", func() {
-		opts, err := parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse())
 		Expect(opts.AuthMethod).To(Equal("application_credential"))
 		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
 		Expect(opts.AppCredSecret).To(Equal("marked-secret"))
 	})
 	It("should let a flag win over the environment", func() {
 		GinkgoT().Setenv("VISIBILITY_WINDOW", "1m")
-		opts, err := parse("--visibility-window=90s")
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse("--visibility-window=90s"))
 		Expect(opts.VisibilityWindow).To(Equal(90 * time.Second))
 	})
 	It("should have no flag for a secret", func() {
@@ -104,8 +102,7 @@ var _ = Describe("Options", func() {
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
 		GinkgoT().Setenv("CREDENTIALS_SECRET_NAME", "")
-		opts, err := parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse())
 		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
 		Expect(opts.CredentialsSecretName).To(BeEmpty())
 	})

@@ -180,7 +180,7 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", otherProject))
 		})
 	})
-	It("should be kept by a process that starts with a ProviderConfig for another place, so that its servers can be deleted", func() {
+	It("should be kept by a process that starts with a ProviderConfig for another place", func() {
 		claim()
 		apply(v1alpha1.ProviderConfigSpec{Region: "HCM"})
 		restarted := start(true, environment())

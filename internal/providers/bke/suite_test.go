@@ -246,7 +246,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn"
 		}),
 	)
-	It("should stay those of the cluster that the servers of NodeClaims have joined, however many Nodes name another", func() {
+	It("should stay those of the cluster that NodeClaims have joined, whatever Nodes name", func() {
 		joined := sandbox.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata("bizfly-karpenter-managed", "true")})
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: karpv1.NodeClaimSpec{
 			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},

@@ -46,8 +46,7 @@ type piece struct{ contentType, text string }
 
 func pieces(userData string) []piece {
 	GinkgoHelper()
-	message, err := mail.ReadMessage(strings.NewReader(userData))
-	Expect(err).ToNot(HaveOccurred())
+	message := lo.Must(mail.ReadMessage(strings.NewReader(userData)))
 	Expect(message.Header.Get("MIME-Version")).To(Equal("1.0"))
 	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
 	Expect(err).ToNot(HaveOccurred())
@@ -60,23 +59,20 @@ func pieces(userData string) []piece {
 			return found
 		}
 		Expect(err).ToNot(HaveOccurred())
-		mediaType, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
-		Expect(err).ToNot(HaveOccurred())
+		mediaType, _ := lo.Must2(mime.ParseMediaType(part.Header.Get("Content-Type")))
 		Expect(part.FileName()).To(BeEmpty(), "cloud-init calls a part of an archive part-002, too")
 		var body io.Reader = part
 		if part.Header.Get("Content-Transfer-Encoding") == "base64" {
 			body = base64.NewDecoder(base64.StdEncoding, part)
 		}
-		text, err := io.ReadAll(body)
-		Expect(err).ToNot(HaveOccurred())
+		text := lo.Must(io.ReadAll(body))
 		found = append(found, piece{mediaType, string(text)})
 	}
 }
 
 func hash(nodeClass *v1alpha1.BizflyNodeClass) string {
 	GinkgoHelper()
-	resolution, err := provider().Resolve(ctx, nodeClass)
-	Expect(err).ToNot(HaveOccurred())
+	resolution := lo.Must(provider().Resolve(ctx, nodeClass))
 	return resolution.UserDataHash
 }
 

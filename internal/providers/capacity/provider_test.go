@@ -115,8 +115,7 @@ var _ = Describe("Capacity", func() {
 		provider.RecordLaunch(next, 50*time.Second)
 		reported := func() []float64 {
 			GinkgoHelper()
-			averages, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_seconds_average")
-			Expect(err).NotTo(HaveOccurred())
+			averages := lo.Must(metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_seconds_average"))
 			return lo.FilterMap(averages, func(s metrics.Sample, _ int) (float64, bool) {
 				return s.Value, lo.Contains(lo.Values(s.Labels), "reported")
 			})
@@ -278,8 +277,7 @@ var _ = Describe("Capacity", func() {
 
 func marks(reason string) float64 {
 	GinkgoHelper()
-	families, err := crmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := lo.Must(crmetrics.Registry.Gather())
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			if family.GetName() == "karpenter_bizfly_unavailable_offerings" && metric.GetLabel()[0].GetValue() == reason {

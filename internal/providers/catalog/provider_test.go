@@ -317,16 +317,13 @@ func clientOf(sandbox *cloud.Sandbox) *bizfly.Client {
 
 func must(provider catalog.Provider) *catalog.Snapshot {
 	GinkgoHelper()
-	snapshot, err := provider.Snapshot()
-	Expect(err).NotTo(HaveOccurred())
-	return snapshot
+	return lo.Must(provider.Snapshot())
 }
 
 // gauge reads a metric of the process; part selects by label, empty for a metric without.
 func gauge(name, part string) float64 {
 	GinkgoHelper()
-	families, err := crmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := lo.Must(crmetrics.Registry.Gather())
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

@@ -42,9 +42,7 @@ var _ = Describe("The answers that are kept", func() {
 	})
 	get := func(ctx context.Context) []*cloudprovider.InstanceType {
 		GinkgoHelper()
-		types, err := r.List(ctx, nodeClass)
-		Expect(err).NotTo(HaveOccurred())
-		return types
+		return lo.Must(r.List(ctx, nodeClass))
 	}
 
 	It("should be the same slice without allocation while nothing changes", func(ctx context.Context) {

@@ -31,8 +31,7 @@ var _ = Describe("The metrics of offerings", func() {
 	// gathered is the value by flavor and zone of a family.
 	gathered := func(name string) map[[2]string]float64 {
 		GinkgoHelper()
-		samples, err := metrics.Gather(crmetrics.Registry, name)
-		Expect(err).NotTo(HaveOccurred())
+		samples := lo.Must(metrics.Gather(crmetrics.Registry, name))
 		Expect(samples).ToNot(BeEmpty(), name)
 		reported := map[[2]string]float64{}
 		for _, sample := range samples {

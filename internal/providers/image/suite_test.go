@@ -104,8 +104,7 @@ var _ = Describe("BKE aliases", func() {
 	DescribeTable("should select", func(controlPlane string, term v1alpha1.ImageSelectorTerm, version, name, kubernetesVersion string) {
 		options.Version = controlPlane
 		start(true)
-		found, err := resolve(term)
-		Expect(err).ToNot(HaveOccurred())
+		found := lo.Must(resolve(term))
 		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage,
 			Flatcar: strings.HasSuffix(version, ".flatcar")}))
 	},
@@ -170,8 +169,7 @@ var _ = Describe("BKE aliases", func() {
 				cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
 		}
 		start(true)
-		first, err := resolve(alias("bke@v1.32"))
-		Expect(err).ToNot(HaveOccurred())
+		first := lo.Must(resolve(alias("bke@v1.32")))
 		Expect(first.ID).To(Equal("image-of-build-b"))
 		sandbox.Close()
 		slices.Reverse(content.Versions)
@@ -232,8 +230,7 @@ var _ = Describe("BKE aliases", func() {
 			}
 		})
 		It("should not follow a wrong answer to an older version of the control plane", func() {
-			snapshot, err := snapshots.Snapshot()
-			Expect(err).ToNot(HaveOccurred())
+			snapshot := lo.Must(snapshots.Snapshot())
 			cluster := *snapshot.Cluster
 			cluster.Version.K8SVersion = older
 			answer := string(lo.Must(json.Marshal(cluster)))

@@ -40,8 +40,7 @@ var _ = Describe("What a deleted server leaves", func() {
 		prepare(w, server)
 		fresh := w.restart()
 		for range 3 {
-			found, err := fresh.Leftovers(ctx)
-			Expect(err).NotTo(HaveOccurred())
+			found := lo.Must(fresh.Leftovers(ctx))
 			for _, left := range found {
 				_ = fresh.DeleteLeftover(ctx, left)
 			}
@@ -79,8 +78,7 @@ var _ = Describe("What a deleted server leaves", func() {
 		for attempt := range 2 {
 			w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2+attempt) + "_rootdisk", Bootable: true})
 		}
-		left, err := w.provider.Leftovers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		left := lo.Must(w.provider.Leftovers(ctx))
 		Expect(left).To(HaveLen(2))
 		Expect(w.provider.DeleteLeftover(ctx, left[0])).To(Succeed())
 		w.protected.set(nil, left[1].ID)
@@ -105,8 +103,7 @@ var _ = Describe("What a deleted server leaves", func() {
 		server, _ := w.launch()
 		paid := w.box.PayForAddresses(server.ID)
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-		found, err := w.provider.Leftovers(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		found := lo.Must(w.provider.Leftovers(ctx))
 		Expect(found).To(HaveEach(And(HaveField("Server", server.Name), HaveField("Name", Not(BeEmpty())), HaveField("CreatedAt", Not(BeZero())))))
 		Expect(lo.CountValuesBy(found, func(left instance.Leftover) instance.LeftoverKind { return left.Kind })).
 			To(Equal(map[instance.LeftoverKind]int{instance.LeftoverDisk: 1, instance.LeftoverAddress: len(paid)}))

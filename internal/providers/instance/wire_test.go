@@ -217,8 +217,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Expect(server.UserDataHash).To(MatchRegexp("^[0-9a-f]{16}$"))
 		Expect(server.DataDisks).To(Equal(2))
 		w.provider.Flush()
-		server, err := w.provider.Get(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
+		server = lo.Must(w.provider.Get(ctx, server.ID))
 		Expect(server.Volumes).To(ConsistOf(
 			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskMediumSSD)),
 			And(HaveField("Root", false), HaveField("SizeGiB", 100), HaveField("Medium", v1alpha1.DiskMediumSSD)),

@@ -116,7 +116,7 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(found).To(Equal(known))
 	})
-	It("should be what most nodes have, since who may create a Node may let it name any server of the cluster", func() {
+	It("should be what most nodes have, since a Node that a user creates may name any server", func() {
 		startIn()
 		private, public := sandbox.AddServer(cloud.ServerSpec{Name: "private"}), sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
 		addNode("rogue", public)

@@ -89,8 +89,7 @@ func networks(terms ...v1alpha1.NetworkSelectorTerm) ([]network.Network, error) 
 
 func networkNames(terms ...v1alpha1.NetworkSelectorTerm) []string {
 	GinkgoHelper()
-	found, err := networks(terms...)
-	Expect(err).ToNot(HaveOccurred())
+	found := lo.Must(networks(terms...))
 	return lo.Map(found, func(n network.Network, _ int) string { return n.Name })
 }
 

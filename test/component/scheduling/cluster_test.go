@@ -59,8 +59,7 @@ func (h *testCluster) settle(pods ...*corev1.Pod) []*corev1.Pod {
 		if pods = h.bind(pods); len(pods) == 0 {
 			return nil
 		}
-		results, err := h.provisioner.Schedule(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		results := lo.Must(h.provisioner.Schedule(ctx))
 		if len(results.NewNodeClaims) == 0 {
 			return pods
 		}

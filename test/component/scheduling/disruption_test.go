@@ -223,8 +223,7 @@ var _ = Describe("Disruption", func() {
 		}}
 		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
 		repair := legacyrepair.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
-		result, err := repair.Reconcile(ctx, node)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(repair.Reconcile(ctx, node))
 		Expect(result.RequeueAfter).To(BeNumerically("~", 15*time.Minute, 2*time.Second))
 		env.Clock.Step(result.RequeueAfter + time.Second)
 		Expect(repair.Reconcile(ctx, node)).Error().ToNot(HaveOccurred())

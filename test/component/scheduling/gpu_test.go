@@ -29,8 +29,7 @@ import (
 // sample reads a file of config/samples/gpu as kubectl would.
 func sample[T any](file string) *T {
 	GinkgoHelper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "samples", "gpu", file))
-	Expect(err).ToNot(HaveOccurred())
+	content := lo.Must(os.ReadFile(filepath.Join("..", "..", "..", "config", "samples", "gpu", file)))
 	object := new(T)
 	Expect(yaml.UnmarshalStrict(content, object)).To(Succeed())
 	return object
@@ -76,8 +75,7 @@ var _ = Describe("Servers with GPUs", func() {
 		Expect(env.Servers()).To(BeEmpty())
 
 		expectations.ExpectApplied(ctx, env.Client, work)
-		results, err := tc.provisioner.Schedule(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		results := lo.Must(tc.provisioner.Schedule(ctx))
 		names, err := tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(names).To(HaveLen(1))

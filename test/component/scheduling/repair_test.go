@@ -164,7 +164,7 @@ var _ = Describe("Node repair", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
 	}
 
-	DescribeTable("should start a server that does not run with its disk, and not before five minutes have passed",
+	DescribeTable("should start a server that does not run, with its disk, and not within five minutes",
 		func(status string) {
 			cluster(3, true)
 			c.set(status, nodes[0])
@@ -209,7 +209,7 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(hardReboots()).To(BeZero())
 	})
-	It("should keep the only node of a NodePool that BizFly Cloud has stopped because the account is unpaid, and start it once it is paid", func() {
+	It("should keep a node that was stopped because the account is unpaid until it is paid", func() {
 		cluster(1, true)
 		accounts := unpaid.NewController(env.Client, connect.Client(ctx, env.Sandbox), env.Clock)
 		look := func() {

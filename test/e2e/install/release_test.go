@@ -48,8 +48,7 @@ func chartValues(path string) string {
 		values["clusterName"] = "sandbox"
 		delete(values, "settings")
 	}
-	content, err := yaml.Marshal(values)
-	Expect(err).NotTo(HaveOccurred())
+	content := lo.Must(yaml.Marshal(values))
 	file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
 	Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
 	return file
@@ -264,10 +263,7 @@ var _ = Describe("A release", Ordered, func() {
 // impersonate returns a client that acts as the service account.
 func impersonate(user string) client.Client {
 	GinkgoHelper()
-	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
+	config := lo.Must(clientcmd.BuildConfigFromFlags("", env.Kubeconfig()))
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-	c, err := client.New(config, client.Options{Scheme: env.Client().Scheme()})
-	Expect(err).NotTo(HaveOccurred())
-	return c
+	return lo.Must(client.New(config, client.Options{Scheme: env.Client().Scheme()}))
 }

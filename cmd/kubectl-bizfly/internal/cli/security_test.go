@@ -355,7 +355,7 @@ var _ = Describe("a terminal", func() {
 })
 
 var _ = Describe("support-bundle", func() {
-	It("should hold no annotation that may hold the whole object, nor a secret in a list or an object", func() {
+	It("should hold no annotation that may hold the whole object, nor a secret inside a value", func() {
 		const object = `{"kind":"BizflyNodeClass","spec":{"userData":"#!/bin/sh\nK3S_TOKEN=K10abc::server:THE-SECRET k3s agent"}}`
 		var compressed bytes.Buffer
 		writer := gzip.NewWriter(&compressed)

@@ -81,7 +81,7 @@ var _ = Describe("A silent node", func() {
 		account.unpaid = ""
 		Expect(annotated(node(corev1.ConditionUnknown, nil))).To(BeEmpty())
 	})
-	It("should lose the annotations when its kubelet reports again, without a question to the account", func() {
+	It("should lose the annotations when its kubelet reports again, without reading the account", func() {
 		n := node(corev1.ConditionTrue, map[string]string{users: "true", marked: "true"})
 		Expect(annotated(n)).To(BeEmpty())
 		Expect(account.asked).To(BeZero())

@@ -131,7 +131,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(Equal([]string{older}))
 	})
-	It("should keep copies that a user made of a node with its metadata and its disk, and report them", func() {
+	It("should keep and report copies that a user made of a node with its metadata and disk", func() {
 		claim := launched()
 		node := env.Server(claim.Status.ProviderID)
 		copies := []string{server(claim)}
@@ -684,7 +684,7 @@ var _ = Describe("Garbage collection", func() {
 		Entry("deleted", instance.StatusDeleted),
 		Entry("deleted and recoverable", instance.StatusSoftDeleted),
 	)
-	It("should report a server once whose deletion it has requested, also while that is still listed", func() {
+	It("should report a server once that it has requested to delete, also while it is listed", func() {
 		id := orphan()
 		aged()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}"})

@@ -104,7 +104,7 @@ var _ = Describe("Learning the size of nodes", func() {
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
 	})
-	It("should believe a node that has lost most of its memory no further than the floor, and say so once", func() {
+	It("should believe a node that lost most of its memory down to the floor, and say so once", func() {
 		before := promised()
 		registered(claim, "100Mi")
 		reconciled(claim)

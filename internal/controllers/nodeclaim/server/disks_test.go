@@ -204,7 +204,7 @@ var _ = Describe("Owned volumes", func() {
 		registered := claim.DeepCopy()
 		registered.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		Expect(env.Client.Status().Update(ctx, registered)).To(Succeed())
-		By("looking again no sooner than at a server that is being built, because a cache that lags by seconds still has the old claim")
+		By("looking again no sooner than at a server in BUILD, since a late cache has the old claim")
 		Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
 		Expect(recorded()).To(BeEmpty())
 		claim = registered
