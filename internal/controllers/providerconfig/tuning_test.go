@@ -196,8 +196,7 @@ var _ = Describe("The tuning", func() {
 		refer(tuningName)
 		before := stored().ResourceVersion
 		process = start(false, environment())
-		_, err := process.controller.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(process.controller.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
 		Expect(stored().ResourceVersion).To(Equal(before))
 	})

@@ -17,8 +17,9 @@ import (
 )
 
 var _ = Describe("Get", func() {
+	var w *world
+	BeforeEach(func() { w = newWorld(cloud.Options{}) })
 	It("should return a server of this cluster", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		Expect(w.provider.Get(ctx, server.ID)).To(Equal(server))
 	})
@@ -34,13 +35,11 @@ var _ = Describe("Get", func() {
 		Expect(w.count(getServer)).To(Equal(1))
 	})
 	It("should not find what does not exist", func() {
-		w := newWorld(cloud.Options{})
 		_, err := w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")
 		Expect(err).To(MatchError(instance.ErrNotFound))
 	})
 	DescribeTable("should not find a server of someone else",
 		func(spec cloud.ServerSpec) {
-			w := newWorld(cloud.Options{})
 			spec.Name = instance.Name(claimName, claimUID, clusterUID, 1)
 			_, err := w.provider.Get(ctx, w.box.AddServer(spec).ID)
 			Expect(err).To(MatchError(instance.ErrNotFound))
@@ -51,7 +50,6 @@ var _ = Describe("Get", func() {
 	)
 	DescribeTable("should take nothing but the API's own 404 for gone",
 		func(fault cloud.Fault) {
-			w := newWorld(cloud.Options{})
 			server, _ := w.launch()
 			fault.Method, fault.Path = "GET", "/servers/*"
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"}, fault)

@@ -253,13 +253,12 @@ var _ = Describe("VPC networks", func() {
 })
 
 var _ = Describe("Firewalls", func() {
+	BeforeEach(func() { start(true) })
 	It("should be none, and not read, without terms", func() {
-		start(true)
 		Expect(firewalls()).To(BeEmpty())
 		Expect(reads("/firewalls")).To(BeZero())
 	})
 	It("should be found by id and name, sorted by id and each once", func() {
-		start(true)
 		found, err := firewalls(
 			v1alpha1.FirewallSelectorTerm{Name: "web"}, v1alpha1.FirewallSelectorTerm{Name: "kubernetes-nodes"}, v1alpha1.FirewallSelectorTerm{ID: firewall("web").ID})
 		Expect(err).ToNot(HaveOccurred())
@@ -268,7 +267,6 @@ var _ = Describe("Firewalls", func() {
 		Expect(slices.IsSortedFunc(found, func(a, b v1alpha1.FirewallStatus) int { return lo.Ternary(a.ID < b.ID, -1, 1) })).To(BeTrue())
 	})
 	DescribeTable("should say what is missing, even when another term is found", func(term v1alpha1.FirewallSelectorTerm, message string) {
-		start(true)
 		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"}, term)
 		Expect(missOf(err).Error()).To(HavePrefix(message))
 		Expect(missOf(err).Available).To(HaveLen(3))
@@ -277,7 +275,6 @@ var _ = Describe("Firewalls", func() {
 		Entry("a name", v1alpha1.FirewallSelectorTerm{Name: "Web"}, `spec.firewallSelectorTerms[1].name: nothing matches "Web"; available: [default (`),
 	)
 	It("should not be missing when they cannot be read", func() {
-		start(true)
 		sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectHTML, Status: http.StatusNotFound})
 		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"})
 		Expect(err).To(HaveOccurred())

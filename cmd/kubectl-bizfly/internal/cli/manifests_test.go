@@ -32,13 +32,11 @@ func ownedBy(apiVersion, kind, name string) string {
 var _ = Describe("manifests", func() {
 	podsIn := func(text string) []string {
 		GinkgoHelper()
-		set, err := manifests.Read(strings.NewReader(text), "-")
-		Expect(err).ToNot(HaveOccurred())
+		set := lo.Must(manifests.Read(strings.NewReader(text), "-"))
 		return lo.Map(set.Pods(), func(pod *corev1.Pod, _ int) string { return pod.Name })
 	}
 
 	It("should plan the pods of all lines of a table that share a name", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "\ufeff\"name\",cpu,memory,count,zone\nweb,1,2Gi,3,HN1\nweb,1,2Gi,3,HN2\n")
@@ -49,7 +47,6 @@ var _ = Describe("manifests", func() {
 	})
 
 	It("should be in the namespace of the flag where they name none", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		deployment := workload("apps/v1", "Deployment", "api", "", "replicas: 1, ") + workload("apps/v1", "Deployment", "own", ", namespace: own", "replicas: 1, ")
@@ -62,7 +59,6 @@ var _ = Describe("manifests", func() {
 		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
 		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
 		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1"), "the second replaces the first")
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		Expect(answer[plan.Plan](f, "plan", "-f", written("app.yaml", deployment+deployment+stateful)).Pods).To(Equal(3))
@@ -102,7 +98,6 @@ var _ = Describe("manifests", func() {
 	)
 
 	It("should say which kinds were not planned, of those that may add pods", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: " +

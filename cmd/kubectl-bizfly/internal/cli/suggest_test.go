@@ -34,9 +34,8 @@ func mixed(pods int) string {
 }
 
 var _ = Describe("plan --suggest", func() {
+	BeforeEach(func() { withoutCredentials() })
 	It("should find a NodePool that is cheaper than one whose flavors do not suit, and write it", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		small := strings.ReplaceAll(pools, "values: [premium]}", "values: [premium, enterprise]}\n"+
 			`      - {key: karpenter.bizflycloud.vn/instance-memory, operator: Gte, values: ["2048"]}`+"\n"+
@@ -62,8 +61,6 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should keep what the NodePool asks for beside the size, and its smallest size", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
 		Expect(s.Candidates).ToNot(BeEmpty())
@@ -75,8 +72,6 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should add a NodePool of larger sizes where some pods need them", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
 		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", patient)
@@ -87,8 +82,6 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should print the candidates, and YAML that can be applied", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := mixed(30)
 		Expect(f.run("plan", "-f", file, "--suggest")).To(Equal(cli.ExitOK), f.err)
@@ -98,10 +91,7 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
-		newFixture()
-		withoutCredentials()
-		reader, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
-		Expect(err).ToNot(HaveOccurred())
+		reader := lo.Must(session.NewFor(ctx, nil, nil, session.AllowOffline(true)))
 		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(s.Pods).To(Equal(90))
@@ -110,14 +100,11 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should write a NodePool only where one is searched", func() {
-		f := newFixture()
 		Expect(f.run("plan", "-f", mixed(10), "--write", "nodepool.yaml", "--offline")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("--write needs --suggest"))
 	})
 
 	It("should end when its time is over, and say so", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		s := answer[plan.Suggestion](f, "plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")
 		Expect(s.TimeOver).To(BeTrue())
@@ -128,8 +115,6 @@ var _ = Describe("plan --suggest", func() {
 	})
 
 	It("should report that there is nothing to suggest a NodePool for", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		Expect(f.run("plan", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"), "--suggest")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("nothing to suggest"))
@@ -137,6 +122,7 @@ var _ = Describe("plan --suggest", func() {
 })
 
 var _ = Describe("plan --explain", func() {
+	BeforeEach(func() { withoutCredentials() })
 	// constrained is a Deployment whose pods share no node with each other, which is expensive, and ask for a zone, which is not.
 	constrained := strings.Replace(web, "      containers:", `      nodeSelector: {topology.kubernetes.io/zone: HN1}
       affinity:
@@ -146,8 +132,6 @@ var _ = Describe("plan --explain", func() {
       containers:`, 1)
 
 	It("should rank constraints by what the plan costs less without each", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("web.yaml", strings.Replace(constrained, "replicas: 6", "replicas: 16", 1))
 		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
@@ -163,8 +147,6 @@ var _ = Describe("plan --explain", func() {
 	})
 
 	It("should name first what keeps pods from having a place", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
 		Expect(e.Unplaced).To(HaveLen(3))
@@ -172,8 +154,6 @@ var _ = Describe("plan --explain", func() {
 	})
 
 	It("should find the one that costs something among others of its kind", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		var all strings.Builder
 		for i := range 16 {
@@ -192,8 +172,6 @@ var _ = Describe("plan --explain", func() {
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
 		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")

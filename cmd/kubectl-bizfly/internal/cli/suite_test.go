@@ -60,6 +60,11 @@ type fixture struct {
 	out, err string
 }
 
+// f is the one of a spec.
+var f *fixture
+
+var _ = BeforeEach(func() { f = newFixture() })
+
 // setEnv sets variables until the end of the spec.
 var setEnv func(key, value string)
 
@@ -138,8 +143,7 @@ func (f *fixture) failLists(of client.ObjectList, failed error) {
 // apply stores manifests in the cluster.
 func (f *fixture) apply(text string) {
 	GinkgoHelper()
-	set, err := manifests.Read(strings.NewReader(text), "-")
-	Expect(err).ToNot(HaveOccurred())
+	set := lo.Must(manifests.Read(strings.NewReader(text), "-"))
 	f.put(set.Objects...)
 }
 

@@ -44,8 +44,7 @@ func autoscaler(least, most int) string {
 
 var _ = Describe("Read", func() {
 	DescribeTable("should count what the cluster would run", func(text string, pods int, cpu, memory string, notes ...string) {
-		set, err := manifests.Read(strings.NewReader(text), "-")
-		Expect(err).ToNot(HaveOccurred())
+		set := lo.Must(manifests.Read(strings.NewReader(text), "-"))
 		requests := resources.RequestsForPods(set.Pods()...)
 		Expect(set.Pods()).To(HaveLen(pods))
 		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, memory}))

@@ -109,8 +109,7 @@ func mix(seed uint64, count int) (pods []*corev1.Pod) {
 // newCluster runs pods where core's provisioner and consolidation have put them.
 func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	GinkgoHelper()
-	set, err := manifests.Read(strings.NewReader(fmt.Sprintf(pools, budget)), "-")
-	Expect(err).ToNot(HaveOccurred())
+	set := lo.Must(manifests.Read(strings.NewReader(fmt.Sprintf(pools, budget)), "-"))
 	objects := memory.Objects(set.Objects)
 	for _, name := range []string{metav1.NamespaceSystem, "shop"} {
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "0d9f3c52-7a1e-4b52-9a55-6f6f5f0c1b7a"}})
@@ -120,8 +119,7 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	}
 	s, simulated := simulate(objects)
 	Expect(simulated.Empty(ctx)).To(Succeed())
-	planned, err := simulated.Run(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	planned := lo.Must(simulated.Run(ctx))
 	Expect(planned.Unplaced).To(BeEmpty())
 	Expect(simulated.Settle(ctx, planned)).To(Succeed())
 	c := clusterOf(s, simulated, seed)
@@ -132,12 +130,9 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 // simulate is a copy of objects, and a session that reads it.
 func simulate(objects memory.Objects) (*session.Session, *plan.Simulation) {
 	GinkgoHelper()
-	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
-	Expect(err).ToNot(HaveOccurred())
-	bizfly, err := s.Cloud(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	simulated, err := plan.NewSimulation(ctx, bizfly, objects)
-	Expect(err).ToNot(HaveOccurred())
+	s := lo.Must(session.NewFor(ctx, nil, nil, session.AllowOffline(true)))
+	bizfly := lo.Must(s.Cloud(ctx))
+	simulated := lo.Must(plan.NewSimulation(ctx, bizfly, objects))
 	s.Cluster = simulated.Objects
 	return s, simulated
 }
@@ -152,8 +147,7 @@ func clusterOf(s *session.Session, simulated *plan.Simulation, seed uint64) *clu
 // again is the same cluster once more, in which nothing has happened since.
 func (c *cluster) again(seed uint64) *cluster {
 	GinkgoHelper()
-	objects, err := c.session.Copy(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	objects := lo.Must(c.session.Copy(ctx))
 	s, simulated := simulate(objects)
 	return clusterOf(s, simulated, seed)
 }
@@ -161,8 +155,7 @@ func (c *cluster) again(seed uint64) *cluster {
 // bill is what all nodes cost, in VND per hour, and how many there are.
 func (c *cluster) bill() (vndPerHour float64, nodes int) {
 	GinkgoHelper()
-	nodes, vndPerHour, err := c.Nodes(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	nodes, vndPerHour = lo.Must2(c.Nodes(ctx))
 	return vndPerHour, nodes
 }
 
@@ -177,8 +170,7 @@ func (c *cluster) minute() (changed bool) {
 		}
 	}
 	running := c.jobs() + c.gatesEnd()
-	changed, err := c.Look(ctx, time.Minute)
-	Expect(err).ToNot(HaveOccurred())
+	changed = lo.Must(c.Look(ctx, time.Minute))
 	return changed || running > 0
 }
 
@@ -251,9 +243,7 @@ func (c *cluster) rest() {
 // propose computes a repack of the cluster as it is.
 func (c *cluster) propose() *repack.Proposal {
 	GinkgoHelper()
-	p, err := repack.Compute(ctx, c.session, repack.Options{})
-	Expect(err).ToNot(HaveOccurred())
-	return p
+	return lo.Must(repack.Compute(ctx, c.session, repack.Options{}))
 }
 
 // errInterrupted is what a request of a process that has ended comes to.

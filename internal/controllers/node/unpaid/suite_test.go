@@ -63,8 +63,7 @@ var _ = Describe("A silent node", func() {
 	annotated := func(object *corev1.Node) map[string]string {
 		GinkgoHelper()
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
-		_, err := controller.Reconcile(ctx, object)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller.Reconcile(ctx, object)).Error().ToNot(HaveOccurred())
 		stored := &corev1.Node{}
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
 		return stored.Annotations
