@@ -43,20 +43,17 @@ const (
 
 func text(path string) string {
 	GinkgoHelper()
-	content, err := os.ReadFile(path)
-	Expect(err).NotTo(HaveOccurred())
+	content := lo.Must(os.ReadFile(path))
 	return string(content)
 }
 
 // constants are the texts of the constants of a folder, by their names.
 func constants(dir string) map[string]string {
 	GinkgoHelper()
-	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-	Expect(err).ToNot(HaveOccurred())
+	files := lo.Must(filepath.Glob(filepath.Join(root, dir, "*.go")))
 	found := map[string]string{}
 	for _, name := range lo.Reject(files, func(n string, _ int) bool { return strings.HasSuffix(n, "_test.go") }) {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		Expect(err).ToNot(HaveOccurred())
+		file := lo.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		ast.Inspect(file, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
 				if value, ok := textOf(spec.Values[0]); ok {
@@ -122,8 +119,7 @@ var _ = Describe("The pages", func() {
 		Entry(nil, "contribute/sandbox", "| `any-form` |"),
 	)
 	It("should be told apart from tables that nothing writes", func() {
-		_, err := output("reference/none")
-		Expect(err).To(MatchError(ContainSubstring("none.md")))
+		Expect(output("reference/none")).Error().To(MatchError(ContainSubstring("none.md")))
 	})
 	It("should have the catalog that the kubectl plugin embeds", func() {
 		Expect(output("catalog")).To(Equal(text(root+"cmd/kubectl-bizfly/internal/offline/catalog.json")), "run `make generate`")
@@ -210,7 +206,7 @@ var _ = Describe("Events", func() {
 		return normal
 	}
 
-	It("should have a documented reason of one word, the documented type, an object, and a bound on their repetition", func() {
+	It("should have a documented reason and type, an object, and a bound on their repetition", func() {
 		normal := documented()
 		for name, event := range unit.Events("cause") {
 			Expect(event.Reason).To(MatchRegexp(`^[A-Z][A-Za-z]+$`), name)
@@ -221,7 +217,7 @@ var _ = Describe("Events", func() {
 			Expect(event.Message).ToNot(BeEmpty(), name)
 		}
 	})
-	It("should document every reason that is published or that a condition can be false for, and no other", func() {
+	It("should document every reason that is published or that a condition has, and no other", func() {
 		published := lo.MapToSlice(constants("internal/events"), func(_, reason string) string { return reason })
 		for _, dir := range []string{"internal/controllers/nodeclass/status", "internal/controllers/nodeclass/usage",
 			"internal/controllers/providerconfig", "internal/providers/bootstrap"} {
@@ -244,8 +240,7 @@ var registerNodeMetrics = sync.OnceFunc(func() { nodemetrics.NewController(nil) 
 
 var _ = Describe("Metrics", func() {
 	It("should have labels that are explained or explain themselves", func() {
-		metrics, err := registered()
-		Expect(err).NotTo(HaveOccurred())
+		metrics := lo.Must(registered())
 		used := lo.FlatMap(metrics, func(m metric, _ int) []string {
 			return lo.Ternary(strings.HasPrefix(m.name, prefix) || strings.HasPrefix(m.name, sharedPrefix), m.labels, nil)
 		})
@@ -264,8 +259,7 @@ var _ = Describe("Metrics", func() {
 			return err
 		})).To(Succeed())
 		Expect(counting).NotTo(BeEmpty())
-		imported, err := exec.CommandContext(ctx, "go", "list", "-deps", ".").Output()
-		Expect(err).NotTo(HaveOccurred())
+		imported := lo.Must(exec.CommandContext(ctx, "go", "list", "-deps", ".").Output())
 		Expect(strings.Fields(string(imported))).To(ContainElements(lo.Uniq(counting)), "import what is missing in metrics.go")
 	})
 	It("should exist wherever they are written: pages, dashboards, alerts and runbooks", func() {

@@ -83,8 +83,7 @@ var _ = Describe("Client", func() {
 		Expect(request.Quantity).To(BeZero())
 		sent := *request
 		sent.Quantity = 1
-		wanted, err := json.Marshal([]any{sent})
-		Expect(err).ToNot(HaveOccurred())
+		wanted := lo.Must(json.Marshal([]any{sent}))
 		Expect(s.seen()[0].Body).To(MatchJSON(wanted))
 		Expect(s.seen()[0].Method + " " + s.seen()[0].Path).To(Equal("POST /iaas-cloud/api/servers"))
 	})
@@ -156,8 +155,7 @@ var _ = Describe("Client", func() {
 			go func() { _, err := client.ListServers(ctx); old <- err }()
 			Eventually(s.seen).Should(HaveLen(1))
 			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = "another-password" }))).To(Succeed())
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[1].Header.Get("X-Auth-Token")).To(Equal("MARKED-token-2"))
 			release()
 			Eventually(old).Should(Receive(BeNil()))
@@ -195,14 +193,11 @@ var _ = Describe("Client", func() {
 		It("should keep the login when only limits change", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			config := configFor(s)
-			client, err := newClient(config)
-			Expect(err).ToNot(HaveOccurred())
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			client := lo.Must(newClient(config))
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			config.Limits.Read.QPS, config.Timeouts.Read = 7, time.Second
 			Expect(client.Reconfigure(config)).To(Succeed())
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.logins.Load()).To(BeEquivalentTo(1))
 		})
 
@@ -215,8 +210,7 @@ var _ = Describe("Client", func() {
 				func(c *bizfly.Config) { c.Region = "HCM" }, func(c *bizfly.Config) { c.ProjectID = project },
 			} {
 				Expect(client.Reconfigure(configFor(s, change))).To(Succeed())
-				scope, err := client.Scope(ctx)
-				Expect(err).ToNot(HaveOccurred())
+				scope := lo.Must(client.Scope(ctx))
 				Expect(scope.Region).To(Equal(lo.Ternary(i == 2, "HoChiMinh", "HaNoi")))
 				Expect(s.logins.Load()).To(BeEquivalentTo(i + 1))
 			}
@@ -226,8 +220,7 @@ var _ = Describe("Client", func() {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
 			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Region = "XX" }))).To(MatchError(ContainSubstring(`"XX"`)))
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		})
 	})
 
@@ -315,8 +308,7 @@ var _ = Describe("Client", func() {
 			registry := prometheus.NewRegistry()
 			s := newStub(inTurn(page(503), always(200, `{"id":"`+serverID+`"}`), always(404, `{}`), hangUp))
 			client := clientFor(s, func(c *bizfly.Config) { c.Registerer = registry })
-			_, err := client.GetServer(ctx, serverID)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.GetServer(ctx, serverID)).Error().ToNot(HaveOccurred())
 			_, _ = client.GetServer(ctx, serverID)
 			_, _ = client.CreateServer(ctx, createRequest())
 
@@ -327,8 +319,7 @@ var _ = Describe("Client", func() {
 			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/token", "POST", "200", "success")).To(BeEquivalentTo(1))
 			Expect(metricOf(registry, "karpenter_bizfly_api_logins_total", "success")).To(BeEquivalentTo(1))
 			Expect(metricOf(registry, "karpenter_bizfly_api_admission_wait_seconds", "read")).To(BeEquivalentTo(3))
-			families, err := registry.Gather()
-			Expect(err).ToNot(HaveOccurred())
+			families := lo.Must(registry.Gather())
 			Expect(fmt.Sprint(families)).ToNot(Or(ContainSubstring(serverID), ContainSubstring("MARKED")))
 		})
 	})
@@ -337,8 +328,7 @@ var _ = Describe("Client", func() {
 // metricOf is the value of the one sample whose label values are these, or how often a histogram was observed.
 func metricOf(registry *prometheus.Registry, name string, labels ...string) float64 {
 	GinkgoHelper()
-	samples, err := metrics.Gather(registry, name)
-	Expect(err).ToNot(HaveOccurred())
+	samples := lo.Must(metrics.Gather(registry, name))
 	sample, _ := lo.Find(samples, func(s metrics.Sample) bool {
 		return len(s.Labels) == len(labels) && lo.Every(lo.Values(s.Labels), labels)
 	})
@@ -387,8 +377,7 @@ var _ = Describe("The scope", func() {
 			Expect(s.seen()).To(BeEmpty())
 			Expect(s.logins.Load()).To(BeZero())
 			By("rejecting it while another one is confirmed")
-			scope, err := client.Scope(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			scope := lo.Must(client.Scope(ctx))
 			for _, other := range []func(*bizfly.Scope){
 				func(s *bizfly.Scope) { s.Host = "elsewhere" }, func(s *bizfly.Scope) { s.Region = "HoChiMinh" }, func(s *bizfly.Scope) { s.ProjectID = "other" },
 			} {

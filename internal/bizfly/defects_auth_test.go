@@ -244,11 +244,10 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			logins = append(logins, string(body))
 			answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"%s"}`, len(logins), project))
 		}
-		_, err := clientFor(s, func(c *bizfly.Config) {
+		Expect(clientFor(s, func(c *bizfly.Config) {
 			c.AuthMethod, c.Email, c.Password = bizfly.AuthMethodAppCredential, "", ""
 			c.AppCredID, c.AppCredSecret = "cred-id", "cred-secret"
-		}).ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		}).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(logins).To(HaveLen(2))
 		for _, body := range logins {
 			Expect(body).To(MatchJSON(`{"auth_method":"application_credential","credential_id":"cred-id","credential_secret":"cred-secret"}`))
@@ -265,8 +264,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		It("should send the project of the token's reply with every request", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[0].Header.Get("X-Project-ID")).To(Equal(project))
 			Expect(client.Scope(ctx)).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: project}))
 		})
@@ -300,11 +298,10 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"project-%d"}`, s.logins.Load(), s.logins.Load()))
 			}
 			client := clientFor(s)
-			scope, err := client.Scope(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			scope := lo.Must(client.Scope(ctx))
 			Expect(scope.ProjectID).To(Equal("project-1"))
 			client.Confirm(scope)
-			_, err = client.GetServer(ctx, serverID)
+			_, err := client.GetServer(ctx, serverID)
 			Expect(bizfly.IsNotFound(err)).To(BeFalse())
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 			Expect(err).To(MatchError(And(ContainSubstring("project-1"), ContainSubstring("project-2"))))

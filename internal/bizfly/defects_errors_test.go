@@ -150,8 +150,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 			s := newTLSStub(false, nil)
 			s.catalog = always(200, catalogOf("HN", map[string]string{"cloud_server": other.URL + "/iaas-cloud/api/"}))
 			// Both stubs have the certificate of httptest.
-			_, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(other.seen()).To(HaveLen(1))
 			Expect(other.seen()[0].Path).To(Equal("/iaas-cloud/api/servers"))
 		})
@@ -161,8 +160,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		It("should use a service that has no region", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.catalog = always(200, s.services(""))
-			_, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		})
 		It("should prefer the one of the region", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
@@ -170,8 +168,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 				{"canonical_name":"cloud_server","region":"","service_url":"%[1]s/global"},
 				{"canonical_name":"cloud_server","region":"Hanoi","service_url":"%[1]s/hanoi"},
 				{"canonical_name":"cloud_server","region":"HN","service_url":"%[1]s/second"}]}`, s.URL))
-			_, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[0].Path).To(Equal("/hanoi/servers"))
 		})
 	})
@@ -181,22 +178,19 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 		for range 3 {
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		}
 		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
 		s.set(func(s *stub) { s.catalog = page(503) })
 		clock.Step(3*time.Hour + 15*time.Minute) // the next login
-		_, err := client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Eventually(s.catalogs.Load).Should(BeEquivalentTo(2))
 		s.set(func(s *stub) {
 			s.catalog = always(200, catalogOf("HN", map[string]string{"cloud_server": s.URL + "/moved"}))
 		})
 		Eventually(func(g Gomega) {
 			clock.Step(3*time.Hour + 15*time.Minute)
-			_, err := client.ListServers(ctx)
-			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			g.Expect(lo.LastOrEmpty(s.seen()).Path).To(Equal("/moved/servers"))
 		}).Should(Succeed())
 	})

@@ -37,16 +37,13 @@ var _ = Describe("Login", func() {
 		}
 		Expect(s.logins.Load()).To(BeEquivalentTo(1))
 		clock.Step(time.Second)
-		_, err := client.Scope(ctx)
-		Expect(err).To(HaveOccurred())
+		Expect(client.Scope(ctx)).Error().To(HaveOccurred())
 		Expect(s.logins.Load()).To(BeEquivalentTo(2))
 		clock.Step(time.Second)
-		_, err = client.Scope(ctx)
-		Expect(err).To(HaveOccurred())
+		Expect(client.Scope(ctx)).Error().To(HaveOccurred())
 		Expect(s.logins.Load()).To(BeEquivalentTo(2))
 		clock.Step(time.Second)
-		_, err = client.Scope(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.Scope(ctx)).Error().ToNot(HaveOccurred())
 	})
 
 	It("should try again within five minutes, however long the cloud asks it to wait", func(ctx SpecContext) {
@@ -60,8 +57,7 @@ var _ = Describe("Login", func() {
 		_, err := client.Scope(ctx)
 		Expect(typed(err).RetryAfter).To(BeNumerically("<=", 5*time.Minute))
 		clk.Step(5 * time.Minute)
-		_, err = client.Scope(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.Scope(ctx)).Error().ToNot(HaveOccurred())
 	})
 
 	It("should hold back no call once it succeeds after a 429", func(ctx SpecContext) {
@@ -87,12 +83,10 @@ var _ = Describe("Login", func() {
 		Expect(err).To(MatchError(ContainSubstring("has no cloud_server in region HaNoi")))
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		clk.Step(5 * time.Minute)
-		_, err = client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred(), "it is read again after the back-off of a login")
+		Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred(), "it is read again after the back-off of a login")
 		clk.Step(3*time.Hour + 30*time.Minute)
 		for range 2 {
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred(), "what is known stays")
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred(), "what is known stays")
 			Eventually(s.catalogs.Load).Should(BeEquivalentTo(3))
 		}
 	})
@@ -126,15 +120,12 @@ var _ = Describe("Login", func() {
 				answer(w, 200, `{"token":"t","project_id":"`+project+`"`+expiry+`}`)
 			}
 			client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
-			_, err := client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			clk.Step(life*4/5 - time.Minute)
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.logins.Load()).To(BeEquivalentTo(1))
 			clk.Step(2 * time.Minute)
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Eventually(s.logins.Load).Should(BeEquivalentTo(2))
 			close(hold)
 		},
@@ -150,16 +141,14 @@ var _ = Describe("Login", func() {
 		s := newStub(always(200, `[]`))
 		s.token = inTurn(always(200, `{"token":"t","project_id":"`+project+`"}`), page(503))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
-		_, err := client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		clk.Step(3*time.Hour + 30*time.Minute)
 		for range 3 {
-			_, err = client.ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		}
 		Eventually(s.logins.Load).Should(BeEquivalentTo(2))
 		clk.Step(time.Hour)
-		_, err = client.ListServers(ctx)
+		_, err := client.ListServers(ctx)
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		Expect(bizfly.IsOutage(err)).To(BeTrue())
 	})

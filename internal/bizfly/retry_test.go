@@ -26,8 +26,7 @@ var _ = Describe("Retries", func() {
 	DescribeTable("should repeat a read that may go better",
 		func(ctx SpecContext, first http.HandlerFunc) {
 			s := newStub(inTurn(first, always(200, `[]`)))
-			_, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()).To(HaveLen(2))
 		},
 		Entry("502", page(502)), Entry("503", always(503, `{}`)), Entry("504", page(504)), Entry("429", http.HandlerFunc(throttled)),
@@ -41,8 +40,7 @@ var _ = Describe("Retries", func() {
 	DescribeTable("should not repeat a read that cannot go better",
 		func(ctx SpecContext, first http.HandlerFunc) {
 			s := newStub(inTurn(first, always(200, `[]`)))
-			_, err := clientFor(s).ListServers(ctx)
-			Expect(err).To(HaveOccurred())
+			Expect(clientFor(s).ListServers(ctx)).Error().To(HaveOccurred())
 			// A 403 is followed by the question whether the account is paid.
 			Expect(lo.Reject(s.seen(), func(r recorded, _ int) bool { return r.Path == "/api/account/user" })).To(HaveLen(1))
 		},
@@ -69,8 +67,7 @@ var _ = Describe("Retries", func() {
 			w.Header().Set("Retry-After", "3")
 			w.WriteHeader(503)
 		}, always(200, `[]`)))
-		_, err := clientFor(s, func(c *bizfly.Config) { c.Clock = clock }).ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(clientFor(s, func(c *bizfly.Config) { c.Clock = clock }).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(clock.Waits()).To(HaveExactElements(3 * time.Second))
 	})
 
@@ -139,8 +136,7 @@ var _ = Describe("Retries", func() {
 
 	It("should end with the same text each time that a connection breaks", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
-			connection, _, err := http.NewResponseController(w).Hijack()
-			Expect(err).ToNot(HaveOccurred())
+			connection, _ := lo.Must2(http.NewResponseController(w).Hijack())
 			// With a reset instead of an end, which an error of package net describes with the addresses of both sides.
 			Expect(connection.(*net.TCPConn).SetLinger(0)).To(Succeed())
 			Expect(connection.Close()).To(Succeed())

@@ -37,21 +37,18 @@ func startSandbox(options cloud.Options) *cloud.Sandbox {
 // acceptedRequest is a request that the sandbox accepts, made of what the API itself offers.
 func acceptedRequest(ctx context.Context, client *bizfly.Client) *gobizfly.ServerCreateRequest {
 	GinkgoHelper()
-	flavors, err := client.ListFlavors(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	flavors := lo.Must(client.ListFlavors(ctx))
 	flavor, ok := lo.Find(flavors, func(f *gobizfly.ServerFlavorResponse) bool {
 		return f.Category == "premium" && f.GPU == nil && !strings.HasSuffix(f.Name, "_vps") && lo.Contains(f.BillingPlans, "on_demand") &&
 			(len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, "HN1"))
 	})
 	Expect(ok).To(BeTrue())
-	types, err := client.ListVolumeTypes(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	types := lo.Must(client.ListVolumeTypes(ctx))
 	volumeType, ok := lo.Find(types, func(t *gobizfly.VolumeType) bool {
 		return t.Category == "premium" && lo.Contains(t.AvailabilityZones, "HN1")
 	})
 	Expect(ok).To(BeTrue())
-	versions, err := client.ListKubernetesVersions(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	versions := lo.Must(client.ListKubernetesVersions(ctx))
 	version, ok := lo.Find(versions, func(v gobizfly.ControllerVersion) bool { return v.WorkerImageID != "" })
 	Expect(ok).To(BeTrue())
 	request := createRequest()
@@ -65,53 +62,42 @@ var _ = Describe("Client and the sandbox", func() {
 
 	BeforeEach(func() {
 		sandbox = startSandbox(cloud.Options{})
-		var err error
-		client, err = newClient(sandboxConfig(sandbox))
-		Expect(err).ToNot(HaveOccurred())
+		client = lo.Must(newClient(sandboxConfig(sandbox)))
 	})
 
 	It("should log in with either method and tell its scope", func(ctx SpecContext) {
-		scope, err := client.Scope(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		scope := lo.Must(client.Scope(ctx))
 		Expect(scope).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(sandbox.URL, "http://"), Region: "HaNoi", ProjectID: sandbox.Credentials().ProjectID}))
 
 		config := sandboxConfig(sandbox)
 		config.AuthMethod, config.Email, config.Password, config.ProjectID = bizfly.AuthMethodAppCredential, "", "", ""
 		config.AppCredID, config.AppCredSecret = sandbox.Credentials().AppCredID, sandbox.Credentials().AppCredSecret
-		other, err := newClient(config)
-		Expect(err).ToNot(HaveOccurred())
+		other := lo.Must(newClient(config))
 		Expect(other.Scope(ctx)).To(Equal(scope))
 	})
 
 	It("should say which variable is wrong when the credentials are", func(ctx SpecContext) {
 		config := sandboxConfig(sandbox)
 		config.Password = "wrong-password"
-		other, err := newClient(config)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = other.Scope(ctx)
+		other := lo.Must(newClient(config))
+		_, err := other.Scope(ctx)
 		Expect(bizfly.IsAuth(err)).To(BeTrue())
 		Expect(err).To(MatchError(And(ContainSubstring("Scope"), ContainSubstring("login"), Not(ContainSubstring("wrong-password")))))
 	})
 
 	It("should read the whole catalog of the cloud", func(ctx SpecContext) {
-		regions, err := client.ListRegions(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		regions := lo.Must(client.ListRegions(ctx))
 		Expect(regions).To(ConsistOf(HaveField("ShortName", "HN"), HaveField("ShortName", "HCM")))
 		Expect(regions).To(HaveEach(HaveField("Zones", Not(BeEmpty()))))
-		flavors, err := client.ListFlavors(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		flavors := lo.Must(client.ListFlavors(ctx))
 		Expect(len(flavors)).To(BeNumerically(">=", 60))
 		Expect(flavors).To(ContainElement(HaveField("GPU", Not(BeNil()))))
 		Expect(flavors).To(HaveEach(And(HaveField("VCPUs", BeNumerically(">", 0)), HaveField("RAM", BeNumerically(">", 0)))))
-		volumeTypes, err := client.ListVolumeTypes(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(volumeTypes).To(HaveEach(HaveField("AvailabilityZones", Not(BeEmpty()))))
+		Expect(client.ListVolumeTypes(ctx)).To(HaveEach(HaveField("AvailabilityZones", Not(BeEmpty()))))
 		images, err := client.ListOSImages(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(images).To(ContainElement(And(HaveField("Distribution", "Ubuntu"), HaveField("ID", Not(BeEmpty())), HaveField("Version", Not(BeEmpty())))))
-		custom, err := client.ListCustomImages(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(custom).ToNot(BeEmpty())
+		Expect(client.ListCustomImages(ctx)).ToNot(BeEmpty())
 		snapshots, err := client.ListSnapshots(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(snapshots).To(ContainElement(And(HaveField("Name", HavePrefix("golden-node")), HaveField("Size", 20), HaveField("CreateAt", Not(BeEmpty())))))
@@ -121,26 +107,18 @@ var _ = Describe("Client and the sandbox", func() {
 	})
 
 	It("should read what servers are attached to", func(ctx SpecContext) {
-		vpcs, err := client.ListVPCNetworks(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(vpcs).To(ContainElement(HaveField("Subnets", Not(BeEmpty()))))
-		firewalls, err := client.ListFirewalls(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(firewalls).To(ContainElement(HaveField("Name", "default")))
-		keys, err := client.ListSSHKeys(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(keys).To(HaveEach(HaveField("SSHKeyPair.Name", Not(BeEmpty()))))
-		_, err = client.ListNetworkInterfaces(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.ListVPCNetworks(ctx)).To(ContainElement(HaveField("Subnets", Not(BeEmpty()))))
+		Expect(client.ListFirewalls(ctx)).To(ContainElement(HaveField("Name", "default")))
+		Expect(client.ListSSHKeys(ctx)).To(HaveEach(HaveField("SSHKeyPair.Name", Not(BeEmpty()))))
+		Expect(client.ListNetworkInterfaces(ctx)).Error().ToNot(HaveOccurred())
 	})
 
 	It("should read and leave the BKE cluster, as often as it likes", func(ctx SpecContext) {
 		bke := sandbox.BKE()
-		cluster, err := client.GetCluster(ctx, bke.ClusterUID)
-		Expect(err).ToNot(HaveOccurred())
+		cluster := lo.Must(client.GetCluster(ctx, bke.ClusterUID))
 		Expect(cluster.VPCNetworkID).To(Equal(bke.NetworkID))
 		Expect(cluster.Version.K8SVersion).To(Equal(bke.Version))
-		_, err = client.GetCluster(ctx, "nosuchcluster")
+		_, err := client.GetCluster(ctx, "nosuchcluster")
 		Expect(bizfly.IsNotFound(err)).To(BeTrue())
 		for range 2 {
 			Expect(client.LeaveCluster(ctx, bke.ClusterUID, bke.ClusterToken, "node-1")).To(Succeed())
@@ -151,11 +129,10 @@ var _ = Describe("Client and the sandbox", func() {
 
 	It("should read the metadata of a pool's launch configuration, with its secrets", func(ctx SpecContext) {
 		sandbox.AddPool("workers")
-		cluster, err := client.GetCluster(ctx, sandbox.BKE().ClusterUID)
-		Expect(err).ToNot(HaveOccurred())
+		cluster := lo.Must(client.GetCluster(ctx, sandbox.BKE().ClusterUID))
 		Expect(client.GetLaunchConfigurationMetadata(ctx, cluster.WorkerPools[0].LaunchConfigID)).
 			To(HaveKeyWithValue("bke_cluster_token", sandbox.BKE().ClusterToken))
-		_, err = client.GetLaunchConfigurationMetadata(ctx, "no-such-configuration")
+		_, err := client.GetLaunchConfigurationMetadata(ctx, "no-such-configuration")
 		Expect(bizfly.IsNotFound(err)).To(BeTrue())
 	})
 
@@ -180,17 +157,14 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(task.Failure).To(Succeed())
 		Expect(task.Server.Name).To(Equal(request.Name))
 
-		server, err := client.GetServer(ctx, task.Server.ID)
-		Expect(err).ToNot(HaveOccurred())
+		server := lo.Must(client.GetServer(ctx, task.Server.ID))
 		Expect(server.Status).To(Equal("ACTIVE"))
 		Expect(server.Metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), HaveKeyWithValue("bke_cluster_token", "[REDACTED]")))
 		metadata, err := client.GetServerMetadata(ctx, task.Server.ID)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), HaveKeyWithValue("bke_cluster_token", clusterToken)))
 		Expect(sandbox.State().Servers[0].Metadata).To(HaveKeyWithValue("bke_cluster_token", clusterToken))
-		servers, err := client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(servers).To(HaveExactElements(HaveField("ID", server.ID)))
+		Expect(client.ListServers(ctx)).To(HaveExactElements(HaveField("ID", server.ID)))
 		ports, err := client.ListNetworkInterfaces(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(ports).To(ContainElement(HaveField("DeviceID", server.ID)))
@@ -231,8 +205,7 @@ var _ = Describe("Client and the sandbox", func() {
 			for _, vietnamese := range []bool{false, true} {
 				for _, async := range []bool{false, true} {
 					sandbox := startSandbox(cloud.Options{Vietnamese: vietnamese})
-					client, err := newClient(sandboxConfig(sandbox))
-					Expect(err).ToNot(HaveOccurred())
+					client := lo.Must(newClient(sandboxConfig(sandbox)))
 					request := acceptedRequest(ctx, client)
 					sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: effect, Async: async})
 					taskID, err := client.CreateServer(ctx, request)
@@ -282,8 +255,7 @@ var _ = Describe("Client and the sandbox", func() {
 	DescribeTable("should say what a second delete finds where the answer to the first was lost",
 		func(ctx SpecContext, latency time.Duration, found types.GomegaMatcher) {
 			sandbox := startSandbox(cloud.Options{Latency: latency})
-			client, err := newClient(sandboxConfig(sandbox))
-			Expect(err).ToNot(HaveOccurred())
+			client := lo.Must(newClient(sandboxConfig(sandbox)))
 			own := sandbox.AddServer(cloud.ServerSpec{Name: "own"})
 			sandbox.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectLostResponse, Count: 1})
 			Expect(client.DeleteServer(ctx, own.ID, nil)).To(found)
@@ -294,13 +266,10 @@ var _ = Describe("Client and the sandbox", func() {
 	)
 
 	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {
-		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
-		Expect(err).ToNot(HaveOccurred())
+		Expect(client.CreateServer(ctx, acceptedRequest(ctx, client))).Error().ToNot(HaveOccurred())
 		sandbox.ExpireTokens()
 		sandbox.AddFaults(1, cloud.Fault{Effect: cloud.EffectNumericMetadata})
-		servers, err := client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(servers).To(HaveLen(1))
+		Expect(client.ListServers(ctx)).To(HaveLen(1))
 		Expect(sandbox.State().TokensIssued).To(Equal(2))
 	})
 
@@ -308,8 +277,7 @@ var _ = Describe("Client and the sandbox", func() {
 		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
 		config := sandboxConfig(other)
 		config.ProjectID = ""
-		foreign, err := newClient(config)
-		Expect(err).ToNot(HaveOccurred())
+		foreign := lo.Must(newClient(config))
 		Expect(foreign.Scope(ctx)).To(HaveField("ProjectID", "0000000000000000000000000000dead"))
 		Expect(foreign.Reconfigure(sandboxConfig(other))).To(Succeed())
 		Expect(foreign.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
@@ -318,17 +286,13 @@ var _ = Describe("Client and the sandbox", func() {
 	DescribeTable("should find its services however the catalog writes regions", func(ctx SpecContext, forms, region, zone string) {
 		other := startSandbox(cloud.Options{ServiceRegions: forms, Region: region})
 		config := sandboxConfig(other)
-		reader, err := newClient(config)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = reader.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		reader := lo.Must(newClient(config))
+		Expect(reader.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		types, err := reader.ListVolumeTypes(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(types).To(HaveEach(HaveField("AvailabilityZones", ContainElement(zone))), "the services are those of the region")
-		_, err = reader.ListKubernetesVersions(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = reader.ListRegions(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(reader.ListKubernetesVersions(ctx)).Error().ToNot(HaveOccurred())
+		Expect(reader.ListRegions(ctx)).Error().ToNot(HaveOccurred())
 		Expect(other.State().ForeignRequests).To(BeZero())
 	},
 		Entry("all forms, HN", cloud.RegionsMixed, "HN", "HN1"), Entry("all forms, HCM", cloud.RegionsMixed, "HCM", "HCM1"),
@@ -339,11 +303,9 @@ var _ = Describe("Client and the sandbox", func() {
 
 	It("should say that a service is missing and send nothing anywhere", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
-		poor, err := newClient(sandboxConfig(other))
-		Expect(err).ToNot(HaveOccurred())
-		_, err = poor.ListKubernetesVersions(ctx)
+		poor := lo.Must(newClient(sandboxConfig(other)))
+		_, err := poor.ListKubernetesVersions(ctx)
 		Expect(err).To(MatchError(ContainSubstring("no kubernetes_engine in region HaNoi")))
-		_, err = poor.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(poor.ListServers(ctx)).Error().ToNot(HaveOccurred())
 	})
 })

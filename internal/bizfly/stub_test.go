@@ -115,8 +115,7 @@ func catalogOf(region string, urls map[string]string) string {
 	for name, target := range urls {
 		services = append(services, gobizfly.Service{CanonicalName: name, Region: region, Enabled: true, ServiceURL: target})
 	}
-	document, err := json.Marshal(map[string]any{"services": services})
-	Expect(err).ToNot(HaveOccurred())
+	document := lo.Must(json.Marshal(map[string]any{"services": services}))
 	return string(document)
 }
 
@@ -201,9 +200,7 @@ func newClient(config bizfly.Config) (*bizfly.Client, error) {
 }
 
 func clientFor(s *stub, changes ...func(*bizfly.Config)) *bizfly.Client {
-	client, err := newClient(configFor(s, changes...))
-	Expect(err).ToNot(HaveOccurred())
-	return client
+	return lo.Must(newClient(configFor(s, changes...)))
 }
 
 // skipping is a clock that does not wait: a timer fires at once and moves the time by what it would have taken.

@@ -50,8 +50,7 @@ var _ = Describe("Get", func() {
 	It("should describe a server", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
-		got, err := env.CloudProvider.Get(ctx, created.Status.ProviderID)
-		Expect(err).ToNot(HaveOccurred())
+		got := lo.Must(env.CloudProvider.Get(ctx, created.Status.ProviderID))
 		Expect(got.Status.ProviderID).To(Equal(created.Status.ProviderID))
 		Expect(got.Status.ImageID).To(Equal(created.Status.ImageID))
 		Expect(got.Name).To(Equal(created.Name))
@@ -94,8 +93,7 @@ var _ = Describe("List", func() {
 	})
 	It("should contain a registered node's server that the cloud's list lacks and that exists", func() {
 		nodeClass()
-		claim, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim := lo.Must(env.Launched(ctx))
 		env.Clock.Step(time.Minute)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "core waits for a NodeClaim that has not registered")
@@ -104,7 +102,7 @@ var _ = Describe("List", func() {
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
 
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		_, err = env.CloudProvider.List(ctx)
+		_, err := env.CloudProvider.List(ctx)
 		Expect(err).To(MatchError(ContainSubstring("lacks that of NodeClaim " + claim.Name)))
 
 		env.Sandbox.ClearFaults()
@@ -235,8 +233,7 @@ var _ = Describe("IsDrifted", func() {
 	drift := func(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 		GinkgoHelper()
 		env.Sandbox.ResetRequests()
-		reason, err := env.CloudProvider.IsDrifted(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		reason := lo.Must(env.CloudProvider.IsDrifted(ctx, claim))
 		Expect(env.Sandbox.Requests()).To(BeEmpty(), "drift reads caches only")
 		Expect(string(reason)).To(MatchRegexp(`^([A-Za-z]*)$`))
 		return reason
@@ -319,10 +316,9 @@ var _ = Describe("The rest of the interface", func() {
 	DescribeTable("should return to core how a reboot failed",
 		func(status int, expected func(error) bool) {
 			nodeClass()
-			claim, err := env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			claim := lo.Must(env.Launched(ctx))
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
-			err = env.CloudProvider.Reboot(ctx, claim, "operation")
+			err := env.CloudProvider.Reboot(ctx, claim, "operation")
 			Expect(err).To(HaveOccurred())
 			Expect(expected(err)).To(BeTrue(), "%v", err)
 		},
@@ -436,7 +432,7 @@ var _ = Describe("A cluster that may be a clone", func() {
 		recognized = err
 		env.Clock.Step(time.Minute)
 	}
-	It("should launch, delete and reboot nothing until it is confirmed, report it once, and then go on", func() {
+	It("should launch, delete and reboot nothing until it is confirmed, and report it once", func() {
 		claim := launched(nodeClaim(nil))
 		later(&config.ControlPlaneChangedError{Recorded: []string{"10.0.0.1:6443"}, Found: []string{"10.9.0.1:6443"}})
 		another := nodeClaim(nil)

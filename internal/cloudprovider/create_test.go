@@ -115,33 +115,26 @@ var _ = Describe("Create", func() {
 	})
 
 	Context("the intent", func() {
+		BeforeEach(func() { nodeClass() })
 		It("should be recorded before the create request, and not in the NodeClaim that core passed", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			passed := claim.DeepCopy()
-			created, err := env.CloudProvider.Create(ctx, passed)
-			Expect(err).ToNot(HaveOccurred())
+			created := lo.Must(env.CloudProvider.Create(ctx, passed))
 			Expect(passed).To(Equal(claim))
 			recorded := intentOf(claim)
 			Expect(recorded.Attempt).To(Equal(1))
 			Expect(recorded.Rejected).To(BeFalse())
 			Expect(servers()).To(ConsistOf(HaveField("Name", recorded.Name)))
 			By("leaving it to core to write the task, with the labels")
-			returned, err := launch.ReadIntent(created)
-			Expect(err).ToNot(HaveOccurred())
+			returned := lo.Must(launch.ReadIntent(created))
 			Expect(recorded.TaskID).To(BeEmpty())
 			Expect(returned.TaskID).ToNot(BeEmpty())
 			Expect(returned.Name).To(Equal(recorded.Name))
 		})
 		It("should prevent a create request when it cannot be recorded", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-				return errors.New("etcd is away")
-			}})
 			working := env.CloudProvider
-			env.CloudProvider = cloudprovider.New(config)
+			patched(func(int, func() error) error { return errors.New("etcd is away") })
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("etcd is away")))
 			Expect(createRequests()).To(BeZero())
 			env.CloudProvider = working
@@ -149,38 +142,29 @@ var _ = Describe("Create", func() {
 			Expect(servers()).To(HaveLen(1))
 		})
 		It("should launch one server although two processes lead for a moment", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			other, config, patches := env.CloudProvider, env.CloudProviderConfig, 0
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
-				switch patches++; patches {
+			other := env.CloudProvider
+			patched(func(number int, patch func() error) error {
+				switch number {
 				case 1: // core has changed the NodeClaim
-					return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
+					return apierrors.NewConflict(schema.GroupResource{}, claim.Name, nil)
 				case 2: // the other process has launched since the NodeClaim was read again
-					_, err := other.Create(ctx, claim.DeepCopy())
-					Expect(err).ToNot(HaveOccurred())
+					Expect(other.Create(ctx, claim.DeepCopy())).Error().ToNot(HaveOccurred())
 				}
-				return c.Patch(ctx, o, p, options...)
-			}})
-			env.CloudProvider = cloudprovider.New(config)
+				return patch()
+			})
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("the object has been modified")))
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("another process has launched")))
 			Expect(launched(claim).Status.ProviderID).To(Equal(providerid.New(servers()[0].ID)))
 			Expect(createRequests()).To(Equal(1))
 		})
 		It("should be written once, and once more when its request is rejected", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			config, patches := env.CloudProviderConfig, 0
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
-				patches++
-				return c.Patch(ctx, o, p, options...)
-			}})
-			env.CloudProvider = cloudprovider.New(config)
+			patches := 0
+			patched(func(number int, patch func() error) error {
+				patches = number
+				return patch()
+			})
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(patches).To(Equal(2))
@@ -189,27 +173,21 @@ var _ = Describe("Create", func() {
 			Expect(patches).To(Equal(3))
 		})
 		It("should follow that of another process which was rejected", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			other, config, patches := env.CloudProvider, env.CloudProviderConfig, 0
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
-				if patches++; patches == 1 {
+			other := env.CloudProvider
+			patched(func(number int, patch func() error) error {
+				if number == 1 {
 					env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
-					_, err := other.Create(ctx, claim.DeepCopy())
-					Expect(err).To(HaveOccurred())
+					Expect(other.Create(ctx, claim.DeepCopy())).Error().To(HaveOccurred())
 				}
-				return c.Patch(ctx, o, p, options...)
-			}})
-			env.CloudProvider = cloudprovider.New(config)
+				return patch()
+			})
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("another process has launched")))
 			launched(claim)
 			Expect(intentOf(claim).Attempt).To(Equal(2))
 			Expect(createRequests()).To(Equal(2))
 		})
 		It("should follow one of this process whose rejection could not be recorded", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			secondPatchFails()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
@@ -218,7 +196,6 @@ var _ = Describe("Create", func() {
 			Expect(createRequests()).To(Equal(2))
 		})
 		It("should follow one of this process although its rejection could not be recorded", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
 			patches, down := 0, false
@@ -249,21 +226,17 @@ var _ = Describe("Create", func() {
 			Expect(intentOf(claim).Attempt).To(Equal(3))
 		})
 		It("should not replace one that cannot be read", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			intercepted(interceptor.Funcs{Patch: func(
-				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
-			) error {
+			patched(func(int, func() error) error {
 				unreadable := claim.DeepCopy()
 				unreadable.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
 				Expect(env.APIReader.Patch(ctx, unreadable, client.MergeFrom(claim))).To(Succeed())
-				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
-			}})
+				return apierrors.NewConflict(schema.GroupResource{}, claim.Name, nil)
+			})
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("cannot be read")))
 			Expect(createRequests()).To(BeZero())
 		})
 		It("should neither be recorded nor followed while the UID of the cluster is not known", func() {
-			nodeClass()
 			claim, other := nodeClaim(nil), nodeClaim(nil)
 			launched(claim)
 			env.Restart(ctx, func(d *wiring.Dependencies) { d.ClusterUID = "" })
@@ -276,33 +249,27 @@ var _ = Describe("Create", func() {
 			Expect(createRequests()).To(Equal(1))
 		})
 		It("should prevent a create request for a NodeClaim that is being deleted", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 		})
 		It("should prevent a create request for a NodeClaim that is deleted while it is recorded", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
-			intercepted(interceptor.Funcs{Patch: func(
-				ctx context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption,
-			) error {
+			patched(func(int, func() error) error {
 				Expect(env.APIReader.Delete(ctx, claim.DeepCopy())).To(Succeed())
-				return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
-			}})
+				return apierrors.NewConflict(schema.GroupResource{}, claim.Name, nil)
+			})
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("is deleted or being deleted")))
 			Expect(createRequests()).To(BeZero())
 		})
 		It("should prevent a create request for a NodeClaim of the same name with another UID", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			claim.UID = "another"
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 		})
 		DescribeTable("should end the NodeClaim when it cannot be read any more", func(text string) {
-			nodeClass()
 			claim := nodeClaim(nil)
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: text}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
@@ -316,7 +283,6 @@ var _ = Describe("Create", func() {
 			Entry("because it has no name", `{"attempt":1}`),
 		)
 		It("should be read at the API server, and nothing be requested while that does not answer", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			config := env.CloudProviderConfig
 			config.APIReader = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
@@ -329,18 +295,13 @@ var _ = Describe("Create", func() {
 			Expect(createRequests()).To(BeZero())
 		})
 		It("should be recorded as rejected when its request was not sent before the caller's deadline", func() {
-			nodeClass()
 			claim := nodeClaim(nil)
 			caller, end := context.WithCancel(ctx)
-			config := env.CloudProviderConfig
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
+			patched(func(_ int, patch func() error) error {
 				defer end()
-				return c.Patch(ctx, o, p, options...)
-			}})
-			_, err := cloudprovider.New(config).Create(caller, claim.DeepCopy())
-			Expect(err).To(HaveOccurred())
+				return patch()
+			})
+			Expect(env.CloudProvider.Create(caller, claim.DeepCopy())).Error().To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 			Expect(intentOf(claim)).To(And(HaveField("Attempt", 1), HaveField("Rejected", true)))
 		})
@@ -388,8 +349,7 @@ var _ = Describe("Create", func() {
 			Expect(server.FlavorName).ToNot(Equal(first.Labels[corev1.LabelInstanceTypeStable]))
 			Expect(env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.Flavor.Name = server.FlavorName })).To(BeTrue())
 			env.Restart(ctx)
-			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 			Expect(first.Labels).To(Equal(created.Labels))
 			Expect(created.Status.Capacity).To(HaveLen(len(first.Status.Capacity)))
 		})
@@ -407,8 +367,7 @@ var _ = Describe("Create", func() {
 			change(&class.Spec)
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
 			Expect(env.Resolve(ctx, class)).To(Succeed())
-			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, "HN1"))
 			Expect(created.Labels).To(HaveKey(v1alpha1.LabelInstanceCategory))
 			Expect(created.Status.Capacity).To(HaveKey(corev1.ResourceCPU))
@@ -451,8 +410,7 @@ var _ = Describe("Create", func() {
 			Expect(intentOf(claim).TaskID).ToNot(BeEmpty())
 			env.Restart(ctx)
 			cloudTime.Step(time.Minute)
-			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
 		})
@@ -538,12 +496,10 @@ var _ = Describe("Create", func() {
 		It("should try no other offering after ten seconds: core plans anew with what is known", func() {
 			nodeClass()
 			env.Sandbox.SetStock("*", "*", "*", 0)
-			intercepted(interceptor.Funcs{Patch: func(
-				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
-			) error {
+			patched(func(_ int, patch func() error) error {
 				env.Clock.Step(ttl.FailOver / 2) // the intent of the request, and its rejection
-				return c.Patch(ctx, o, p, options...)
-			}})
+				return patch()
+			})
 			ended(nodeClaim(nil))
 			Expect(createRequests()).To(Equal(1))
 		})
@@ -592,8 +548,7 @@ var _ = Describe("Create", func() {
 			}
 			other := nodeClaim(nil)
 			other.Spec.NodeClassRef.Name = fast.Name
-			_, err := env.CloudProvider.Create(ctx, other.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			Expect(env.CloudProvider.Create(ctx, other.DeepCopy())).Error().ToNot(HaveOccurred())
 		})
 		It("should name the account while that is rejected, and not what its NodeClass met before", func() {
 			nodeClass()
@@ -674,8 +629,7 @@ func requestedAnHourAgo(claim *karpv1.NodeClaim) {
 // failing is the cached client with some calls replaced.
 func failing(funcs interceptor.Funcs) client.Client {
 	GinkgoHelper()
-	inner, err := client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()})
-	Expect(err).ToNot(HaveOccurred())
+	inner := lo.Must(client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()}))
 	return interceptor.NewClient(inner, funcs)
 }
 
@@ -687,16 +641,25 @@ func intercepted(funcs interceptor.Funcs) {
 	env.CloudProvider = cloudprovider.New(config)
 }
 
-// secondPatchFails lets the cloud provider record an intent, and not its outcome.
-func secondPatchFails() {
+// patched gives the cloud provider a client whose patches a function makes, or does not make; it gets the number of each, from 1.
+func patched(make func(number int, patch func() error) error) {
 	GinkgoHelper()
 	patches := 0
 	intercepted(interceptor.Funcs{Patch: func(
 		ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
 	) error {
-		if patches++; patches == 2 {
+		patches++
+		return make(patches, func() error { return c.Patch(ctx, o, p, options...) })
+	}})
+}
+
+// secondPatchFails lets the cloud provider record an intent, and not its outcome.
+func secondPatchFails() {
+	GinkgoHelper()
+	patched(func(number int, patch func() error) error {
+		if number == 2 {
 			return errors.New("etcd is away")
 		}
-		return c.Patch(ctx, o, p, options...)
-	}})
+		return patch()
+	})
 }

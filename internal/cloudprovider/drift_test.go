@@ -33,12 +33,10 @@ import (
 // edit changes something in the cloud behind everybody's back.
 func edit(path string, body any) {
 	GinkgoHelper()
-	raw, err := json.Marshal(body)
-	Expect(err).ToNot(HaveOccurred())
+	raw := lo.Must(json.Marshal(body))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, env.Sandbox.URL+"/_sandbox/"+path, bytes.NewReader(raw))
 	Expect(err).ToNot(HaveOccurred())
-	response, err := http.DefaultClient.Do(request)
-	Expect(err).ToNot(HaveOccurred())
+	response := lo.Must(http.DefaultClient.Do(request))
 	defer func() { _ = response.Body.Close() }()
 	Expect(response.StatusCode).To(Equal(http.StatusNoContent))
 }
@@ -91,8 +89,7 @@ func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 	env.Instances.Flush()
 	_, _ = env.CloudProvider.List(ctx)
 	env.Sandbox.ResetRequests()
-	reason, err := env.CloudProvider.IsDrifted(ctx, claim)
-	Expect(err).ToNot(HaveOccurred())
+	reason := lo.Must(env.CloudProvider.IsDrifted(ctx, claim))
 	Expect(env.Sandbox.Requests()).To(BeEmpty(), "drift reads caches only")
 	Expect(string(reason)).To(MatchRegexp(`^[A-Za-z]*$`))
 	return reason

@@ -100,8 +100,7 @@ var _ = Describe("The log of launches and removals", func() {
 			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity")))
 	})
 	It("should have one line of a NodeClaim whose offerings became unavailable meanwhile", func() {
-		class, err := class()
-		Expect(err).ToNot(HaveOccurred())
+		class := lo.Must(class())
 		class.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread
 		Expect(env.Client.Update(ctx, class)).To(Succeed())
 		Expect(env.Resolve(ctx, class)).To(Succeed())
@@ -110,7 +109,7 @@ var _ = Describe("The log of launches and removals", func() {
 			env.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonBalanceExhausted, time.Minute)
 			return c.List(ctx, list, opts...)
 		}})
-		err = failedCreate(nodeClaim(unit.NodePool()))
+		err := failedCreate(nodeClaim(unit.NodePool()))
 		Expect(err).To(MatchError(ContainSubstring(" in HN1: " + capacity.ReasonBalanceExhausted)))
 		Expect(createRequests()).To(BeZero())
 		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", launch.ReasonNoOffering)))

@@ -641,8 +641,7 @@ var _ = Describe("Launches that fail", func() {
 
 		other := nodeClaim(nil)
 		other.Spec.NodeClassRef.Name = ssd.Name
-		_, err := env.CloudProvider.Create(ctx, other)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(env.CloudProvider.Create(ctx, other)).Error().ToNot(HaveOccurred())
 
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		ended(nodeClaim(nil))
@@ -674,8 +673,7 @@ var _ = Describe("Launches that fail", func() {
 		ended(of(ssd.Name))
 		Expect(createRequests()).To(Equal(4))
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-		_, err := env.CloudProvider.Create(ctx, of(ssd.Name))
-		Expect(err).ToNot(HaveOccurred())
+		Expect(env.CloudProvider.Create(ctx, of(ssd.Name))).Error().ToNot(HaveOccurred())
 	})
 
 	It("should try the other name of a flavor once, and remember which one works", func() {
@@ -730,8 +728,7 @@ var _ = Describe("Launches that fail", func() {
 		for _, server := range servers() {
 			env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.AvailabilityZone, s.ZoneName = zone, zone })
 		}
-		created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-		Expect(err).ToNot(HaveOccurred())
+		created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, intentOf(claim).Zone))
 		listed, _ := env.Instances.Last(time.Hour)
 		Expect(listed.Get(serverOf(created).ID).Zone).To(Equal(zone), "others read the same list")
@@ -747,8 +744,7 @@ var _ = Describe("Launches that fail", func() {
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 		Expect(reasonOf(err)).To(Equal(launch.ReasonLaunchNotSent))
 		Expect(createRequests()).To(BeZero())
-		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
-		Expect(err).ToNot(HaveOccurred())
+		Expect(env.CloudProvider.Create(ctx, aged(claim, time.Minute))).Error().ToNot(HaveOccurred())
 	})
 	It("should end a NodeClaim whose held-back request core's next call may be too late to send", func() {
 		nodeClass()
@@ -781,8 +777,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
 			Expect(err).To(MatchError(ContainSubstring("awaiting evaluation")))
 			overlay.err = nil
-			_, err = env.CloudProvider.Create(ctx, claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(env.CloudProvider.Create(ctx, claim)).Error().ToNot(HaveOccurred())
 			Expect(createRequests()).To(Equal(1))
 		})
 		It("should end at once before the catalog was read", func() {
@@ -882,8 +877,7 @@ var _ = Describe("Launches that fail", func() {
 			}),
 		)
 		It("should have reasons that core accepts as those of a condition", func() {
-			failures, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_failures_total")
-			Expect(err).ToNot(HaveOccurred())
+			failures := lo.Must(metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_failures_total"))
 			Expect(failures).ToNot(BeEmpty())
 			for _, failure := range failures {
 				Expect(lo.Values(failure.Labels)).To(ConsistOf(MatchRegexp("^([A-Z][a-z]+)+$")))

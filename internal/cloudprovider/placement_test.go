@@ -141,8 +141,7 @@ var _ = Describe("Placement", func() {
 			for _, claim := range claims {
 				group.Go(func() {
 					defer GinkgoRecover()
-					_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-					Expect(err).ToNot(HaveOccurred())
+					Expect(env.CloudProvider.Create(ctx, claim.DeepCopy())).Error().ToNot(HaveOccurred())
 				})
 			}
 			group.Wait()

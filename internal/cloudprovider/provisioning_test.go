@@ -110,8 +110,7 @@ var _ = Describe("Provisioning", func() {
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")})
 		provisioned(pod)
-		types, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
-		Expect(err).ToNot(HaveOccurred())
+		types := lo.Must(env.CloudProvider.GetInstanceTypes(ctx, pool))
 		expected, err := strconv.ParseFloat(expectations.ExpectScheduled(ctx, env.Client, pod).Labels[v1alpha1.LabelLaunchPrice], 64)
 		Expect(err).ToNot(HaveOccurred())
 		launched, _ := lo.Find(types, func(it *corecloudprovider.InstanceType) bool { return it.Name == "nix.4c_8g" })
@@ -120,7 +119,7 @@ var _ = Describe("Provisioning", func() {
 		Expect(claims).To(ConsistOf(HaveField("Labels", HaveKey(v1alpha1.LabelLaunchPrice))))
 		Expect(claims[0].Spec.Requirements).ToNot(ContainElement(HaveField("Key", v1alpha1.LabelLaunchPrice)))
 
-		By("having another price from then on, beyond the hour after which core compares with the instance types")
+		By("having another price also after the hour in which core compares the instance types")
 		table := lo.Must(pricing.ParseTable([]byte("categories: {basic: {cpu: 1000}, premium: {cpu: 1000}}")))
 		env.Tune(func(o *options.Options) { o.Prices = table })
 		env.Clock.Step(2 * time.Hour)

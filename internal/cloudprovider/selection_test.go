@@ -174,8 +174,7 @@ var _ = Describe("Create", func() {
 			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			policy := coretest.OptionsFields{MinValuesPolicy: lo.ToPtr(coreoptions.MinValuesPolicyBestEffort)}
-			created, err := env.CloudProvider.Create(coreoptions.ToContext(ctx, coretest.Options(policy)), claim)
-			Expect(err).ToNot(HaveOccurred())
+			created := lo.Must(env.CloudProvider.Create(coreoptions.ToContext(ctx, coretest.Options(policy)), claim))
 			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
 		})
 		It("should choose by the prices of NodeOverlays", func() {

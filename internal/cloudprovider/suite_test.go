@@ -38,23 +38,17 @@ var _ = unit.Suite(ctx, &env)
 
 func nodeClass(mutate ...func(*v1alpha1.BizflyNodeClass)) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
-	made, err := env.NodeClass(ctx, mutate...)
-	Expect(err).ToNot(HaveOccurred())
-	return made
+	return lo.Must(env.NodeClass(ctx, mutate...))
 }
 
 func nodeClaim(pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodeClaim {
 	GinkgoHelper()
-	made, err := env.NodeClaim(ctx, pool, requirements...)
-	Expect(err).ToNot(HaveOccurred())
-	return made
+	return lo.Must(env.NodeClaim(ctx, pool, requirements...))
 }
 
 func launched(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	GinkgoHelper()
-	stored, err := env.Launch(ctx, claim)
-	Expect(err).ToNot(HaveOccurred())
-	return stored
+	return lo.Must(env.Launch(ctx, claim))
 }
 
 // failedCreate calls Create and expects that it fails.
@@ -114,9 +108,7 @@ func intentOf(claim *karpv1.NodeClaim) *instance.Intent {
 	GinkgoHelper()
 	live := &karpv1.NodeClaim{}
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-	intent, err := launch.ReadIntent(live)
-	Expect(err).ToNot(HaveOccurred())
-	return intent
+	return lo.Must(launch.ReadIntent(live))
 }
 
 // reasonOf is why Create kept the NodeClaim, or ended it.
@@ -142,8 +134,7 @@ func ended(claim *karpv1.NodeClaim) {
 
 func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {
 	GinkgoHelper()
-	all, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
-	Expect(err).ToNot(HaveOccurred())
+	all := lo.Must(env.CloudProvider.GetInstanceTypes(ctx, pool))
 	Expect(all).ToNot(BeEmpty())
 	return all
 }

@@ -51,8 +51,7 @@ var _ = Describe("Deleting everything at once", func() {
 			holds := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
 			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
 				nodepoolhealth.NewState(), nil)
-			_, err := holds.Reconcile(ctx, class.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			Expect(holds.Reconcile(ctx, class.DeepCopy())).Error().ToNot(HaveOccurred())
 
 			remove := map[string][]client.Object{"NodePool": {pool}, "NodeClass": {class}, "ProviderConfig": {config}}
 			for i := range claims.Items {
@@ -65,8 +64,7 @@ var _ = Describe("Deleting everything at once", func() {
 			}
 			// It says what it waits for, while claims use it.
 			Expect(gone(class)).To(BeFalse())
-			_, err = holds.Reconcile(ctx, class.DeepCopy())
-			Expect(err).ToNot(HaveOccurred())
+			Expect(holds.Reconcile(ctx, class.DeepCopy())).Error().ToNot(HaveOccurred())
 			Expect(gone(class)).To(BeFalse())
 			Expect(env.Recorder.Calls(events.ReasonWaitingOnNodeClaimTermination)).To(BeNumerically(">", 0))
 
@@ -77,12 +75,10 @@ var _ = Describe("Deleting everything at once", func() {
 					if gone(claim) {
 						continue
 					}
-					_, err := ends.Reconcile(ctx, claim.DeepCopy())
-					g.Expect(err).ToNot(HaveOccurred())
+					g.Expect(ends.Reconcile(ctx, claim.DeepCopy())).Error().ToNot(HaveOccurred())
 				}
 				if !gone(class) {
-					_, err := holds.Reconcile(ctx, class.DeepCopy())
-					g.Expect(err).ToNot(HaveOccurred())
+					g.Expect(holds.Reconcile(ctx, class.DeepCopy())).Error().ToNot(HaveOccurred())
 				}
 				for _, objects := range remove {
 					for _, object := range objects {
@@ -123,8 +119,8 @@ var _ = Describe("Annotations of a NodeClaim", func() {
 })
 
 var _ = Describe("A deletion", func() {
+	BeforeEach(func() { nodeClass() })
 	It("should report a server that still exists ten minutes after core began to delete it", func() {
-		nodeClass()
 		claim := launched(nodeClaim(nil))
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "locked by an operator"})
@@ -139,7 +135,6 @@ var _ = Describe("A deletion", func() {
 		deleted(claim)
 	})
 	It("should report one that BizFly Cloud rejects from the first on", func() {
-		nodeClass()
 		claim := launched(nodeClaim(nil))
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "locked by an operator"})
@@ -153,7 +148,6 @@ var _ = Describe("A deletion", func() {
 		deleted(claim)
 	})
 	It("should not report the first rejection after a long drain", func() {
-		nodeClass()
 		claim := launched(nodeClaim(nil))
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(env.Clock.Now()))
@@ -165,7 +159,6 @@ var _ = Describe("A deletion", func() {
 		deleted(claim)
 	})
 	It("should end when the server is gone, whatever it has left", func() {
-		nodeClass()
 		claim := launched(nodeClaim(nil))
 		Expect(env.Sandbox.RemoveServer(serverOf(claim).ID)).To(Succeed())
 		env.Sandbox.AddFaults(1, cloud.Fault{Path: "/**/cluster_leave/*", Effect: cloud.EffectDelay, Delay: time.Hour},

@@ -29,14 +29,12 @@ func TestEvents(t *testing.T) { suite.Run(t, "Events") }
 // files are the parsed sources of a folder, without its tests.
 func files(dir string) []*ast.File {
 	GinkgoHelper()
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	Expect(err).ToNot(HaveOccurred())
+	names := lo.Must(filepath.Glob(filepath.Join(dir, "*.go")))
 	return lo.FilterMap(names, func(name string, _ int) (*ast.File, bool) {
 		if strings.HasSuffix(name, "_test.go") {
 			return nil, false
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		Expect(err).ToNot(HaveOccurred())
+		file := lo.Must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		return file, true
 	})
 }

@@ -101,8 +101,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		}
 		get := func() *corecloudprovider.InstanceType {
 			GinkgoHelper()
-			types, err := op.Flavors.List(ctx, nodeClass)
-			Expect(err).ToNot(HaveOccurred())
+			types := lo.Must(op.Flavors.List(ctx, nodeClass))
 			found, _ := lo.Find(types, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavorName })
 			return found
 		}

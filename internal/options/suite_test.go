@@ -62,8 +62,7 @@ var _ = Describe("Options", func() {
 	})
 
 	It("should start with a name, a region and a credential alone", func() {
-		opts, err := parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse())
 		Expect(opts.AuthMethod).To(Equal("application_credential"))
 		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
 		Expect(opts.AppCredSecret).To(Equal("marked-secret"))
@@ -104,8 +103,7 @@ var _ = Describe("Options", func() {
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
 		GinkgoT().Setenv("CREDENTIALS_SECRET_NAME", "")
-		opts, err := parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse())
 		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
 		Expect(opts.CredentialsSecretName).To(BeEmpty())
 	})

@@ -40,8 +40,7 @@ var _ = Describe("Apply", func() {
 			It("should have its default", func() { Expect(row.get(options.Defaults())).To(Equal(row.def)) })
 			for _, value := range []time.Duration{row.least, row.most} {
 				It(fmt.Sprintf("should take %s", value), func() {
-					values, err := apply(row.key, value.String())
-					Expect(err).ToNot(HaveOccurred())
+					values := lo.Must(apply(row.key, value.String()))
 					Expect(row.get(values)).To(Equal(value))
 				})
 			}
@@ -65,8 +64,7 @@ var _ = Describe("Apply", func() {
 
 	DescribeTable("should take an overhead",
 		func(value string, expected float64) {
-			values, err := apply("vmMemoryOverheadPercent", value)
-			Expect(err).ToNot(HaveOccurred())
+			values := lo.Must(apply("vmMemoryOverheadPercent", value))
 			Expect(values.MemoryOverheadPercent).To(Equal(expected))
 		},
 		Entry("of nothing", "0", 0.0), Entry("of a part", "0.125", 0.125), Entry("just below the bound", "0.499", 0.499),
@@ -82,8 +80,7 @@ var _ = Describe("Apply", func() {
 	)
 
 	It("should take a part of a price table", func() {
-		values, err := apply("prices", "gpus: {h100: 123456}")
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(apply("prices", "gpus: {h100: 123456}"))
 		Expect(values.Prices.GPUs).To(HaveKeyWithValue("h100", 123456.0))
 		Expect(values.Prices.Categories).To(Equal(options.Defaults().Prices.Categories))
 	})

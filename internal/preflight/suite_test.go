@@ -80,7 +80,6 @@ var _ = Describe("Look", func() {
 	})
 
 	It("should fail where it cannot look", func(ctx context.Context) {
-		_, err := preflight.Look(ctx, unreadable{})
-		Expect(err).To(MatchError(ContainSubstring("upgrade both charts")))
+		Expect(preflight.Look(ctx, unreadable{})).Error().To(MatchError(ContainSubstring("upgrade both charts")))
 	})
 })

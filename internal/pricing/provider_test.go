@@ -145,8 +145,7 @@ var _ = Describe("Pricing", func() {
 	})
 	DescribeTable("should reject a table that would break comparison, naming the field",
 		func(text, message string) {
-			_, err := pricing.ParseTable([]byte(text))
-			Expect(err).To(MatchError(ContainSubstring(message)))
+			Expect(pricing.ParseTable([]byte(text))).Error().To(MatchError(ContainSubstring(message)))
 		},
 		Entry("not YAML", "{", "parsing the price table"),
 		Entry("no table", "5", "parsing the price table"),

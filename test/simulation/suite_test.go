@@ -77,7 +77,7 @@ var _ = Describe("Simulations", func() {
 		})
 	}
 
-	It("should draw the same faults for the same question of the same seed, and others for another", func() {
+	It("should draw the same faults for the same question and seed, and others for others", func() {
 		draw := func(seed int64, subjects ...string) []uint64 {
 			sim := newSimulation(seed)
 			return lo.Map(subjects, func(subject string, _ int) uint64 { return sim.chances(subject).Uint64() })

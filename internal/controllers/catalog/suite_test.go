@@ -42,8 +42,7 @@ var _ = Describe("catalog.refresh", func() {
 	It("should refresh and come back after the interval, not all replicas at once", func(ctx context.Context) {
 		seen := map[time.Duration]bool{}
 		for range 20 {
-			result, err := controller.Reconcile(ctx)
-			Expect(err).NotTo(HaveOccurred())
+			result := lo.Must(controller.Reconcile(ctx))
 			Expect(result.RequeueAfter).To(And(BeNumerically(">=", 10*time.Minute), BeNumerically("<=", 12*time.Minute)))
 			seen[result.RequeueAfter] = true
 		}
@@ -52,14 +51,12 @@ var _ = Describe("catalog.refresh", func() {
 	})
 	It("should come back soon after a failure, without the workqueue's own backoff", func(ctx context.Context) {
 		provider.err = errors.New("the cloud does not answer")
-		result, err := controller.Reconcile(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := lo.Must(controller.Reconcile(ctx))
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
 	It("should come back soon while it is not known which BKE cluster this is", func(ctx context.Context) {
 		provider.snapshot = &catalog.Snapshot{ClusterUnknown: true}
-		result, err := controller.Reconcile(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := lo.Must(controller.Reconcile(ctx))
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
 	It("should come back after the interval that is tuned", func(ctx context.Context) {
@@ -68,8 +65,7 @@ var _ = Describe("catalog.refresh", func() {
 		tuned := options.Defaults()
 		tuned.CatalogInterval = time.Minute
 		settings.Store(tuned)
-		result, err := controller.Reconcile(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := lo.Must(controller.Reconcile(ctx))
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
 	})
 	It("should have defaults", func(ctx context.Context) {

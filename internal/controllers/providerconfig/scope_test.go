@@ -161,8 +161,7 @@ var _ = Describe("The scope that is written down", func() {
 				sandbox.ResetRequests()
 				restarted := startWith(true, config(), false)
 				for range 10 {
-					_, err := restarted.controller.Reconcile(ctx)
-					Expect(err).ToNot(HaveOccurred())
+					Expect(restarted.controller.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 				}
 				count := func(suffix string) int {
 					return lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, suffix) })
@@ -180,7 +179,7 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", otherProject))
 		})
 	})
-	It("should be kept by a process that starts with a ProviderConfig for another place, so that its servers can be deleted", func() {
+	It("should be kept by a process that starts with a ProviderConfig for another place", func() {
 		claim()
 		apply(v1alpha1.ProviderConfigSpec{Region: "HCM"})
 		restarted := start(true, environment())

@@ -152,8 +152,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 func (r *replica) look() {
 	GinkgoHelper()
 	for range 5 {
-		result, err := r.controller.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(r.controller.Reconcile(ctx))
 		if result.RequeueAfter.Seconds() >= 1 {
 			return
 		}
@@ -272,15 +271,13 @@ var _ = Describe("ProviderConfig", func() {
 		})
 		It("should not open on a replica that is not the leader before the leader has written", func() {
 			follower := start(false, environment())
-			result, err := follower.controller.Reconcile(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			result := lo.Must(follower.controller.Reconcile(ctx))
 			Expect(result.RequeueAfter).To(BeNumerically(">", 0))
-			_, err = follower.client.ListServers(ctx)
+			_, err := follower.client.ListServers(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 
 			process.look()
-			_, err = follower.controller.Reconcile(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(follower.controller.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 			Expect(follower.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should record accepted forms of create requests, and give them to each new replica", func() {
@@ -292,8 +289,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(stored().Status.RequestForms).To(Equal(learned))
 			for _, leader := range []bool{true, false} {
 				restarted := start(leader, environment())
-				_, err := restarted.controller.Reconcile(ctx)
-				Expect(err).ToNot(HaveOccurred())
+				Expect(restarted.controller.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 				Expect(restarted.forms.Accepted()).To(Equal(learned))
 			}
 		})

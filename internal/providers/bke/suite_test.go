@@ -134,17 +134,13 @@ var _ = Describe("The values with which nodes join BKE", func() {
 
 	It("should be those of the environment, without a request", func() {
 		config.Values = bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "http://e/engine/cluster_join/c"}
-		values, err := provider().Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(values).To(Equal(config.Values))
+		Expect(provider().Values(ctx)).To(Equal(config.Values))
 		Expect(api.read).To(BeZero())
 	})
 	It("should not be learned where that is not allowed", func() {
 		config.Discover = false
 		node("pool-1", pool("pool-1"), metadata())
-		values, err := provider().Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(values).To(Equal(bke.Values{}))
+		Expect(provider().Values(ctx)).To(Equal(bke.Values{}))
 	})
 	It("should be learned from a pool server, once, and report it", func() {
 		node("pool-1", pool("pool-1"), metadata())
@@ -158,8 +154,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			Learned: "BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT learned from the pool server of node pool-1",
 		}))
 		Expect(learner.Known()).To(Equal(values))
-		_, err = learner.Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(learner.Values(ctx)).Error().ToNot(HaveOccurred())
 		Expect(api.read).To(Equal(1))
 	})
 	It("should be learned again when old, without holding up a launch, and stay while that fails", func() {
@@ -251,7 +246,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn"
 		}),
 	)
-	It("should stay those of the cluster that the servers of NodeClaims have joined, however many Nodes name another", func() {
+	It("should stay those of the cluster that NodeClaims have joined, whatever Nodes name", func() {
 		joined := sandbox.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata("bizfly-karpenter-managed", "true")})
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: karpv1.NodeClaimSpec{
 			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
@@ -288,16 +283,13 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	It("should leave it open which nodes are of a pool while no server can be read", func() {
 		node("pool-1", pool("x"), metadata())
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusBadGateway})
-		_, err := provider().PoolNodes(ctx)
-		Expect(err).To(MatchError(ContainSubstring("node pool-1: reading server")))
+		Expect(provider().PoolNodes(ctx)).Error().To(MatchError(ContainSubstring("node pool-1: reading server")))
 	})
 	It("should be looked for again a minute later, and not before", func() {
 		learner := provider()
-		_, err := learner.Values(ctx)
-		Expect(err).To(MatchError(ContainSubstring("needs BKE_CLUSTER_ID")))
+		Expect(learner.Values(ctx)).Error().To(MatchError(ContainSubstring("needs BKE_CLUSTER_ID")))
 		node("pool-1", pool("pool-1"), metadata())
-		_, err = learner.Values(ctx)
-		Expect(err).To(HaveOccurred())
+		Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 		clk.Step(time.Minute)
 		values, err := learner.Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -323,13 +315,11 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID}})).To(Succeed())
 		learner := provider()
 		for range 10 {
-			_, err := learner.Values(ctx)
-			Expect(err).To(MatchError(ContainSubstring("auto_scaling")))
+			Expect(learner.Values(ctx)).Error().To(MatchError(ContainSubstring("auto_scaling")))
 		}
 		Expect(api.reads()).To(Equal(1))
 		clk.Step(time.Minute)
-		_, err := learner.Values(ctx)
-		Expect(err).To(HaveOccurred())
+		Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 		Expect(api.reads()).To(Equal(2))
 	})
 	It("should be learned from a pool's server among hundreds of nodes labelled alike", func() {
@@ -349,17 +339,14 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	})
 	It("should be looked for every minute until they are found", func() {
 		learner := provider()
-		_, err := learner.Values(ctx)
-		Expect(err).To(HaveOccurred())
+		Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 		node("hidden", pool("hidden"), metadata("bke_cluster_token", ""))
 		for tries := range 30 {
 			clk.Step(time.Minute - time.Second)
-			_, err := learner.Values(ctx)
-			Expect(err).To(HaveOccurred())
+			Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 			Expect(api.reads()).To(Equal(tries), "just before the next try")
 			clk.Step(time.Second)
-			_, err = learner.Values(ctx)
-			Expect(err).To(HaveOccurred())
+			Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 			Expect(api.reads()).To(Equal(tries + 1))
 		}
 		node("pool-1", pool("pool-1"), metadata())

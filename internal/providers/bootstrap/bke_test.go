@@ -62,8 +62,7 @@ var _ = Describe("BKE mode", func() {
 	It("should wait for the catalog", func() {
 		known.Snapshot_ = nil
 		Expect(validate(bke())).To(MatchError(catalog.ErrNotReady))
-		_, err := provider().Render(ctx, input(bke()))
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(provider().Render(ctx, input(bke()))).Error().To(MatchError(catalog.ErrNotReady))
 	})
 
 	DescribeTable("should report which variable is missing and what to do", func(unset func(*join.Values), variable string) {
@@ -71,8 +70,7 @@ var _ = Describe("BKE mode", func() {
 		invalid := invalidOf(validate(bke()))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonNotConfigured))
 		Expect(invalid.Message).To(And(ContainSubstring(variable), ContainSubstring("set it in the environment of the controller"), Not(ContainSubstring(secret))))
-		_, err := provider().Render(ctx, input(bke()))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(bke()))).Error().To(MatchError(invalid.Message))
 		Expect(validate(custom("#!/bin/bash"))).To(Succeed(), "Custom mode does not need it")
 	},
 		Entry("the cluster id", func(v *join.Values) { v.ClusterID = "" }, "BKE_CLUSTER_ID is not set"),
@@ -106,7 +104,6 @@ var _ = Describe("BKE mode", func() {
 	It("should wait until the catalog knows the cluster", func() {
 		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
 		Expect(validate(bke())).To(MatchError(catalog.ErrClusterUnknown))
-		_, err := provider().Render(ctx, input(bke()))
-		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
+		Expect(provider().Render(ctx, input(bke()))).Error().To(MatchError(catalog.ErrClusterUnknown))
 	})
 })

@@ -114,8 +114,7 @@ registerWithTaints:
 	DescribeTable("should let nothing but labels and taints into a script", func(spoil func(*bootstrap.Input)) {
 		in := input(custom("{{ .KubeletLabels }} {{ .KubeletTaints }}"))
 		spoil(&in)
-		_, err := provider().Render(ctx, in)
-		Expect(err).To(MatchError(ContainSubstring("is not valid")))
+		Expect(provider().Render(ctx, in)).Error().To(MatchError(ContainSubstring("is not valid")))
 	},
 		Entry("a label's value", func(in *bootstrap.Input) { in.Labels["team"] = "x'; reboot; '" }),
 		Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
@@ -160,8 +159,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		invalid := invalidOf(validate(nodeClass))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
 		Expect(invalid.Message).To(And(HavePrefix("spec.userData"+where), ContainSubstring(what), Not(ContainSubstring(secret))))
-		_, err := provider().Render(ctx, input(nodeClass))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(nodeClass))).Error().To(MatchError(invalid.Message))
 	},
 		Entry("an action that does not end", "{{ .NodeName", ", line 3", "does not parse"),
 		Entry("an action that does not parse", `{{ "`+secret+`" "b }}`, ", line 3", "does not parse"),

@@ -24,8 +24,7 @@ var _ = Describe("The language of templates", func() {
 		invalid := invalidOf(validate(custom("#!/bin/bash\n" + template)))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
 		Expect(invalid.Message).To(And(HavePrefix("spec.userData, "+where), ContainSubstring(what)))
-		_, err := provider().Render(ctx, input(custom("#!/bin/bash\n"+template)))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(custom("#!/bin/bash\n"+template)))).Error().To(MatchError(invalid.Message))
 	},
 		Entry("define", "\n{{ define `x` }}a{{ end }}", "line 3, ", "define is not allowed"),
 		Entry("template", "{{ define `x` }}a{{ end }}\n{{ template `x` }}", "line 3, ", "template and block are not allowed"),

@@ -46,8 +46,7 @@ type piece struct{ contentType, text string }
 
 func pieces(userData string) []piece {
 	GinkgoHelper()
-	message, err := mail.ReadMessage(strings.NewReader(userData))
-	Expect(err).ToNot(HaveOccurred())
+	message := lo.Must(mail.ReadMessage(strings.NewReader(userData)))
 	Expect(message.Header.Get("MIME-Version")).To(Equal("1.0"))
 	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
 	Expect(err).ToNot(HaveOccurred())
@@ -60,23 +59,20 @@ func pieces(userData string) []piece {
 			return found
 		}
 		Expect(err).ToNot(HaveOccurred())
-		mediaType, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
-		Expect(err).ToNot(HaveOccurred())
+		mediaType, _ := lo.Must2(mime.ParseMediaType(part.Header.Get("Content-Type")))
 		Expect(part.FileName()).To(BeEmpty(), "cloud-init calls a part of an archive part-002, too")
 		var body io.Reader = part
 		if part.Header.Get("Content-Transfer-Encoding") == "base64" {
 			body = base64.NewDecoder(base64.StdEncoding, part)
 		}
-		text, err := io.ReadAll(body)
-		Expect(err).ToNot(HaveOccurred())
+		text := lo.Must(io.ReadAll(body))
 		found = append(found, piece{mediaType, string(text)})
 	}
 }
 
 func hash(nodeClass *v1alpha1.BizflyNodeClass) string {
 	GinkgoHelper()
-	resolution, err := provider().Resolve(ctx, nodeClass)
-	Expect(err).ToNot(HaveOccurred())
+	resolution := lo.Must(provider().Resolve(ctx, nodeClass))
 	return resolution.UserDataHash
 }
 
@@ -100,8 +96,7 @@ var _ = Describe("User data from a Secret", func() {
 			Expect(invalid.Message).To(ContainSubstring(text))
 		}
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
-		_, err := provider().Render(ctx, input(nodeClass))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(nodeClass))).Error().To(MatchError(invalid.Message))
 	},
 		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets",
 			`USER_DATA_SECRET_NAMES, now "templates"`),
@@ -272,8 +267,7 @@ var _ = Describe("A join token", func() {
 		invalid := invalidOf(validate(withToken("{{ .JoinToken }}")))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonJoinTokensDisabled))
 		Expect(invalid.Message).To(And(ContainSubstring("spec.joinToken"), ContainSubstring("joinTokens.enabled"), ContainSubstring("JOIN_TOKENS=true")))
-		_, err := provider().Render(ctx, input(withToken("{{ .JoinToken }}")))
-		Expect(err).To(MatchError(invalid.Message))
+		Expect(provider().Render(ctx, input(withToken("{{ .JoinToken }}")))).Error().To(MatchError(invalid.Message))
 	})
 	It("should be missed by a template that uses it without asking", func() {
 		Expect(invalidOf(validate(custom("{{ .JoinToken }}"))).Message).To(ContainSubstring("spec.joinToken is not set"))

@@ -141,9 +141,7 @@ func input(nodeClass *v1alpha1.BizflyNodeClass) bootstrap.Input {
 
 func render(in bootstrap.Input) *bootstrap.Output {
 	GinkgoHelper()
-	output, err := provider().Render(ctx, in)
-	Expect(err).ToNot(HaveOccurred())
-	return output
+	return lo.Must(provider().Render(ctx, in))
 }
 
 func invalidOf(err error) *bootstrap.ValidationError {

@@ -249,8 +249,7 @@ var _ = Describe("Capacity", func() {
 
 func marks(reason string) float64 {
 	GinkgoHelper()
-	families, err := crmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := lo.Must(crmetrics.Registry.Gather())
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			if family.GetName() == "karpenter_bizfly_unavailable_offerings" && metric.GetLabel()[0].GetValue() == reason {

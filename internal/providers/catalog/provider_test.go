@@ -42,8 +42,7 @@ var _ = Describe("Catalog over the real client", func() {
 	})
 
 	It("should not be ready before the first refresh", func() {
-		_, err := provider.Snapshot()
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(provider.Snapshot()).Error().To(MatchError(catalog.ErrNotReady))
 	})
 	It("should read the BKE cluster once it is known which it is, and be ready before", func(ctx context.Context) {
 		learned := ""
@@ -95,8 +94,7 @@ var _ = Describe("Catalog over the real client", func() {
 	It("should stay not ready while a part that instance types need was never read", func(ctx context.Context) {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Count: 1})
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the flavors")))
-		_, err := provider.Snapshot()
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(provider.Snapshot()).Error().To(MatchError(catalog.ErrNotReady))
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Seq).To(BeEquivalentTo(1))
 	})
@@ -227,8 +225,7 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 			})
 			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the regions")))
 			if label == "" {
-				_, err := provider.Snapshot()
-				Expect(err).To(MatchError(catalog.ErrNotReady))
+				Expect(provider.Snapshot()).Error().To(MatchError(catalog.ErrNotReady))
 				return
 			}
 			Expect(must(provider).RegionLabel()).To(Equal(label))
@@ -241,8 +238,7 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 	It("should name the regions there are where the login's is none of them, and not replace it", func(ctx context.Context) {
 		api.set(func() { api.region = "VC-HaNoi" })
 		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"VC-HaNoi" is not among those of the account`), ContainSubstring("HN (HaNoi)"))))
-		_, err := provider.Snapshot()
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(provider.Snapshot()).Error().To(MatchError(catalog.ErrNotReady))
 	})
 	It("should raise the number when the content changes", func(ctx context.Context) {
 		Expect(provider.Refresh(ctx)).To(Succeed())
@@ -321,16 +317,13 @@ func clientOf(sandbox *cloud.Sandbox) *bizfly.Client {
 
 func must(provider catalog.Provider) *catalog.Snapshot {
 	GinkgoHelper()
-	snapshot, err := provider.Snapshot()
-	Expect(err).NotTo(HaveOccurred())
-	return snapshot
+	return lo.Must(provider.Snapshot())
 }
 
 // gauge reads a metric of the process; part selects by label, empty for a metric without.
 func gauge(name, part string) float64 {
 	GinkgoHelper()
-	families, err := crmetrics.Registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := lo.Must(crmetrics.Registry.Gather())
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

@@ -42,9 +42,7 @@ var _ = Describe("The answers that are kept", func() {
 	})
 	get := func(ctx context.Context) []*cloudprovider.InstanceType {
 		GinkgoHelper()
-		types, err := r.List(ctx, nodeClass)
-		Expect(err).NotTo(HaveOccurred())
-		return types
+		return lo.Must(r.List(ctx, nodeClass))
 	}
 
 	It("should be the same slice without allocation while nothing changes", func(ctx context.Context) {
@@ -256,8 +254,7 @@ var _ = Describe("Types that live claims run on", func() {
 	})
 	It("should fail rather than let a type vanish when the claims cannot be listed", func(ctx context.Context) {
 		r = newRoom(source, broken{env.Client})
-		_, err := r.List(ctx, nodeClass)
-		Expect(err).To(MatchError(ContainSubstring("listing the NodeClaims")))
+		Expect(r.List(ctx, nodeClass)).Error().To(MatchError(ContainSubstring("listing the NodeClaims")))
 	})
 })
 

@@ -146,8 +146,7 @@ var _ = Describe("Instance types", func() {
 
 	It("should say that the catalog is not ready", func(ctx context.Context) {
 		source.snapshot = nil
-		_, err := r.List(ctx, nodeClass)
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(r.List(ctx, nodeClass)).Error().To(MatchError(catalog.ErrNotReady))
 		_, ok := r.Category("p2.2c_4g")
 		Expect(ok).To(BeFalse())
 	})

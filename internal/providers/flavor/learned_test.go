@@ -104,7 +104,7 @@ var _ = Describe("The size of nodes", func() {
 		Expect(observe(ctx, "b", nil, less)).To(BeFalse())
 		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1300m", "2000Mi"}))
 	})
-	It("should be the least of the last two nodes, so that a broken one is forgotten after two others", func(ctx context.Context) {
+	It("should be the least of the last two nodes, so that two others make up for a broken one", func(ctx context.Context) {
 		for i, reported := range []struct{ reported, believed string }{
 			{"3936Mi", "3936Mi"}, {"3936Mi", "3936Mi"}, {"3500Mi", "3500Mi"}, {"3936Mi", "3500Mi"}, {"3936Mi", "3936Mi"},
 		} {

@@ -29,8 +29,7 @@ var _ = Describe("The metrics of offerings", func() {
 	// gathered is the value by flavor and zone of a family.
 	gathered := func(name string) map[[2]string]float64 {
 		GinkgoHelper()
-		samples, err := metrics.Gather(crmetrics.Registry, name)
-		Expect(err).NotTo(HaveOccurred())
+		samples := lo.Must(metrics.Gather(crmetrics.Registry, name))
 		Expect(samples).ToNot(BeEmpty(), name)
 		reported := map[[2]string]float64{}
 		for _, sample := range samples {
@@ -90,8 +89,7 @@ var _ = Describe("The metrics of offerings", func() {
 			},
 		}))
 		r.list(ctx, named("default", "HN1"))
-		_, err := crmetrics.Registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
+		Expect(crmetrics.Registry.Gather()).Error().NotTo(HaveOccurred())
 	}, SpecTimeout(time.Minute))
 	It("should ask for nothing before an instance type was listed", func(ctx context.Context) {
 		newRoom(newHandmade(newFlavor("p2.2c_4g")), interceptor.NewClient(exist(), interceptor.Funcs{
@@ -101,14 +99,12 @@ var _ = Describe("The metrics of offerings", func() {
 				return nil
 			},
 		}))
-		_, err := crmetrics.Registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
+		Expect(crmetrics.Registry.Gather()).Error().NotTo(HaveOccurred())
 	})
 	It("should report each offering's price once, also when a NodeClass was made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
 		for range 2 {
-			_, err := r.List(ctx, named("default", "HN1", "HN2"))
-			Expect(err).NotTo(HaveOccurred())
+			Expect(r.List(ctx, named("default", "HN1", "HN2"))).Error().NotTo(HaveOccurred())
 		}
 		types := r.list(ctx, named("default", "HN1", "HN2"))
 

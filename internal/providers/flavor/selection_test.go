@@ -59,8 +59,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Generation: "2"})).To(Equal([]string{"b2.2c_4g", "p2.2c_4g", "p2.4c_8g"}))
 		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Name: "x*"})).To(BeEmpty())
 		source.snapshot = nil
-		_, err := r.Matching(v1alpha1.FlavorSelectorTerm{})
-		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{})).Error().To(MatchError(catalog.ErrNotReady))
 	})
 	It("should count as described only by the cloud's own generation, zones and plans", func() {
 		describe := func(f *gobizfly.ServerFlavorResponse) {

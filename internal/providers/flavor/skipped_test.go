@@ -23,8 +23,7 @@ var _ = Describe("Flavors that are not for us", func() {
 		r := newRoom(source, env.Client)
 		for range 3 {
 			for _, nodeClass := range []*v1alpha1.BizflyNodeClass{newNodeClass("HN1"), newNodeClass("HN2")} {
-				_, err := r.List(ctx, nodeClass)
-				Expect(err).NotTo(HaveOccurred())
+				Expect(r.List(ctx, nodeClass)).Error().NotTo(HaveOccurred())
 			}
 			source.change(func(*catalog.Snapshot) {})
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -65,8 +64,7 @@ func (r *room) tune(change func(*options.Options)) {
 // list returns the types by name.
 func (r *room) list(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) map[string]*cloudprovider.InstanceType {
 	GinkgoHelper()
-	types, err := r.List(ctx, nodeClass)
-	Expect(err).NotTo(HaveOccurred())
+	types := lo.Must(r.List(ctx, nodeClass))
 	return lo.SliceToMap(types, func(it *cloudprovider.InstanceType) (string, *cloudprovider.InstanceType) { return it.Name, it })
 }
 

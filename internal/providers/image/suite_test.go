@@ -104,8 +104,7 @@ var _ = Describe("BKE aliases", func() {
 	DescribeTable("should select", func(controlPlane string, term v1alpha1.ImageSelectorTerm, version, name, kubernetesVersion string) {
 		options.Version = controlPlane
 		start(true)
-		found, err := resolve(term)
-		Expect(err).ToNot(HaveOccurred())
+		found := lo.Must(resolve(term))
 		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage,
 			Flatcar: strings.HasSuffix(version, ".flatcar")}))
 	},
@@ -170,8 +169,7 @@ var _ = Describe("BKE aliases", func() {
 				cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
 		}
 		start(true)
-		first, err := resolve(alias("bke@v1.32"))
-		Expect(err).ToNot(HaveOccurred())
+		first := lo.Must(resolve(alias("bke@v1.32")))
 		Expect(first.ID).To(Equal("image-of-build-b"))
 		sandbox.Close()
 		slices.Reverse(content.Versions)
@@ -232,8 +230,7 @@ var _ = Describe("BKE aliases", func() {
 			}
 		})
 		It("should not follow a wrong answer to an older version of the control plane", func() {
-			snapshot, err := snapshots.Snapshot()
-			Expect(err).ToNot(HaveOccurred())
+			snapshot := lo.Must(snapshots.Snapshot())
 			cluster := *snapshot.Cluster
 			cluster.Version.K8SVersion = older
 			answer := string(lo.Must(json.Marshal(cluster)))
@@ -305,8 +302,7 @@ var _ = Describe("BKE aliases", func() {
 		Expect(snapshots.Refresh(ctx)).NotTo(Succeed())
 		provider = image.NewDefaultProvider(client, snapshots, listCache)
 		byID := v1alpha1.ImageSelectorTerm{ID: workerImage("v1.35.4")}
-		_, err := resolve(byID)
-		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
+		Expect(resolve(byID)).Error().To(MatchError(catalog.ErrClusterUnknown))
 		sandbox.ClearFaults()
 		Expect(snapshots.Refresh(ctx)).To(Succeed())
 		Expect(resolve(byID)).To(HaveField("KubernetesVersion", "v1.35.4"))
@@ -480,6 +476,7 @@ var _ = Describe("Other images", func() {
 	})
 
 	Context("by snapshot", func() {
+		BeforeEach(func() { start(true) })
 		snapshot := func(id, name, status, createdAt string) cloud.Snapshot {
 			made := content.Snapshots[cloud.RegionHN][0]
 			made.ID, made.Name, made.Status, made.CreatedAt = id, name, status, createdAt
@@ -501,16 +498,13 @@ var _ = Describe("Other images", func() {
 			content.Snapshots[cloud.RegionHN][1].Size = 60
 		})
 		It("should find one by its id", func() {
-			start(true)
 			Expect(resolve(byID("s-1"))).To(HaveValue(Equal(image.Image{ID: "s-1", Name: "golden-1", Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: 20})))
 		})
 		It("should take the newest available one of a name", func() {
-			start(true)
 			Expect(resolve(byName("golden-*"))).To(HaveValue(Equal(image.Image{ID: "s-2", Name: "golden-2", Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: 60})))
 			Expect(resolve(byName("golden-1"))).To(HaveField("ID", "s-1"))
 		})
 		DescribeTable("should say what there is when there is none", func(term v1alpha1.ImageSelectorTerm, field, value, available, remedy string) {
-			start(true)
 			_, err := resolve(term)
 			miss := missOf(err)
 			Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].snapshot" + field))
@@ -524,14 +518,12 @@ var _ = Describe("Other images", func() {
 			Entry("of the name yet", byName("golden-3"), ".name", "golden-3", "golden-1", "available volume snapshots"),
 		)
 		It("should not be missing while the list cannot be read", func() {
-			start(true)
 			fail("/snapshots")
 			_, err := resolve(byName("golden-*"))
 			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].snapshot.name")))
 			Expect(errors.As(err, lo.ToPtr((*lookup.NotFoundError)(nil)))).To(BeFalse())
 		})
 		It("should read the list once while it is cached", func() {
-			start(true)
 			for range 3 {
 				Expect(resolve(byName("golden-*"))).ToNot(BeNil())
 			}
@@ -540,33 +532,28 @@ var _ = Describe("Other images", func() {
 	})
 
 	Context("by id", func() {
+		BeforeEach(func() { start(true) })
 		It("should find a BKE worker image and its version", func() {
-			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: workerImage("v1.34.6.flatcar")})).To(HaveValue(Equal(
 				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage, Flatcar: true})))
 		})
 		It("should find a public image", func() {
-			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: ubuntu().ID})).To(HaveField("Name", "Ubuntu 24.04 x64"))
 		})
 		It("should find a custom image", func() {
-			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: content.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"))
 		})
 		It("should say that an image is not active yet", func() {
-			start(true)
 			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: content.CustomImages[cloud.RegionHN][1].ID})
 			Expect(missOf(err).Remedy).To(ContainSubstring("is queued"))
 		})
 		It("should name ids with what they are when there is none", func() {
-			start(true)
 			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: "nope"})
 			miss := missOf(err)
 			Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].id"))
 			Expect(miss.Available).To(And(HaveLen(11), ContainElement(MatchRegexp(`^[0-9a-f-]{36} \(.+\)$`))))
 		})
 		It("should not call an image missing while one of the lists cannot be read", func() {
-			start(true)
 			fail("/images")
 			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: "nope"})
 			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].id")))
@@ -577,12 +564,11 @@ var _ = Describe("Other images", func() {
 })
 
 var _ = Describe("Terms", func() {
+	BeforeEach(func() { start(true) })
 	It("should be tried in order", func() {
-		start(true)
 		Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "absent"}, v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("Name", "golden-node"))
 	})
 	It("should not go on to the next one when one cannot be looked up", func() {
-		start(true)
 		fail("/user/images")
 		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"},
 			v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 x64"}})
@@ -591,7 +577,6 @@ var _ = Describe("Terms", func() {
 		Expect(errors.As(err, &miss)).To(BeFalse())
 	})
 	It("should all be named when none matches", func() {
-		start(true)
 		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "absent"}, v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Debian", Version: "1"}})
 		miss := missOf(err)
 		Expect(miss.Field).To(Equal("spec.imageSelectorTerms"))
@@ -599,12 +584,10 @@ var _ = Describe("Terms", func() {
 		Expect(miss.Available).To(ContainElements("golden-node", "Debian 12 x64"))
 	})
 	It("should be asked for when there are none", func() {
-		start(true)
 		_, err := resolve()
 		Expect(missOf(err).Remedy).To(ContainSubstring("bke@latest"))
 	})
 	It("should read each list once while it is cached", func() {
-		start(true)
 		for range 3 {
 			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).ToNot(BeNil())
 		}

@@ -22,8 +22,7 @@ var _ = Describe("Addresses", func() {
 	}
 	recorded := func(w *world, id string) []string {
 		GinkgoHelper()
-		ports, err := w.provider.Ports(ctx, 0)
-		Expect(err).NotTo(HaveOccurred())
+		ports := lo.Must(w.provider.Ports(ctx, 0))
 		return ports.Of(id, time.Time{})
 	}
 

@@ -229,8 +229,7 @@ var _ = Describe("The form of a create request", func() {
 		_, _, err := send(ctx, w.provider, request, written)
 		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		w.provider = w.restart(func(c *instance.Config) { c.Settings = times(func(*options.Options) {}) })
-		_, err = w.provider.Resume(ctx, string(request.NodeClaim.UID), written.last())
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.provider.Resume(ctx, string(request.NodeClaim.UID), written.last())).Error().NotTo(HaveOccurred())
 		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Name", "flavor.nix": "Full"}))
 	})
 	It("should stay where it was accepted, whatever is rejected later", func() {

@@ -16,6 +16,8 @@ import (
 )
 
 var _ = Describe("What a deleted server leaves", func() {
+	var w *world
+	BeforeEach(func() { w = newWorld(cloud.Options{}) })
 	removed := func(w *world) *instance.Instance {
 		GinkgoHelper()
 		server, _ := w.launch()
@@ -27,7 +29,6 @@ var _ = Describe("What a deleted server leaves", func() {
 	}
 
 	It("should be found by its proven name, by a process that starts anew", func() {
-		w := newWorld(cloud.Options{})
 		removed(w)
 		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, "another-cluster", 1) + "_rootdisk", Bootable: true})
 		forged := w.box.AddVolume(cloud.VolumeSpec{Name: claimName + "-0000000000000000ab_rootdisk", Bootable: true})
@@ -35,13 +36,11 @@ var _ = Describe("What a deleted server leaves", func() {
 		Eventually(func() []string { return volumes(w) }).Should(ConsistOf(theirs.ID, forged.ID))
 	})
 	DescribeTable("should not be deleted", func(prepare func(*world, *instance.Instance)) {
-		w := newWorld(cloud.Options{})
 		server := removed(w)
 		prepare(w, server)
 		fresh := w.restart()
 		for range 3 {
-			found, err := fresh.Leftovers(ctx)
-			Expect(err).NotTo(HaveOccurred())
+			found := lo.Must(fresh.Leftovers(ctx))
 			for _, left := range found {
 				_ = fresh.DeleteLeftover(ctx, left)
 			}
@@ -58,14 +57,12 @@ var _ = Describe("What a deleted server leaves", func() {
 		}),
 	)
 	It("should not be deleted while it is not known what PersistentVolumes name", func() {
-		w := newWorld(cloud.Options{})
 		removed(w)
 		w.protected.set(errors.New("no answer"))
 		Expect(collectOnce(w.restart())).To(MatchError(ContainSubstring("no answer")))
 		Expect(w.count(deleteVolume)).To(BeZero())
 	})
 	It("should not be deleted where a PersistentVolume names it since the last look", func() {
-		w := newWorld(cloud.Options{})
 		w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2) + "_rootdisk", Bootable: true})
 		Expect(collectOnce(w.provider)).To(Succeed())
 		Expect(w.count(deleteVolume)).To(Equal(1))
@@ -75,12 +72,10 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(w.count(deleteVolume)).To(Equal(1))
 	})
 	It("should not be deleted where a PersistentVolume names it since they were listed", func() {
-		w := newWorld(cloud.Options{})
 		for attempt := range 2 {
 			w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2+attempt) + "_rootdisk", Bootable: true})
 		}
-		left, err := w.provider.Leftovers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		left := lo.Must(w.provider.Leftovers(ctx))
 		Expect(left).To(HaveLen(2))
 		Expect(w.provider.DeleteLeftover(ctx, left[0])).To(Succeed())
 		w.protected.set(nil, left[1].ID)
@@ -89,7 +84,6 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(w.count(deleteVolume)).To(Equal(1))
 	})
 	DescribeTable("should be a disk that the cloud deletes in its status", func(status string, left bool) {
-		w := newWorld(cloud.Options{})
 		removed(w)
 		w.answer("/volumes", editedVolume(w, w.box.State().Volumes[0].ID, func(v *cloud.Volume) { v.Status = status }))
 		Expect(w.provider.Leftovers(ctx)).To(HaveLen(lo.Ternary(left, 1, 0)))
@@ -108,28 +102,24 @@ var _ = Describe("What a deleted server leaves", func() {
 			HaveField("CreatedAt", Not(BeZero())))))
 	})
 	It("should be unknown while the servers cannot be listed", func() {
-		w := newWorld(cloud.Options{})
 		removed(w)
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: 400})
 		_, err := w.restart().Leftovers(ctx)
 		Expect(err).To(MatchError(ContainSubstring("listing servers")))
 	})
 	It("should be kept where a user may have detached it to keep its data", func() {
-		w := newWorld(cloud.Options{})
 		data := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_datadisk_1"})
 		Expect(collectOnce(w.provider)).To(Succeed())
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(w.provider.Leftovers(ctx)).To(ConsistOf(And(HaveField("ID", data.ID), HaveField("Kept", ContainSubstring("detached")))))
 	})
 	It("should be kept where a user may have restored it from a snapshot", func() {
-		w := newWorld(cloud.Options{})
 		restored := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true, SnapshotID: "3ff96d7f-0000-4000-8000-000000000000"})
 		Expect(collectOnce(w.provider)).To(Succeed())
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(w.provider.Leftovers(ctx)).To(ContainElement(And(HaveField("ID", restored.ID), HaveField("Kept", ContainSubstring("snapshot")))))
 	})
 	It("should say what cannot be deleted, and go on with the others", func() {
-		w := newWorld(cloud.Options{})
 		broken := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
 		w.box.AddVolume(cloud.VolumeSpec{Name: instance.Name(claimName, claimUID, clusterUID, 2) + "_rootdisk", Bootable: true})
 		w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/" + broken.ID, Effect: cloud.EffectStatus, Status: 409,
@@ -144,7 +134,6 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(deleted("error")).To(Equal(failed + 1))
 	})
 	It("should not be what a NodeClaim merely names", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		golden := w.box.AddVolume(cloud.VolumeSpec{Name: "golden-image-of-the-database", Bootable: true})
 		named := w.box.AddVolume(cloud.VolumeSpec{Name: "database_rootdisk", Bootable: true})
@@ -155,7 +144,6 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(volumes(w)).To(ConsistOf(golden.ID, named.ID, rescued))
 	})
 	It("should not be another server's root disk, though the record names it", func() {
-		w := newWorld(cloud.Options{})
 		broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
 		Expect(w.box.RemoveServer(broken.ID)).To(Succeed())
 		theirs := broken.VolumesAttached[0].ID

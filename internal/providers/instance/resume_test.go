@@ -25,17 +25,14 @@ var _ = Describe("Resume", func() {
 	It("should find the server of a create request that another call waited for", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
-		found, err := w.restart().Resume(ctx, claimUID, intent)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(found).To(Equal(server))
+		Expect(w.restart().Resume(ctx, claimUID, intent)).To(Equal(server))
 		Expect(w.count(createServer)).To(Equal(1))
 	})
 	It("should find the server of a create request of which only the intent was recorded", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
 		intent.TaskID = ""
-		found, err := w.restart().Resume(ctx, claimUID, intent)
-		Expect(err).NotTo(HaveOccurred())
+		found := lo.Must(w.restart().Resume(ctx, claimUID, intent))
 		Expect(found.ID).To(Equal(server.ID))
 	})
 	It("should find a server that comes while it waits", func() {
@@ -45,10 +42,9 @@ var _ = Describe("Resume", func() {
 		request, written := w.request()
 		_, _, err := send(ctx, w.provider, request, written)
 		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-		found, err := w.restart(func(c *instance.Config) {
+		found := lo.Must(w.restart(func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
-		}).Resume(ctx, claimUID, written.last())
-		Expect(err).NotTo(HaveOccurred())
+		}).Resume(ctx, claimUID, written.last()))
 		Expect(found.ID).To(Equal(w.box.Servers()[0].ID))
 		Expect(w.count(createServer)).To(Equal(1))
 	})
@@ -120,8 +116,7 @@ var _ = Describe("Resume", func() {
 				s.Status = lo.Ternary(s.ID == broken.ID, instance.StatusError, s.Status)
 			})
 		}
-		found, err := w.provider.Resume(ctx, claimUID, w.intent())
-		Expect(err).NotTo(HaveOccurred())
+		found := lo.Must(w.provider.Resume(ctx, claimUID, w.intent()))
 		Expect(found.ID).To(Equal(first.ID))
 	})
 

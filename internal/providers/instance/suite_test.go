@@ -281,8 +281,7 @@ func (w *world) deleted() [][]string {
 // answer answers all lists of a path with this one.
 func (w *world) answer(path string, list any) {
 	GinkgoHelper()
-	body, err := json.Marshal(list)
-	Expect(err).NotTo(HaveOccurred())
+	body := lo.Must(json.Marshal(list))
 	w.box.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: path, Effect: cloud.EffectBody, Body: string(body)})
 }
 
@@ -343,8 +342,7 @@ func (w *world) deletedWithLeftovers(provider *instance.DefaultProvider, request
 	GinkgoHelper()
 	w.deleteUntilGone(provider, request)
 	Eventually(func() []instance.Leftover {
-		left, err := provider.Leftovers(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		left := lo.Must(provider.Leftovers(ctx))
 		left = lo.Filter(left, func(l instance.Leftover, _ int) bool { return l.Kept == "" })
 		for _, leftover := range left {
 			Expect(provider.DeleteLeftover(ctx, leftover)).To(Succeed())

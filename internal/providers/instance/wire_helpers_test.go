@@ -61,8 +61,7 @@ func (w *world) attach(volumeID, serverID string) int {
 		Expect(err).NotTo(HaveOccurred())
 		request.Header.Set("X-Auth-Token", token.Token)
 		request.Header.Set("X-Project-ID", w.box.Credentials().ProjectID)
-		response, err := http.DefaultClient.Do(request)
-		Expect(err).NotTo(HaveOccurred())
+		response := lo.Must(http.DefaultClient.Do(request))
 		defer func() { _ = response.Body.Close() }()
 		if into != nil {
 			Expect(json.NewDecoder(response.Body).Decode(into)).To(Succeed())
@@ -70,7 +69,6 @@ func (w *world) attach(volumeID, serverID string) int {
 		return response.StatusCode
 	}
 	Expect(post("/api/token", login, &token)).To(Equal(200))
-	body, err := json.Marshal(map[string]string{"type": "attach", "instance_uuid": serverID})
-	Expect(err).NotTo(HaveOccurred())
+	body := lo.Must(json.Marshal(map[string]string{"type": "attach", "instance_uuid": serverID}))
 	return post("/iaas-cloud/api/volumes/"+volumeID+"/action", body, nil)
 }

@@ -31,6 +31,8 @@ func withDataDisks(r *instance.LaunchRequest) {
 }
 
 var _ = Describe("Each field of a NodeClass", func() {
+	var w *world
+	BeforeEach(func() { w = newWorld(cloud.Options{}) })
 	vpc := func(w *world, name string) string {
 		GinkgoHelper()
 		found, ok := lo.Find(w.box.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == name })
@@ -45,7 +47,6 @@ var _ = Describe("Each field of a NodeClass", func() {
 	}
 	DescribeTable("should reach the wire and become true",
 		func(f field) {
-			w := newWorld(cloud.Options{})
 			server, intent := w.launch(func(r *instance.LaunchRequest) { f.prepare(w, r) })
 			for key, value := range f.wire(w) {
 				Expect(w.created()[0]).To(HaveKeyWithValue(key, BeComparableTo(value)))
@@ -202,7 +203,6 @@ var _ = Describe("Each field of a NodeClass", func() {
 		}),
 	)
 	It("should be recorded with the launch", func() {
-		w := newWorld(cloud.Options{})
 		_, intent := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) {
 			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: w.firewall("web")}}
 		}))
@@ -212,13 +212,11 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Expect(intent.Firewalls).To(Equal([]string{w.firewall("web")}))
 	})
 	It("should be read back", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks, class(withUserData))
 		Expect(server.UserDataHash).To(MatchRegexp("^[0-9a-f]{16}$"))
 		Expect(server.DataDisks).To(Equal(2))
 		w.provider.Flush()
-		server, err := w.provider.Get(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
+		server = lo.Must(w.provider.Get(ctx, server.ID))
 		Expect(server.Volumes).To(ConsistOf(
 			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskMediumSSD)),
 			And(HaveField("Root", false), HaveField("SizeGiB", 100), HaveField("Medium", v1alpha1.DiskMediumSSD)),
@@ -227,7 +225,6 @@ var _ = Describe("Each field of a NodeClass", func() {
 	})
 	DescribeTable("should be rejected before anything is sent where there is no such disk",
 		func(zone string, change func(*v1alpha1.BizflyNodeClass), message string) {
-			w := newWorld(cloud.Options{})
 			request, written := w.request(class(change))
 			request.Zone = zone
 			_, _, err := send(ctx, w.provider, request, written)
@@ -245,7 +242,6 @@ var _ = Describe("Each field of a NodeClass", func() {
 		}, "spec.dataDisks[0].size is required"),
 	)
 	It("should let no disk of another plan onto the server", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 		foreign := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: "saving_plan"})
@@ -256,8 +252,9 @@ var _ = Describe("Each field of a NodeClass", func() {
 })
 
 var _ = Describe("Data disks", func() {
+	var w *world
+	BeforeEach(func() { w = newWorld(cloud.Options{}) })
 	It("should be deleted with a server that has no record of them, and those of others stay", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 		csi := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
@@ -269,14 +266,12 @@ var _ = Describe("Data disks", func() {
 		Expect(w.leftovers()).To(ConsistOf("volume pvc-0d6e", "volume theirs"))
 	})
 	It("should be deleted with a server that a user renamed", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Expect(w.box.ApplyServerEdit(server.ID, cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
 		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
 	It("should stay where a PersistentVolume names them", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		kept := w.box.Servers()[0].VolumesAttached[1]
 		w.protected.set(nil, kept.ID)
@@ -284,7 +279,6 @@ var _ = Describe("Data disks", func() {
 		Expect(w.leftovers()).To(ConsistOf("volume " + kept.Name))
 	})
 	It("should not be taken for ours on a server that was launched without any", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "data_datadisk_1"})
 		named := w.box.AddVolume(cloud.VolumeSpec{Name: "other-server_datadisk_1"})
@@ -295,7 +289,6 @@ var _ = Describe("Data disks", func() {
 		Expect(w.leftovers()).To(ConsistOf("volume data_datadisk_1", "volume other-server_datadisk_1"))
 	})
 	It("should stay, and be reported, where the server was deleted from outside without them", func() {
-		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		Expect(w.leftovers()).To(HaveLen(3))

@@ -42,12 +42,9 @@ var _ = BeforeSuite(func() {
 	suite.UseControlPlane()
 	env := &envtest.Environment{}
 	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
-	var err error
-	config, err = env.Start()
-	Expect(err).ToNot(HaveOccurred())
+	config = lo.Must(env.Start())
 	DeferCleanup(env.Stop)
-	kube, err = client.New(config, client.Options{})
-	Expect(err).ToNot(HaveOccurred())
+	kube = lo.Must(client.New(config, client.Options{}))
 })
 
 var _ = Describe("Join tokens", func() {
@@ -73,8 +70,7 @@ var _ = Describe("Join tokens", func() {
 	}
 	issue := func() string {
 		GinkgoHelper()
-		token, err := provider.Issue(ctx, request)
-		Expect(err).ToNot(HaveOccurred())
+		token := lo.Must(provider.Issue(ctx, request))
 		Expect(token).To(MatchRegexp(`^[a-z0-9]{6}\.[a-z0-9]{16}$`))
 		return token
 	}

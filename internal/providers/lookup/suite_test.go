@@ -59,15 +59,13 @@ var _ = Describe("Cached", func() {
 	})
 	It("should report that something does not exist only after a fresh read", func() {
 		Expect(find("web")).To(Equal("web"))
-		_, err := find("ssh")
-		Expect(err).To(MatchError("no ssh among [web]"))
+		Expect(find("ssh")).Error().To(MatchError("no ssh among [web]"))
 		Expect(reads).To(Equal(2))
 	})
 	It("should not report that something does not exist when the fresh read fails", func() {
 		Expect(find("web")).To(Equal("web"))
 		fails = errors.New("gateway timeout")
-		_, err := find("ssh")
-		Expect(err).To(MatchError("listing firewalls: gateway timeout"))
+		Expect(find("ssh")).Error().To(MatchError("listing firewalls: gateway timeout"))
 		Expect(find("web")).To(Equal("web"), "what was read stays good")
 	})
 })

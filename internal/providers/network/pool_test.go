@@ -66,9 +66,7 @@ var _ = Describe("A server of a pool", func() {
 		found := learn()
 		Expect(found).To(And(HaveField("Node", "pool-1"), HaveField("Networks", HaveLen(1)), HaveField("Firewalls", HaveLen(1)), HaveField("PublicIPv4", false)))
 		Expect(named()).To(Equal([]string{"kubernetes-nodes"}))
-		networks, err := provider.Networks(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(networks).To(ConsistOf(HaveField("ID", found.Networks[0])))
+		Expect(provider.Networks(ctx, nodeClass)).To(ConsistOf(HaveField("ID", found.Networks[0])))
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeFalse())
 	},
 		Entry("where interfaces are listed with a type"),
@@ -118,7 +116,7 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(found).To(Equal(known))
 	})
-	It("should be what most nodes have, since who may create a Node may let it name any server of the cluster", func() {
+	It("should be what most nodes have, since a Node that a user creates may name any server", func() {
 		startIn()
 		private, public := sandbox.AddServer(cloud.ServerSpec{Name: "private"}), sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true})
 		addNode("rogue", public)

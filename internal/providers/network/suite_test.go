@@ -89,8 +89,7 @@ func networks(terms ...v1alpha1.NetworkSelectorTerm) ([]network.Network, error) 
 
 func networkNames(terms ...v1alpha1.NetworkSelectorTerm) []string {
 	GinkgoHelper()
-	found, err := networks(terms...)
-	Expect(err).ToNot(HaveOccurred())
+	found := lo.Must(networks(terms...))
 	return lo.Map(found, func(n network.Network, _ int) string { return n.Name })
 }
 
@@ -142,9 +141,7 @@ var _ = Describe("VPC networks", func() {
 			Expect(networkNames(v1alpha1.NetworkSelectorTerm{Name: "default-vpc"})).To(Equal([]string{"default-vpc"}))
 			learned = sandbox.BKE().ClusterUID
 			Expect(catalogProvider.Refresh(ctx)).To(Succeed())
-			found, err := networks()
-			Expect(err).ToNot(HaveOccurred())
-			Expect(found).To(ConsistOf(HaveField("ID", sandbox.BKE().NetworkID)))
+			Expect(networks()).To(ConsistOf(HaveField("ID", sandbox.BKE().NetworkID)))
 		})
 		It("should know the default one by its tag where the API does not say is_default", func() {
 			vpc("default-vpc").IsDefault = false
@@ -161,8 +158,7 @@ var _ = Describe("VPC networks", func() {
 		It("should not call anything missing before the catalog was read", func() {
 			empty := catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{})
 			unread := network.NewDefaultProvider(nil, empty, cache.New(cache.NoExpiration, 0), nil)
-			_, err := unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})
-			Expect(err).To(MatchError(catalog.ErrNotReady))
+			Expect(unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})).Error().To(MatchError(catalog.ErrNotReady))
 		})
 	})
 
@@ -257,13 +253,12 @@ var _ = Describe("VPC networks", func() {
 })
 
 var _ = Describe("Firewalls", func() {
+	BeforeEach(func() { start(true) })
 	It("should be none, and not read, without terms", func() {
-		start(true)
 		Expect(firewalls()).To(BeEmpty())
 		Expect(reads("/firewalls")).To(BeZero())
 	})
 	It("should be found by id and name, sorted by id and each once", func() {
-		start(true)
 		found, err := firewalls(
 			v1alpha1.FirewallSelectorTerm{Name: "web"}, v1alpha1.FirewallSelectorTerm{Name: "kubernetes-nodes"}, v1alpha1.FirewallSelectorTerm{ID: firewall("web").ID})
 		Expect(err).ToNot(HaveOccurred())
@@ -272,7 +267,6 @@ var _ = Describe("Firewalls", func() {
 		Expect(slices.IsSortedFunc(found, func(a, b v1alpha1.FirewallStatus) int { return lo.Ternary(a.ID < b.ID, -1, 1) })).To(BeTrue())
 	})
 	DescribeTable("should say what is missing, even when another term is found", func(term v1alpha1.FirewallSelectorTerm, message string) {
-		start(true)
 		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"}, term)
 		Expect(missOf(err).Error()).To(HavePrefix(message))
 		Expect(missOf(err).Available).To(HaveLen(3))
@@ -281,7 +275,6 @@ var _ = Describe("Firewalls", func() {
 		Entry("a name", v1alpha1.FirewallSelectorTerm{Name: "Web"}, `spec.firewallSelectorTerms[1].name: nothing matches "Web"; available: [default (`),
 	)
 	It("should not be missing when they cannot be read", func() {
-		start(true)
 		sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectHTML, Status: http.StatusNotFound})
 		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"})
 		Expect(err).To(HaveOccurred())

@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/object"
 	"github.com/awslabs/operatorpkg/status"
@@ -18,8 +17,8 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -64,18 +63,14 @@ var _ = Describe("Defaults of a BizflyNodeClass", func() {
 })
 
 var _ = Describe("The hash of a BizflyNodeClass", func() {
-	hash := func(change func(*v1alpha1.BizflyNodeClassSpec)) string {
+	// hash is that of the defaults with these fields, as a user writes them.
+	hash := func(fields string) string {
+		GinkgoHelper()
 		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
-		change(&nodeClass.Spec)
+		Expect(yaml.UnmarshalStrict([]byte("{"+fields+"}"), &nodeClass.Spec)).To(Succeed())
 		return nodeClass.Hash()
 	}
-	unchanged := func(*v1alpha1.BizflyNodeClassSpec) {}
-	type change = func(*v1alpha1.BizflyNodeClassSpec)
-	disks := func(sizes ...string) []v1alpha1.DataDisk {
-		return lo.Map(sizes, func(size string, _ int) v1alpha1.DataDisk {
-			return v1alpha1.DataDisk{Size: lo.ToPtr(resource.MustParse(size))}
-		})
-	}
+	const unchanged = ""
 
 	It("should be the same in every release of this hash version", func() {
 		// A change of this hash needs another NodeClassHashVersion, or the next upgrade rolls every node.
@@ -99,80 +94,19 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
 		"IPv6":        {func(s *v1alpha1.BizflyNodeClassSpec) { s.IPv6 = lo.ToPtr(true) }},
 		"DataDisks": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi") },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "100Gi") },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "200Gi") },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("200Gi", "100Gi") },
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.DataDisks = disks("100Gi")
-				s.DataDisks[0].Medium = v1alpha1.DiskMediumHDD
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.DataDisks = disks("100Gi")
-				s.DataDisks[0].VolumeType = "PREMIUM-HDD1"
-			},
+			`dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 100Gi}, {size: 100Gi}]`, `dataDisks: [{size: 100Gi}, {size: 200Gi}]`,
+			`dataDisks: [{size: 200Gi}, {size: 100Gi}]`, `dataDisks: [{size: 100Gi, medium: HDD}]`,
+			`dataDisks: [{size: 100Gi, volumeType: PREMIUM-HDD1}]`,
 		},
-		"BootstrapMode": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BootstrapMode = v1alpha1.BootstrapModeCustom }},
-		"UserData": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/bash") },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/sh") },
-		},
-		"UserDataFrom": {
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}
-			},
-		},
-		"JoinToken": {
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.JoinToken = &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: time.Hour}}
-			},
-		},
-		"Kubelet": {
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom,
-					&v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{ImageGCHighThresholdPercent: lo.ToPtr(int32(50))}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{ImageGCLowThresholdPercent: lo.ToPtr(int32(50))}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{CPUCFSQuota: lo.ToPtr(false)}
-			},
-			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionMaxPodGracePeriod: lo.ToPtr(int32(50))}
-			},
-		},
-		"Tags": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "storage"} },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "network"} },
-		},
+		"Kubelet": lo.Map([]string{
+			`maxPods: 50`, `systemReserved: {cpu: "1"}`, `kubeReserved: {cpu: "1"}`, `evictionHard: {memory.available: 5%}`,
+			`evictionSoft: {memory.available: 5%}`, `evictionSoftGracePeriod: {memory.available: 1m}`, `podsPerCore: 50`,
+			`clusterDNS: [10.96.0.10]`, `imageGCHighThresholdPercent: 50`, `imageGCLowThresholdPercent: 50`, `cpuCFSQuota: false`,
+			`evictionMaxPodGracePeriod: 50`,
+		}, func(field string, _ int) string { return `bootstrapMode: Custom, kubelet: {` + field + `}` }),
+		"NetworkSelectorTerms": lo.Map([]string{`id: x`, `name: x`, `tag: x`, `alias: default`}, func(term string, _ int) string {
+			return `networkSelectorTerms: [{` + term + `}]`
+		}),
 	}
 	hashed["NetworkSelectorTerms"] = []change{
 		func(s *v1alpha1.BizflyNodeClassSpec) {
@@ -224,8 +158,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		}
 	})
 	It("should be explained by the comment of every field: what a change of it does to nodes", func() {
-		file, err := parser.ParseFile(token.NewFileSet(), "bizflynodeclass.go", nil, parser.ParseComments)
-		Expect(err).ToNot(HaveOccurred())
+		file := lo.Must(parser.ParseFile(token.NewFileSet(), "bizflynodeclass.go", nil, parser.ParseComments))
 		comments := map[string]string{}
 		ast.Inspect(file, func(node ast.Node) bool {
 			declared, ok := node.(*ast.TypeSpec)

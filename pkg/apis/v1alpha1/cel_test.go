@@ -70,16 +70,14 @@ func compile(minor uint, crd *apiextensionsv1.CustomResourceDefinition) (int, []
 	GinkgoHelper()
 	internal := &apiextensions.JSONSchemaProps{}
 	Expect(apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, internal, nil)).To(Succeed())
-	structural, err := schema.NewStructural(internal)
-	Expect(err).NotTo(HaveOccurred())
+	structural := lo.Must(schema.NewStructural(internal))
 	return rules(minor, crd.Spec.Names.Kind, structural, true, 1)
 }
 
 // oldest is the oldest minor version of Kubernetes that the charts install on.
 func oldest() uint {
 	GinkgoHelper()
-	chart, err := os.ReadFile("../../../charts/karpenter-provider-bizflycloud-crd/Chart.yaml")
-	Expect(err).NotTo(HaveOccurred())
+	chart := lo.Must(os.ReadFile("../../../charts/karpenter-provider-bizflycloud-crd/Chart.yaml"))
 	found := regexp.MustCompile(`(?m)^kubeVersion: ">=1\.(\d+)\.`).FindSubmatch(chart)
 	Expect(found).NotTo(BeNil())
 	return uint(lo.Must(strconv.ParseUint(string(found[1]), 10, 32)))

@@ -32,16 +32,14 @@ import (
 // contain both. A pool that names its flavors, or requires GPUs and keeps other pods away, has decided.
 func expectNoUnwantedGPU(pool *unstructured.Unstructured, path string) {
 	GinkgoHelper()
-	requirements, _, err := unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "requirements")
-	Expect(err).NotTo(HaveOccurred())
+	requirements, _ := lo.Must2(unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "requirements"))
 	operators := map[any]any{}
 	for _, requirement := range requirements {
 		fields := requirement.(map[string]any) //nolint:forcetypeassert // the API server has taken it
 		operators[fields["key"]] = fields["operator"]
 	}
 	if operators[v1alpha1.LabelInstanceGPUCount] == "Exists" {
-		taints, _, err := unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "taints")
-		Expect(err).NotTo(HaveOccurred())
+		taints, _ := lo.Must2(unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "taints"))
 		Expect(taints).NotTo(BeEmpty(), "%s: NodePool %s", path, pool.GetName())
 		return
 	}
@@ -101,8 +99,7 @@ var _ = Describe("The columns that kubectl shows", func() {
 	cells := func(object client.Object) map[string]any {
 		GinkgoHelper()
 		gvk := object.GetObjectKind().GroupVersionKind()
-		mapping, err := env.Client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		Expect(err).NotTo(HaveOccurred())
+		mapping := lo.Must(env.Client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version))
 		config := rest.CopyConfig(env.Config)
 		config.GroupVersion, config.APIPath, config.NegotiatedSerializer = &v1alpha1.GroupVersion, "/apis", scheme.Codecs.WithoutConversion()
 		answer, err := lo.Must(rest.RESTClientFor(config)).Get().Resource(mapping.Resource.Resource).Name(object.GetName()).

@@ -70,8 +70,7 @@ func expectVerdict(kind, body, message string) {
 // nodeClass makes a BizflyNodeClass and reads it back with its defaults.
 func nodeClass(body string) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
-	object, err := create("BizflyNodeClass", "tested", body)
-	Expect(err).ToNot(HaveOccurred())
+	object := lo.Must(create("BizflyNodeClass", "tested", body))
 	typed := &v1alpha1.BizflyNodeClass{}
 	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), typed)).To(Succeed())
 	return typed

@@ -164,7 +164,7 @@ var _ = Describe("a real API server", Ordered, func() {
 			Expect(notes).To(ContainSubstring(commands))
 		}
 	})
-	It("should let the controller create and delete its own bootstrap tokens and no other Secret of kube-system", func(ctx context.Context) {
+	It("should let the controller write its own bootstrap tokens, and no other Secret there", func(ctx context.Context) {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		Expect(err).ToNot(HaveOccurred())
 		account := ""

@@ -76,8 +76,7 @@ var _ = Describe("the pods", func() {
 		tagged := as[appsv1.Deployment](rendered(ctx, defaultValues, "--set-string", "controller.image.tag=20261128")["Deployment/"+chartName])
 		Expect(tagged.Spec.Template.Spec.Containers[0].Image).To(HaveSuffix(":20261128"))
 		for _, page := range []string{"docs/how-to/upgrade-and-remove.md", "charts/" + chartName + "/README.md"} {
-			text, err := os.ReadFile(filepath.Join(root, page))
-			Expect(err).ToNot(HaveOccurred())
+			text := lo.Must(os.ReadFile(filepath.Join(root, page)))
 			Expect(string(text)).To(ContainSubstring(`--set-string controller.image.tag="$TAG"`), page)
 		}
 	})
@@ -89,7 +88,7 @@ var _ = Describe("the pods", func() {
 		Expect(pod.Containers).To(HaveLen(2))
 		Expect(lo.Map(pod.Containers[1].VolumeMounts, func(m corev1.VolumeMount, _ int) string { return m.MountPath })).To(Equal([]string{"/extra", "/more"}))
 	})
-	It("should have each label and annotation once, since Flux rejects what stands twice, and be selected whatever the values say", func(ctx context.Context) {
+	It("should have each label and annotation once, and be selected whatever the values say", func(ctx context.Context) {
 		objects := rendered(ctx, fullValues, settings(`additionalLabels.app\.kubernetes\.io/name=other`, // an error where a key stands twice
 			`additionalLabels.app\.kubernetes\.io/part-of=platform`, "additionalLabels.team=shop", "podLabels.team=cluster",
 			"serviceMonitor.additionalLabels.team=monitoring", `podAnnotations.kubectl\.kubernetes\.io/default-container=sidecar`)...)
@@ -123,7 +122,7 @@ var _ = Describe("the pods", func() {
 })
 
 var _ = Describe("the preflight of helm test", func() {
-	It("should be the controller with its own configuration and rights, and no pod of the Deployment", func(ctx context.Context) {
+	It("should be the controller with its configuration and rights, and no pod of the Deployment", func(ctx context.Context) {
 		objects := rendered(ctx, fullValues)
 		pod, deployment := as[corev1.Pod](objects["Pod/"+chartName+"-preflight"]), as[appsv1.Deployment](objects["Deployment/"+chartName])
 		theirs := deployment.Spec.Template.Spec
@@ -190,8 +189,7 @@ var _ = Describe("names", func() {
 			values[alias] = map[string]any{"enabled": true}
 		}
 		write := func(file string, content any) {
-			text, err := yaml.Marshal(content)
-			Expect(err).ToNot(HaveOccurred())
+			text := lo.Must(yaml.Marshal(content))
 			Expect(os.WriteFile(filepath.Join(dir, file), text, 0o600)).To(Succeed())
 		}
 		write("Chart.yaml", map[string]any{"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": dependencies})

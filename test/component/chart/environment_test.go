@@ -32,15 +32,13 @@ func readVariables(dir string) sets.Set[string] {
 	GinkgoHelper()
 	reads := regexp.MustCompile(`^(withDefault\w+|WithDefault\w+|BoolVarWithEnv|Getenv|LookupEnv)$`)
 	name := regexp.MustCompile(`^"[A-Z][A-Z0-9_]+"$`)
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	Expect(err).ToNot(HaveOccurred())
+	files := lo.Must(filepath.Glob(filepath.Join(dir, "*.go")))
 	variables := sets.New[string]()
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		Expect(err).ToNot(HaveOccurred())
+		file := lo.Must(parser.ParseFile(token.NewFileSet(), path, nil, 0))
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok {
@@ -55,8 +53,7 @@ func readVariables(dir string) sets.Set[string] {
 			}
 			for _, arg := range call.Args {
 				if literal, ok := arg.(*ast.BasicLit); ok && reads.MatchString(function) && name.MatchString(literal.Value) {
-					value, err := strconv.Unquote(literal.Value)
-					Expect(err).ToNot(HaveOccurred())
+					value := lo.Must(strconv.Unquote(literal.Value))
 					variables.Insert(value)
 				}
 			}

@@ -42,7 +42,7 @@ var _ = Describe("the Deployment", func() {
 		Expect(apart.LabelSelector).To(Equal(spread.LabelSelector))
 		Expect(spread.LabelSelector.MatchLabels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
 	})
-	It("should start a new version where the old one runs, so that an upgrade ends with fewer nodes than replicas", func() {
+	It("should start a new version where the old one runs, for clusters of fewer nodes", func() {
 		apart := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
 		Expect(apart.MatchLabelKeys).To(ConsistOf(appsv1.DefaultDeploymentUniqueLabelKey))
 	})
@@ -59,14 +59,13 @@ var _ = Describe("the Deployment", func() {
 		pinned := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Image
 		Expect(pinned).To(Equal(repository + ":v1.2.3@sha256:" + strings.Repeat("0123456789abcdef", 4)))
 	})
-	It("should take the image of a release by its digest, unless another tag or digest is asked for", func(ctx context.Context) {
+	It("should take the image of a release by its digest, unless the values name another", func(ctx context.Context) {
 		const digest = "sha256:" + "89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef"
 		dir := filepath.Join(GinkgoT().TempDir(), chartName)
 		Expect(os.CopyFS(dir, os.DirFS(chartFile()))).To(Succeed())
-		file, err := os.OpenFile(filepath.Join(dir, "Chart.yaml"), os.O_APPEND|os.O_WRONLY, 0o600)
-		Expect(err).ToNot(HaveOccurred())
+		file := lo.Must(os.OpenFile(filepath.Join(dir, "Chart.yaml"), os.O_APPEND|os.O_WRONLY, 0o600))
 		// As make package WHAT=charts does: the annotations are the end of the file.
-		_, err = file.WriteString("  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
+		_, err := file.WriteString("  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
 		Expect(err).ToNot(HaveOccurred())
 		Expect(file.Close()).To(Succeed())
 		image := func(values ...string) string {
@@ -120,16 +119,13 @@ var _ = Describe("an uninstallation", func() {
 		Expect(lo.Keys(seen)).To(ConsistOf(kept))
 	})
 	It("should keep the definitions, which are those of config/crd", func(ctx context.Context) {
-		text, err := helm(ctx, "template", "crd", filepath.Join(root, "charts", chartName+"-crd"))
-		Expect(err).ToNot(HaveOccurred())
+		text := lo.Must(helm(ctx, "template", "crd", filepath.Join(root, "charts", chartName+"-crd")))
 		inChart := byID(text)
-		files, err := filepath.Glob(filepath.Join(root, "config", "crd", "*_*.yaml"))
-		Expect(err).ToNot(HaveOccurred())
+		files := lo.Must(filepath.Glob(filepath.Join(root, "config", "crd", "*_*.yaml")))
 		Expect(files).ToNot(BeEmpty())
 		Expect(inChart).To(HaveLen(len(files)))
 		for _, path := range files {
-			source, err := os.ReadFile(path)
-			Expect(err).ToNot(HaveOccurred())
+			source := lo.Must(os.ReadFile(path))
 			for name, definition := range byID(string(source)) {
 				annotations := definition.GetAnnotations()
 				annotations["helm.sh/resource-policy"] = "keep"
@@ -155,8 +151,7 @@ var _ = Describe("rights", func() {
 
 	It("should have a reason each", func() {
 		for _, file := range []string{"role.yaml", "clusterrole.yaml", "clusterrole-users.yaml"} {
-			source, err := os.ReadFile(chartFile("templates", file))
-			Expect(err).ToNot(HaveOccurred())
+			source := lo.Must(os.ReadFile(chartFile("templates", file)))
 			explained, before := false, ""
 			for line := range strings.Lines(string(source)) {
 				trimmed := strings.TrimSpace(line)
@@ -190,7 +185,7 @@ var _ = Describe("rights", func() {
 		}
 		Expect(roles).To(BeNumerically(">=", 3))
 	})
-	It("should name the Secrets, ConfigMaps and Leases that they are about, all in the controller's namespace", func(ctx context.Context) {
+	It("should name their Secrets, ConfigMaps and Leases, all in the controller's namespace", func(ctx context.Context) {
 		named := []string{"secrets", "configmaps", "leases"}
 		Expect(resources(clusterRole(ctx, fullValues))).ToNot(ContainElement(BeElementOf(named)))
 		role := as[rbacv1.Role](rendered(ctx, fullValues)["Role/"+chartName])
@@ -259,7 +254,7 @@ var _ = Describe("rights", func() {
 			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "elsewhere"}), name)
 		}
 	})
-	It("should let administrators of workloads write CapacityBuffers only with the gate and the value for it", func(ctx context.Context) {
+	It("should let administrators of workloads write CapacityBuffers only with gate and value", func(ctx context.Context) {
 		const gate, value = "settings.featureGates.capacityBuffer=true", "rbac.aggregateCapacityBuffers=true"
 		admin := func(values ...string) []string {
 			role := as[rbacv1.ClusterRole](rendered(ctx, defaultValues, settings(values...)...)["ClusterRole/"+chartName+"-admin"])
@@ -359,8 +354,7 @@ var _ = Describe("files of the chart", func() {
 		Expect(dashboard.Labels).To(HaveKeyWithValue("grafana_dashboard", "1"))
 	})
 	It("should be files that a Prometheus and a Grafana can read", func(ctx context.Context) {
-		files, err := filepath.Glob(chartFile("files", "dashboards", "*.json"))
-		Expect(err).ToNot(HaveOccurred())
+		files := lo.Must(filepath.Glob(chartFile("files", "dashboards", "*.json")))
 		Expect(files).ToNot(BeEmpty())
 		objects := rendered(ctx, fullValues)
 		for _, path := range files {

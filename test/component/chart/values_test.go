@@ -37,8 +37,7 @@ type schema struct {
 
 func readSchema() schema {
 	GinkgoHelper()
-	text, err := os.ReadFile(chartFile("values.schema.json"))
-	Expect(err).ToNot(HaveOccurred())
+	text := lo.Must(os.ReadFile(chartFile("values.schema.json")))
 	root := schema{}
 	Expect(json.Unmarshal(text, &root)).To(Succeed())
 	// What a chart gets that is a dependency of another.
@@ -74,8 +73,7 @@ func (s schema) resolved(root schema) schema {
 
 func readValues() map[string]any {
 	GinkgoHelper()
-	text, err := os.ReadFile(chartFile("values.yaml"))
-	Expect(err).ToNot(HaveOccurred())
+	text := lo.Must(os.ReadFile(chartFile("values.yaml")))
 	values := map[string]any{}
 	Expect(yaml.UnmarshalStrict(text, &values)).To(Succeed())
 	return values
@@ -102,8 +100,7 @@ var _ = Describe("values", func() {
 		for value, file := range map[string]string{
 			"nodeClasses": "karpenter.bizflycloud.vn_bizflynodeclasses.yaml", "nodePools": "karpenter.sh_nodepools.yaml",
 		} {
-			text, err := os.ReadFile(chartFile("..", "..", "config", "crd", file))
-			Expect(err).ToNot(HaveOccurred())
+			text := lo.Must(os.ReadFile(chartFile("..", "..", "config", "crd", file)))
 			definition := apiextensionsv1.CustomResourceDefinition{}
 			Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
 			fields := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
@@ -134,8 +131,7 @@ var _ = Describe("values", func() {
 
 	It("should all be described in the README", func() {
 		root := readSchema()
-		readme, err := os.ReadFile(chartFile("README.md"))
-		Expect(err).ToNot(HaveOccurred())
+		readme := lo.Must(os.ReadFile(chartFile("README.md")))
 		var expectRows func(prefix string, known map[string]any)
 		expectRows = func(prefix string, known map[string]any) {
 			for key, inner := range known {
@@ -168,8 +164,7 @@ var _ = Describe("values", func() {
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
-		_, err := render(ctx, defaultValues, settings(values...)...)
-		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(render(ctx, defaultValues, settings(values...)...)).Error().To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no name of the cluster", "settings.clusterName is empty: set it", "settings.clusterName="),
 		Entry("no region", "cloud.region is empty: set it to HN, HCM or VC-HaNoi", "cloud.region="),

@@ -177,8 +177,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	nodeClass := w.settle(unit.NodeClassName)
 	Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "%s", nodeClass.StatusConditions().Root().Message)
 	w.restored, w.stamp = factsOf(nodeClass), nodeClass.Annotations[v1alpha1.AnnotationNodeClassHash]
-	claim, err := env.Launched(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	claim := lo.Must(env.Launched(ctx))
 	w.claim = claim
 	w.serve()
 	Expect(launch.OwnedVolumes(w.claim)).ToNot(BeEmpty())
@@ -214,10 +213,8 @@ func (w *world) settle(name string) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
 	look := func() string {
 		nodeClass := read(name)
-		_, err := w.status.Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = w.usage.Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(w.status.Reconcile(ctx, nodeClass)).Error().ToNot(HaveOccurred())
+		Expect(w.usage.Reconcile(ctx, nodeClass)).Error().ToNot(HaveOccurred())
 		return read(name).ResourceVersion
 	}
 	Expect(look()).To(Equal(look()), "the controllers do not come to rest")
@@ -232,8 +229,7 @@ func (w *world) serve() {
 		env.Instances.Flush()
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(w.claim), w.claim)).To(Succeed())
 		before := w.claim.ResourceVersion
-		_, err := w.server.Reconcile(ctx, w.claim.DeepCopy())
-		Expect(err).ToNot(HaveOccurred())
+		Expect(w.server.Reconcile(ctx, w.claim.DeepCopy())).Error().ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(w.claim), w.claim)).To(Succeed())
 		if before == w.claim.ResourceVersion {
 			return
@@ -246,11 +242,8 @@ func (w *world) serve() {
 func (w *world) drift() corecloudprovider.DriftReason {
 	GinkgoHelper()
 	env.Instances.Flush()
-	_, err := env.CloudProvider.List(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	reason, err := env.CloudProvider.IsDrifted(ctx, w.claim)
-	Expect(err).ToNot(HaveOccurred())
-	return reason
+	Expect(env.CloudProvider.List(ctx)).Error().ToNot(HaveOccurred())
+	return lo.Must(env.CloudProvider.IsDrifted(ctx, w.claim))
 }
 
 // facts are what a status says, without times.
@@ -385,9 +378,8 @@ func (w *world) effects(nodeClass *v1alpha1.BizflyNodeClass, all []edits.Edit) e
 func (w *world) launch(story string) (*karpv1.NodeClaim, bool) {
 	GinkgoHelper()
 	zone, flavor := w.claim.Labels[corev1.LabelTopologyZone], w.claim.Labels[corev1.LabelInstanceTypeStable]
-	claim, err := env.NodeClaim(ctx, nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone),
-		unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor))
-	Expect(err).ToNot(HaveOccurred())
+	claim := lo.Must(env.NodeClaim(ctx, nil, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone),
+		unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavor)))
 	launched, err := env.Launch(ctx, claim)
 	if err == nil {
 		return launched, true
@@ -439,9 +431,7 @@ var _ = Describe("A BizflyNodeClass", func() {
 	var schema *edits.Schema
 
 	BeforeEach(func() {
-		var err error
-		schema, err = edits.New(apis.CRDs[0], known(env.Sandbox.Options().Catalog))
-		Expect(err).ToNot(HaveOccurred())
+		schema = lo.Must(edits.New(apis.CRDs[0], known(env.Sandbox.Options().Catalog)))
 		secret := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: userDataSecret, Namespace: metav1.NamespaceDefault},
 			StringData: map[string]string{"userData": "#!/bin/sh\necho userData", "other": "#!/bin/sh\necho other"},

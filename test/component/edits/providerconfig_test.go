@@ -85,8 +85,7 @@ func newProcess(claims bool) *process {
 		APIURL: env.Sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 	}
-	made, err := bizfly.NewClient(base)
-	Expect(err).ToNot(HaveOccurred())
+	made := lo.Must(bizfly.NewClient(base))
 	p := &process{client: &applied{Client: made, config: base}}
 	settings := config.NewDefaultProvider(config.Options{
 		Reader: &claimed{Reader: env.APIReader, claims: claims}, Environment: base, Namespace: metav1.NamespaceDefault, SecretName: granted,
@@ -114,8 +113,7 @@ func (p *process) settle() (*v1alpha1.ProviderConfig, state) {
 	GinkgoHelper()
 	object := &v1alpha1.ProviderConfig{}
 	for range 5 {
-		result, err := p.controller.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(p.controller.Reconcile(ctx))
 		if result.RequeueAfter.Seconds() < 1 {
 			continue
 		}

@@ -59,8 +59,7 @@ func (h *testCluster) settle(pods ...*corev1.Pod) []*corev1.Pod {
 		if pods = h.bind(pods); len(pods) == 0 {
 			return nil
 		}
-		results, err := h.provisioner.Schedule(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		results := lo.Must(h.provisioner.Schedule(ctx))
 		if len(results.NewNodeClaims) == 0 {
 			return pods
 		}
@@ -91,8 +90,7 @@ func (h *testCluster) join(name string) {
 	claim := &karpv1.NodeClaim{}
 	Eventually(func(g Gomega) {
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
-		_, err := h.lifecycle.Reconcile(ctx, claim.DeepCopy())
-		g.Expect(err).ToNot(HaveOccurred())
+		g.Expect(h.lifecycle.Reconcile(ctx, claim.DeepCopy())).Error().ToNot(HaveOccurred())
 		g.Expect(h.guests.Sync(ctx)).To(Succeed())
 		g.Expect(removeNotReadyTaints()).To(Succeed())
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())

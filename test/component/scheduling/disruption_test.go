@@ -34,8 +34,7 @@ func (h *testCluster) disrupted() int {
 	conditions := nodeclaimdisruption.NewController(clk, env.Client, env.CloudProvider)
 	env.Clock.Step(time.Minute)
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
-		_, err := conditions.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(conditions.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		h.cluster.UpdateNodeClaim(claim)
 	}
 	h.cluster.MarkUnconsolidated()
@@ -224,12 +223,10 @@ var _ = Describe("Disruption", func() {
 		}}
 		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
 		repair := legacyrepair.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
-		result, err := repair.Reconcile(ctx, node)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(repair.Reconcile(ctx, node))
 		Expect(result.RequeueAfter).To(BeNumerically("~", 15*time.Minute, 2*time.Second))
 		env.Clock.Step(result.RequeueAfter + time.Second)
-		_, err = repair.Reconcile(ctx, node)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(repair.Reconcile(ctx, node)).Error().ToNot(HaveOccurred())
 		tc.terminated()
 		Expect(env.Servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
 	})

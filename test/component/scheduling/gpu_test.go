@@ -29,8 +29,7 @@ import (
 // sample reads a file of config/samples/gpu as kubectl would.
 func sample[T any](file string) *T {
 	GinkgoHelper()
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "samples", "gpu", file))
-	Expect(err).ToNot(HaveOccurred())
+	content := lo.Must(os.ReadFile(filepath.Join("..", "..", "..", "config", "samples", "gpu", file)))
 	object := new(T)
 	Expect(yaml.UnmarshalStrict(content, object)).To(Succeed())
 	return object
@@ -54,8 +53,7 @@ var _ = Describe("Servers with GPUs", func() {
 		GinkgoHelper()
 		claim := &karpv1.NodeClaim{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
-		_, err := tc.lifecycle.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(tc.lifecycle.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		Expect(tc.guests.Sync(ctx)).To(Succeed())
 		Expect(removeNotReadyTaints()).To(Succeed())
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
@@ -77,8 +75,7 @@ var _ = Describe("Servers with GPUs", func() {
 		Expect(env.Servers()).To(BeEmpty())
 
 		expectations.ExpectApplied(ctx, env.Client, work)
-		results, err := tc.provisioner.Schedule(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		results := lo.Must(tc.provisioner.Schedule(ctx))
 		names, err := tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(names).To(HaveLen(1))

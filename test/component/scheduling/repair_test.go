@@ -98,8 +98,7 @@ func (c *repairCluster) pass(after time.Duration) {
 	GinkgoHelper()
 	env.Clock.Step(after)
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
-		_, err := c.state.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(c.state.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 	}
 	c.forget()
 	Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
@@ -165,7 +164,7 @@ var _ = Describe("Node repair", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
 	}
 
-	DescribeTable("should start a server that does not run with its disk, and not before five minutes have passed",
+	DescribeTable("should start a server that does not run, with its disk, and not within five minutes",
 		func(status string) {
 			cluster(3, true)
 			c.set(status, nodes[0])
@@ -210,13 +209,12 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(hardReboots()).To(BeZero())
 	})
-	It("should keep the only node of a NodePool that BizFly Cloud has stopped because the account is unpaid, and start it once it is paid", func() {
+	It("should keep a node that was stopped because the account is unpaid until it is paid", func() {
 		cluster(1, true)
 		accounts := unpaid.NewController(env.Client, connect.Client(ctx, env.Sandbox), env.Clock)
 		look := func() {
 			GinkgoHelper()
-			_, err := accounts.Reconcile(ctx, live(nodes[0]))
-			Expect(err).ToNot(HaveOccurred())
+			Expect(accounts.Reconcile(ctx, live(nodes[0]))).Error().ToNot(HaveOccurred())
 		}
 		env.Sandbox.SetQuota(cloud.Quota{Unpaid: true})
 		rejected(http.StatusForbidden)
@@ -241,16 +239,13 @@ var _ = Describe("Node repair", func() {
 		cluster(3, true)
 		Expect(env.Sandbox.RemoveServer(serverID(nodes[0]))).To(Succeed())
 		collector := garbagecollection.NewController(env.Clock, env.Client, env.CloudProvider)
-		_, err := collector.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(collector.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 		Expect(lo.CountBy(expectations.ExpectNodeClaims(ctx, env.Client), func(n *karpv1.NodeClaim) bool { return !n.DeletionTimestamp.IsZero() })).To(BeZero())
 		c.silent(nodes[0])
 		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
-			_, err := c.state.Reconcile(ctx, claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(c.state.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		}
-		_, err = collector.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(collector.Reconcile(ctx)).Error().ToNot(HaveOccurred())
 		c.terminated()
 		Expect(alive()).To(HaveLen(3))
 		Expect(alive()).To(ContainElements(lo.Without(ids, serverID(nodes[0]))))
@@ -364,8 +359,7 @@ func makeInitialized(c *repairCluster, node *corev1.Node) {
 	GinkgoHelper()
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
 		if claim.Status.ProviderID == node.Spec.ProviderID {
-			_, err := c.lifecycle.Reconcile(ctx, claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(c.lifecycle.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		}
 	}
 }

@@ -67,8 +67,7 @@ var _ = Describe("Pods", func() {
 			expectations.ExpectParallelized(lo.Map(tiny, func(p *corev1.Pod, _ int) func() {
 				return func() { expectations.ExpectApplied(ctx, env.Client, p) }
 			})...)
-			results, err := core.provisioner.Schedule(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			results := lo.Must(core.provisioner.Schedule(ctx))
 			Expect(results.NewNodeClaims).To(HaveLen(2))
 			Expect(lo.SumBy(results.NewNodeClaims, func(n *scheduling.NodeClaim) int { return len(n.Pods) })).To(Equal(120))
 		})

@@ -13,7 +13,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -54,8 +53,7 @@ type planner struct {
 
 func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 	// None unless the gate NodeRepair is on.
-	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, provider)
-	Expect(err).ToNot(HaveOccurred())
+	repairPolicies := lo.Must(health.NewRepairPolicyMatcher(ctx, provider))
 	p := &planner{client: cloudprovider.PlanningClient(env.Client), provider: provider}
 	p.cluster = state.NewCluster(env.Clock, p.client, provider, state.WithRepairPolicyMatcher(repairPolicies))
 	p.virtual = virtualpods.NewVirtualPodCache(p.client)
@@ -134,7 +132,6 @@ func selects(app string) *metav1.LabelSelector {
 // typesOf are what the NodePool may be launched with, by name.
 func typesOf(provider corecloudprovider.CloudProvider, pool *karpv1.NodePool) map[string]*corecloudprovider.InstanceType {
 	GinkgoHelper()
-	types, err := provider.GetInstanceTypes(ctx, pool)
-	Expect(err).ToNot(HaveOccurred())
+	types := lo.Must(provider.GetInstanceTypes(ctx, pool))
 	return lo.SliceToMap(types, func(it *corecloudprovider.InstanceType) (string, *corecloudprovider.InstanceType) { return it.Name, it })
 }

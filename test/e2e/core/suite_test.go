@@ -32,8 +32,7 @@ var drift = spec{suite: "disruption", description: "Disruption", containers: []s
 // report writes what a suite would.
 func report(reports ...types.SpecReport) string {
 	file := filepath.Join(GinkgoT().TempDir(), "report.json")
-	content, err := json.Marshal([]types.Report{{SuiteDescription: "Disruption", SpecReports: reports}})
-	Expect(err).NotTo(HaveOccurred())
+	content := lo.Must(json.Marshal([]types.Report{{SuiteDescription: "Disruption", SpecReports: reports}}))
 	Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
 	return file
 }
@@ -95,10 +94,8 @@ var _ = Describe("The controller's pod", func() {
 // sources are the files of a suite of core.
 func sources(ctx context.Context, suite string) []string {
 	GinkgoHelper()
-	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
-	Expect(err).NotTo(HaveOccurred())
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "test", "suites", suite, "*.go"))
-	Expect(err).NotTo(HaveOccurred())
+	dir := lo.Must(exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output())
+	files := lo.Must(filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "test", "suites", suite, "*.go")))
 	Expect(files).NotTo(BeEmpty())
 	return files
 }
@@ -141,12 +138,9 @@ var _ = Describe("The list of skipped specs", func() {
 		var specs []string
 		for _, file := range sources(ctx, "dra") {
 			set := token.NewFileSet()
-			source, err := parser.ParseFile(set, file, nil, 0)
-			Expect(err).NotTo(HaveOccurred())
-			found, err := outline.FromASTFile(set, source)
-			Expect(err).NotTo(HaveOccurred())
-			content, err := json.Marshal(found)
-			Expect(err).NotTo(HaveOccurred())
+			source := lo.Must(parser.ParseFile(set, file, nil, 0))
+			found := lo.Must(outline.FromASTFile(set, source))
+			content := lo.Must(json.Marshal(found))
 			var root node
 			Expect(json.Unmarshal(content, &root.Nodes)).To(Succeed())
 			specs = append(specs, root.specs()...)
@@ -159,14 +153,12 @@ var _ = Describe("The thresholds of the performance suite", func() {
 	It("should be those that core's suite looks for, since it ignores any other", func(ctx context.Context) {
 		var asked []string
 		for _, file := range sources(ctx, performance) {
-			content, err := os.ReadFile(file)
-			Expect(err).NotTo(HaveOccurred())
+			content := lo.Must(os.ReadFile(file))
 			for _, match := range regexp.MustCompile(`(\w+)Threshold\("(\w+/\w+)"`).FindAllStringSubmatch(string(content), -1) {
 				asked = append(asked, match[2]+" "+match[1])
 			}
 		}
-		content, err := readThresholds("thresholds.yaml")
-		Expect(err).NotTo(HaveOccurred())
+		content := lo.Must(readThresholds("thresholds.yaml"))
 		var thresholds map[string]map[string]float64
 		Expect(json.Unmarshal(content, &thresholds)).To(Succeed())
 		var given []string

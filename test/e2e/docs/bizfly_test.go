@@ -42,14 +42,12 @@ func newAccount(ctx context.Context) *account {
 	}})
 	a.uid = a.BKE().ClusterUID
 	var err error
-	a.api, err = gobizfly.NewClient(gobizfly.WithAPIURL(a.APIURL), gobizfly.WithRegionName(a.Options().Region))
-	Expect(err).NotTo(HaveOccurred())
+	a.api = lo.Must(gobizfly.NewClient(gobizfly.WithAPIURL(a.APIURL), gobizfly.WithRegionName(a.Options().Region)))
 	c := a.Credentials()
 	token, err := a.api.Token.Init(ctx, &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: c.Email, Password: c.Password, ProjectID: c.ProjectID})
 	Expect(err).NotTo(HaveOccurred())
 	a.api.SetKeystoneToken(token)
-	pool, err := a.api.KubernetesEngine.GetClusterWorkerPool(ctx, a.uid, a.pool)
-	Expect(err).NotTo(HaveOccurred())
+	pool := lo.Must(a.api.KubernetesEngine.GetClusterWorkerPool(ctx, a.uid, a.pool))
 	a.node = pool.Nodes[0].ID
 	return a
 }

@@ -350,18 +350,15 @@ func notes(path string) ([]command, error) {
 func documented() (pages, hinted []command) {
 	GinkgoHelper()
 	for _, path := range append(sources(), charts()...) {
-		p, err := readPage(path)
-		Expect(err).NotTo(HaveOccurred())
+		p := lo.Must(readPage(path))
 		for _, b := range p.blocks {
 			if b.language == "sh" && !b.marked(run) && b.e2e == "" {
-				said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
-				Expect(err).NotTo(HaveOccurred())
+				said := lo.Must(commands(fmt.Sprintf("%s:%d", path, b.line), b.text))
 				pages = append(pages, said...)
 			}
 		}
 		for i, line := range p.lines {
-			said, err := sentences(fmt.Sprintf("%s:%d", path, i+1), line)
-			Expect(err).NotTo(HaveOccurred())
+			said := lo.Must(sentences(fmt.Sprintf("%s:%d", path, i+1), line))
 			pages = append(pages, said...)
 		}
 	}

@@ -76,9 +76,7 @@ func (s *session) createPool(ctx context.Context, pool string, minSize, maxSize 
 		}}
 		server := cloud.Server{}
 		if machines {
-			var err error
-			server, err = s.env.AddNode(ctx, spec, lo.Assign(map[string]string{poolName: pool}, labels))
-			Expect(err).NotTo(HaveOccurred())
+			server = lo.Must(s.env.AddNode(ctx, spec, lo.Assign(map[string]string{poolName: pool}, labels)))
 		} else {
 			Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", spec, &server)).To(Succeed())
 		}
@@ -293,8 +291,7 @@ func (o *older) expectNothingAdopted(ctx context.Context) {
 		return true
 	})
 	Expect(undrained).To(BeEmpty(), "pods on nodes whose NodeClaim was deleted, whose terminationGracePeriod overrides PodDisruptionBudgets")
-	state, err := o.s.env.Sandbox().State(ctx)
-	Expect(err).NotTo(HaveOccurred())
+	state := lo.Must(o.s.env.Sandbox().State(ctx))
 	theirs := lo.Filter(state.Servers, func(server cloud.Server, _ int) bool { return server.Metadata[olderMetadata] != "" })
 	Expect(theirs).To(ConsistOf(And(HaveField("ID", o.elsewhere.ID), HaveField("Status", cloud.StatusActive), HaveField("Metadata", o.elsewhere.Metadata))))
 	for _, server := range o.servers {

@@ -20,8 +20,7 @@ type row []string
 // rows are those of the tables below a heading of a page, without their heads.
 func rows(page, heading string) []row {
 	GinkgoHelper()
-	text, err := os.ReadFile(filepath.Join(root, page))
-	Expect(err).NotTo(HaveOccurred())
+	text := lo.Must(os.ReadFile(filepath.Join(root, page)))
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	Expect(found).To(BeTrue(), heading)
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -49,12 +48,10 @@ var _ = Describe("The questions to the real cloud", func() {
 	const page = "docs/contribute/first-contact.md"
 	asked := func() map[string]bool {
 		GinkgoHelper()
-		files, err := filepath.Glob(filepath.Join(root, "test/realcloud/*_test.go"))
-		Expect(err).NotTo(HaveOccurred())
+		files := lo.Must(filepath.Glob(filepath.Join(root, "test/realcloud/*_test.go")))
 		found := map[string]bool{}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			Expect(err).NotTo(HaveOccurred())
+			text := lo.Must(os.ReadFile(file))
 			for _, match := range written.FindAllStringSubmatch(string(text), -1) {
 				found[match[1]] = true
 			}
@@ -97,8 +94,7 @@ var _ = Describe("The shapes of the cloud without a mode", func() {
 			Expect(shape).To(HaveLen(3), shape[0])
 			text, file, _ := strings.Cut(shape[2], "`")
 			Expect(text).To(MatchRegexp(cited.String()), shape[0])
-			specs, err := os.ReadFile(filepath.Join(root, strings.TrimSuffix(file, "`")))
-			Expect(err).NotTo(HaveOccurred())
+			specs := lo.Must(os.ReadFile(filepath.Join(root, strings.TrimSuffix(file, "`"))))
 			Expect(string(specs)).To(ContainSubstring(cited.FindStringSubmatch(text)[1]), shape[0])
 		}
 	})

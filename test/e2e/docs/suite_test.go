@@ -102,19 +102,16 @@ var _ = Describe("The blocks of the pages", func() {
 		Expect(parsed).To(BeNumerically(">", 50))
 	})
 	It("should be executed, or marked with what they need instead", func() {
-		text, err := filepath.Glob(filepath.Join(root, "test/e2e/install/*_test.go"))
-		Expect(err).NotTo(HaveOccurred())
+		text := lo.Must(filepath.Glob(filepath.Join(root, "test/e2e/install/*_test.go")))
 		var specs strings.Builder
 		for _, path := range text {
-			content, err := os.ReadFile(path)
-			Expect(err).NotTo(HaveOccurred())
+			content := lo.Must(os.ReadFile(path))
 			specs.Write(content)
 		}
 		// Blocks of one name are the same commands, so that it is enough to run one of them.
 		named, counts := map[string]string{}, map[string]int{}
 		for _, path := range append(sources(), charts()...) {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			for _, b := range p.blocks {
 				at := fmt.Sprintf("%s:%d", path, b.line)
 				switch {
@@ -139,8 +136,7 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 	It("should be fenced, or none of this would see them", func() {
 		for _, path := range append(sources(), charts()...) {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			Expect(p.indented).To(BeEmpty(), path)
 		}
 	})
@@ -162,8 +158,7 @@ var _ = Describe("The blocks of the pages", func() {
 		Expect(wrong).To(BeEmpty())
 	})
 	DescribeTable("should be rejected where BizFly Cloud's command line would do nothing", func(line string, expected types.GomegaMatcher) {
-		said, err := commands("a page", line)
-		Expect(err).NotTo(HaveOccurred())
+		said := lo.Must(commands("a page", line))
 		Expect(said).To(HaveLen(1))
 		Expect(check(said[0])).To(expected)
 	},
@@ -216,14 +211,12 @@ var _ = Describe("The blocks of the pages", func() {
 	)
 	It("should launch no node that is smaller than each worker that is known, and so do samples", func() {
 		text := func(path string) string {
-			content, err := os.ReadFile(path)
-			Expect(err).NotTo(HaveOccurred())
+			content := lo.Must(os.ReadFile(path))
 			return string(content)
 		}
 		manifests := map[string]string{}
 		for _, path := range sources() {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			for _, b := range p.blocks {
 				if b.language == "yaml" {
 					manifests[fmt.Sprintf("%s:%d", path, b.line)] = b.text
@@ -231,8 +224,7 @@ var _ = Describe("The blocks of the pages", func() {
 			}
 		}
 		for _, pattern := range []string{"*.yaml", "*/*.yaml"} {
-			paths, err := filepath.Glob(filepath.Join(root, "config/samples", pattern))
-			Expect(err).NotTo(HaveOccurred())
+			paths := lo.Must(filepath.Glob(filepath.Join(root, "config/samples", pattern)))
 			for _, path := range paths {
 				manifests[path] = text(path)
 			}
@@ -271,12 +263,10 @@ var _ = Describe("The blocks of the pages", func() {
 	It("should be commands of other pages, which are executed, beside the charts", func() {
 		executed := map[string]bool{}
 		for _, path := range sources() {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			for _, b := range p.blocks {
 				if b.language == "sh" && (b.marked(run) || b.e2e != "") {
-					said, err := commands(path, b.text)
-					Expect(err).NotTo(HaveOccurred())
+					said := lo.Must(commands(path, b.text))
 					for _, c := range said {
 						executed[strings.Join(c.words, " ")] = true
 					}
@@ -284,14 +274,12 @@ var _ = Describe("The blocks of the pages", func() {
 			}
 		}
 		for _, path := range charts() {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			for _, b := range p.blocks {
 				if b.language != "sh" {
 					continue
 				}
-				said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
-				Expect(err).NotTo(HaveOccurred())
+				said := lo.Must(commands(fmt.Sprintf("%s:%d", path, b.line), b.text))
 				for _, c := range said {
 					Expect(executed).To(HaveKey(strings.Join(c.words, " ")), "%s: no page has it", c)
 				}
@@ -319,15 +307,13 @@ var _ = Describe("The blocks of the pages", func() {
 			}
 			var object map[string]any
 			Expect(yaml.Unmarshal(text, &object)).To(Succeed(), "%s:%d: %s", p.path, b.line, text)
-			values, found, err := unstructured.NestedMap(object, path...)
-			Expect(err).NotTo(HaveOccurred())
+			values, found := lo.Must2(unstructured.NestedMap(object, path...))
 			Expect(found || len(path) == 0).To(BeTrue(), "%s:%d has no values", p.path, b.line)
 			if len(path) == 0 {
 				values = object
 			}
 			Expect(values).To(HaveKey("cloud"))
-			content, err := yaml.Marshal(values)
-			Expect(err).NotTo(HaveOccurred())
+			content := lo.Must(yaml.Marshal(values))
 			file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
 			Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
 			said, err := exec.CommandContext(ctx, filepath.Join(root, ".cache/tools/helm"), "template", "karpenter",
@@ -338,11 +324,9 @@ var _ = Describe("The blocks of the pages", func() {
 		Expect(installed).To(Equal(3), "Argo CD, Flux and Terraform")
 	})
 	It("should name targets that make has", func() {
-		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-		Expect(err).NotTo(HaveOccurred())
+		makefile := lo.Must(os.ReadFile(filepath.Join(root, "Makefile")))
 		for _, path := range append(sources(), charts()...) {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			for _, b := range p.blocks {
 				for _, line := range strings.Split(b.text, "\n") {
 					line, _, _ = strings.Cut(placeholder.ReplaceAllString(line, "placeholder"), "#")
@@ -362,8 +346,7 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 	It("should be run on a cluster that the page names", func() {
 		for _, path := range sources() {
-			p, err := readPage(path)
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(path))
 			runs := slices.ContainsFunc(p.blocks, func(b block) bool { return b.marked(run) || b.section != "" })
 			Expect(runs).To(Equal(p.fixture != ""), "%s: the front matter needs \"cluster\" exactly if blocks are marked run", path)
 			Expect(p.fixture == "" || lo.HasKey(fixtures, p.fixture)).To(BeTrue(), path)
@@ -371,8 +354,7 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 	It("should be commands of the English pages in Vietnamese", func() {
 		commands := func(name string) []string {
-			p, err := readPage(filepath.Join(root, "docs", name))
-			Expect(err).NotTo(HaveOccurred())
+			p := lo.Must(readPage(filepath.Join(root, "docs", name)))
 			return lo.FilterMap(p.blocks, func(b block, _ int) (string, bool) { return b.text, b.language == "sh" })
 		}
 		Expect(commands("get-started/bke.md")).To(ContainElements(lo.ToAnySlice(commands("vi/get-started.md"))...))

@@ -30,8 +30,7 @@ func joining() v1alpha1.BizflyNodeClassSpec {
 		return v1alpha1.BizflyNodeClassSpec{}
 	}
 	Expect(env.Sandbox().Call(ctx, http.MethodPut, "quota", cloud.Quota{Instances: lo.ToPtr(mostServers)}, nil)).To(Succeed())
-	content, err := os.ReadFile(filepath.Join(env.Root(), "config", "samples", "kubeadm", "nodeclass.yaml"))
-	Expect(err).NotTo(HaveOccurred())
+	content := lo.Must(os.ReadFile(filepath.Join(env.Root(), "config", "samples", "kubeadm", "nodeclass.yaml")))
 	class := &v1alpha1.BizflyNodeClass{}
 	Expect(yaml.Unmarshal(content, class)).To(Succeed())
 	return class.Spec

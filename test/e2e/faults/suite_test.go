@@ -74,7 +74,7 @@ var _ = BeforeSuite(func() {
 var _ = Describe("Runs", Ordered, func() {
 	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 2)
 	for seed := first; seed < first+runs; seed++ {
-		It(fmt.Sprintf("should violate no invariant while processes are killed, the API server is stopped and the cloud fails, seed %d", seed), func() {
+		It(fmt.Sprintf("should violate no invariant while processes, API server and cloud fail, seed %d", seed), func() {
 			newRun(uint64(seed)).execute()
 		})
 	}

@@ -58,8 +58,7 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 	// Objects of dynamic resource allocation came with Kubernetes 1.34.
 	var devices bool
 	BeforeAll(func() {
-		version, err := env.KubernetesVersion()
-		Expect(err).NotTo(HaveOccurred())
+		version := lo.Must(env.KubernetesVersion())
 		devices = version.AtLeast(utilversion.MustParseSemantic("1.34.0"))
 	})
 	BeforeAll(administer)
@@ -99,8 +98,7 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 	})
 
 	It("should have asked for nothing ungranted, and have used what comes with the gates", func() {
-		events, err := env.AuditEvents(serviceAccount())
-		Expect(err).NotTo(HaveOccurred())
+		events := lo.Must(env.AuditEvents(serviceAccount()))
 		// What was asked while an earlier release was taken away is another spec's matter.
 		events = lo.Filter(events, func(e environment.AuditEvent, _ int) bool { return e.ReceivedAt.After(began) })
 		forbidden := lo.Filter(events, func(e environment.AuditEvent, _ int) bool { return e.ResponseStatus.Code == http.StatusForbidden })

@@ -118,8 +118,7 @@ func asked(events []environment.AuditEvent) map[right]int {
 // Helm takes the roles away while the pods still end, so that what they ask for then is forbidden, and that is not counted.
 func expectLeastPrivilege(user string, rights map[right][]string, began time.Time) {
 	GinkgoHelper()
-	events, err := env.AuditEvents(user)
-	Expect(err).NotTo(HaveOccurred())
+	events := lo.Must(env.AuditEvents(user))
 	events = lo.Reject(events, func(e environment.AuditEvent, _ int) bool {
 		return e.ReceivedAt.Before(began) || slices.ContainsFunc(uninstalls, func(u [2]time.Time) bool {
 			return e.ReceivedAt.After(u[0]) && e.ReceivedAt.Before(u[1])

@@ -48,8 +48,7 @@ func chartValues(path string) string {
 		values["clusterName"] = "sandbox"
 		delete(values, "settings")
 	}
-	content, err := yaml.Marshal(values)
-	Expect(err).NotTo(HaveOccurred())
+	content := lo.Must(yaml.Marshal(values))
 	file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
 	Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
 	return file
@@ -59,8 +58,7 @@ func chartValues(path string) string {
 func install(path string, more ...string) {
 	GinkgoHelper()
 	args := []string{"upgrade", "--install", release, path, "--namespace", namespace, "--wait", "--timeout", "3m", "--values", chartValues(path)}
-	_, err := env.Helm(ctx, append(args, more...)...)
-	Expect(err).NotTo(HaveOccurred())
+	Expect(env.Helm(ctx, append(args, more...)...)).Error().NotTo(HaveOccurred())
 	started()
 }
 
@@ -81,9 +79,7 @@ func started() {
 func ended() {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		processes, err := kubelet.Processes()
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(processes).To(BeEmpty())
+		g.Expect(kubelet.Processes()).To(BeEmpty())
 	}).Should(Succeed())
 }
 
@@ -91,8 +87,7 @@ func ended() {
 func uninstall() {
 	GinkgoHelper()
 	began := time.Now()
-	_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
-	Expect(err).NotTo(HaveOccurred())
+	Expect(env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")).Error().NotTo(HaveOccurred())
 	ended()
 	uninstalls = append(uninstalls, [2]time.Time{began, time.Now()})
 }
@@ -229,8 +224,7 @@ var _ = Describe("A release", Ordered, func() {
 		broken := nodeClass()
 		broken.Name, broken.Spec.Zones = "broken", []string{"NO-SUCH-ZONE"}
 		Expect(env.Client().Create(ctx, broken)).To(Succeed())
-		_, err = env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")
-		Expect(err).To(HaveOccurred())
+		Expect(env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")).Error().To(HaveOccurred())
 		Expect(env.Log("pod-"+release+"-bizflycloud-preflight", 100)).To(ContainSubstring("BizflyNodeClass broken"))
 		Expect(env.Client().Delete(ctx, broken)).To(Succeed())
 	})
@@ -269,10 +263,7 @@ var _ = Describe("A release", Ordered, func() {
 // impersonate returns a client that acts as the service account.
 func impersonate(user string) client.Client {
 	GinkgoHelper()
-	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
+	config := lo.Must(clientcmd.BuildConfigFromFlags("", env.Kubeconfig()))
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-	c, err := client.New(config, client.Options{Scheme: env.Client().Scheme()})
-	Expect(err).NotTo(HaveOccurred())
-	return c
+	return lo.Must(client.New(config, client.Options{Scheme: env.Client().Scheme()}))
 }

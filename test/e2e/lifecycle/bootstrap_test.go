@@ -26,14 +26,12 @@ import (
 // publishCluster makes what kubeadm publishes for nodes that join: where the API server is, and its authority.
 func publishCluster() {
 	GinkgoHelper()
-	own, err := clientcmd.LoadFromFile(env.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
+	own := lo.Must(clientcmd.LoadFromFile(env.Kubeconfig()))
 	published := clientcmdapi.NewConfig()
 	for _, cluster := range own.Clusters {
 		published.Clusters[""] = cluster
 	}
-	kubeconfig, err := clientcmd.Write(*published)
-	Expect(err).NotTo(HaveOccurred())
+	kubeconfig := lo.Must(clientcmd.Write(*published))
 	create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, Data: map[string]string{"kubeconfig": string(kubeconfig)},
 	})

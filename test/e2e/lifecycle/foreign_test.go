@@ -35,8 +35,7 @@ func newOlderProvider(ctx context.Context) *olderProvider {
 	Expect(err).NotTo(HaveOccurred())
 	login := &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: variables["BIZFLY_CLOUD_EMAIL"],
 		Password: variables["BIZFLY_CLOUD_PASSWORD"], ProjectID: variables["BIZFLY_CLOUD_PROJECT_ID"]}
-	token, err := client.Token.Init(ctx, login)
-	Expect(err).NotTo(HaveOccurred())
+	token := lo.Must(client.Token.Init(ctx, login))
 	client.SetKeystoneToken(token)
 	return &olderProvider{client: client, adopted: sets.New[string]()}
 }

@@ -93,8 +93,7 @@ var _ = Describe("Scaling", func() {
 		create(web)
 		Eventually(func(g Gomega) { g.Expect(servers(g, pool)).NotTo(BeEmpty()) }).Should(Succeed())
 		Expect(env.Controller().Kill()).To(Succeed())
-		_, err := env.StartController(ctx, nil)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.StartController(ctx, nil)).Error().NotTo(HaveOccurred())
 
 		Eventually(func(g Gomega) { g.Expect(running(g, web)).To(HaveLen(4)) }).Should(Succeed())
 		Eventually(func(g Gomega) {

@@ -188,8 +188,7 @@ var _ = Describe("Secrets", func() {
 		expectNoSecret("while the credentials are wrong")
 
 		By("scaling down with the right ones")
-		_, err = env.RestartController(ctx, nil)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.RestartController(ctx, nil)).Error().NotTo(HaveOccurred())
 		secret.StringData = map[string]string{"application_credential_secret": markedAppSecret}
 		Expect(env.Client().Update(ctx, secret)).To(Succeed())
 		Eventually(func(g Gomega) {

@@ -89,8 +89,7 @@ var _ = Describe("The settings of the controller", func() {
 			Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](6443)}},
 		})
 		recordAPIServers([]string{"192.0.2.1:6443"})
-		_, err := env.RestartController(ctx, eager)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.RestartController(ctx, eager)).Error().NotTo(HaveOccurred())
 		reported(ContainSubstring("none of the recorded API servers is left"))
 
 		By("being confirmed that the cluster is the original")

@@ -80,9 +80,7 @@ var _ = BeforeSuite(func() {
 func neverReached() *environment.Environment {
 	GinkgoHelper()
 	if untouched == nil {
-		var err error
-		untouched, err = environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()})
-		Expect(err).NotTo(HaveOccurred())
+		untouched = lo.Must(environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()}))
 	}
 	return untouched
 }
@@ -107,12 +105,9 @@ func create(object client.Object) {
 func restartController(overrides map[string]string) *environment.Controller {
 	GinkgoHelper()
 	DeferCleanup(func() {
-		_, err := env.RestartController(ctx, nil)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.RestartController(ctx, nil)).Error().NotTo(HaveOccurred())
 	})
-	controller, err := env.RestartController(ctx, overrides)
-	Expect(err).NotTo(HaveOccurred())
-	return controller
+	return lo.Must(env.RestartController(ctx, overrides))
 }
 
 // unique makes a name that no other spec uses.

@@ -29,8 +29,7 @@ var _ = Describe("An upgrade", func() {
 
 		Expect(first.Stop()).To(Succeed())
 		Expect(holder(Default)).To(BeEmpty())
-		_, err := env.StartController(ctx, elected)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.StartController(ctx, elected)).Error().NotTo(HaveOccurred())
 		Eventually(holder).Should(And(Not(BeEmpty()), Not(Equal(before))))
 	})
 })

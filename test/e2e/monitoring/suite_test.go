@@ -128,7 +128,7 @@ var _ = Describe("The dashboards", func() {
 		Expect(errors.Join(failures...)).ToNot(HaveOccurred())
 		Expect(scrapes.End.Sub(scrapes.Start)).To(BeNumerically("<", monitoring.Window), "what is counted would not be the complete demo")
 	})
-	It("should count what is new, the first of a series and what follows a restart or a failed scrape too", func(ctx SpecContext) {
+	It("should count what is new, also after a restart or a failed scrape", func(ctx SpecContext) {
 		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
 		Expect(err).ToNot(HaveOccurred())
 		counting := slices.DeleteFunc(queries, func(q monitoring.Query) bool { return !strings.Contains(q.Expr, " offset ") })
@@ -206,12 +206,11 @@ var _ = Describe("The alerts", func() {
 				healthy := sickStatus.ReplaceAllString(operand.String(), `status!=""`)
 				failures = append(failures, InterceptGomegaFailures(func() { hasData(ctx, alert.Name(), healthy) })...)
 			}
-			_, err = scrapes.Points(ctx, expr.String())
-			Expect(err).ToNot(HaveOccurred(), alert.Name())
+			Expect(scrapes.Points(ctx, expr.String())).Error().ToNot(HaveOccurred(), alert.Name())
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 	})
-	It("should each fire without core's metrics about the cluster's state, or be named where they are left out", func() {
+	It("should each fire without core's metrics of the cluster's state, or be named there", func() {
 		values, err := os.ReadFile(valuesFile)
 		Expect(err).ToNot(HaveOccurred())
 		comment := regexp.MustCompile(`((?: +#.*\n)+) +disableClusterStateObservability:`).FindStringSubmatch(string(values))
@@ -250,7 +249,7 @@ var _ = Describe("The alerts", func() {
 			}
 		}
 	})
-	It("should each have a severity, words, and a section to turn to that begins with what the rule has", func() {
+	It("should each have a severity, words, and a section that begins with what the rule has", func() {
 		alerts, err := monitoring.Alerts(alertsFile)
 		Expect(err).ToNot(HaveOccurred())
 		page, err := os.ReadFile(runbooks)
@@ -279,7 +278,7 @@ var _ = Describe("The alerts", func() {
 		}
 		Expect(byAlert).To(BeEmpty(), "sections without an alert")
 	})
-	It("should fire for the cluster that they are about, only while its cause lasts, and for no other cluster", func() {
+	It("should fire for the cluster that they are about and no other, while the cause lasts", func() {
 		tests, err := monitoring.ReadRuleTests("alerts_test.yaml")
 		Expect(err).ToNot(HaveOccurred())
 		fires, rests := map[string]bool{}, map[string]bool{}

@@ -131,7 +131,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			HaveField("Key", karpv1.UnregisteredTaintKey), HaveField("Key", "example.com/kubeadm"),
 			HaveField("Key", "node.cloudprovider.kubernetes.io/uninitialized")))
 
-		By("having the certificate that its own token asked for, and the kubelet's settings of the NodeClass")
+		By("having the certificate that its token asked for, and the NodeClass's kubelet settings")
 		listed := e2e.Listed(Default, env, &certificatesv1.CertificateSigningRequestList{}).Items
 		requests := lo.Filter(listed, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
 			return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && !r.CreationTimestamp.Time.Before(began.Truncate(time.Second))
@@ -326,12 +326,10 @@ func signal(serverID, unit string, number syscall.Signal) {
 	more, _ := filepath.Glob("/sys/fs/cgroup/bizfly-sandbox/*/" + serverID + "/system.slice/" + unit + "/cgroup.procs") // of version 2
 	sent := 0
 	for _, group := range append(groups, more...) {
-		content, err := os.ReadFile(group)
-		Expect(err).NotTo(HaveOccurred())
+		content := lo.Must(os.ReadFile(group))
 		for line := range strings.Lines(string(content)) {
 			var pid int
-			_, err := fmt.Sscan(line, &pid)
-			Expect(err).NotTo(HaveOccurred())
+			Expect(fmt.Sscan(line, &pid)).Error().NotTo(HaveOccurred())
 			Expect(syscall.Kill(pid, number)).To(Succeed())
 			sent++
 		}

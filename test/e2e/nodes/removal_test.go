@@ -34,8 +34,7 @@ var _ = Describe("Removal", SpecPriority(-1), func() {
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
 			commands, err := environment.Block(string(page), name)
 			Expect(err).NotTo(HaveOccurred())
-			_, err = env.Script(ctx, commands)
-			Expect(err).NotTo(HaveOccurred())
+			Expect(env.Script(ctx, commands)).Error().NotTo(HaveOccurred())
 		}
 		Eventually(func(g Gomega) {
 			state, err := env.Sandbox().State(ctx)

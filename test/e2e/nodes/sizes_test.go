@@ -43,8 +43,7 @@ func (f *first) taints(name string) []corev1.Taint {
 func watchNodes() *first {
 	GinkgoHelper()
 	f := &first{seen: map[string][]corev1.Taint{}}
-	events, err := clientset().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	events := lo.Must(clientset().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}))
 	observe(events, func(node *corev1.Node, kind watch.EventType) {
 		if kind == watch.Added {
 			f.mu.Lock()
@@ -72,8 +71,7 @@ func (e *ends) of(pod string) *corev1.ContainerStateTerminated {
 func watchEnds() *ends {
 	GinkgoHelper()
 	e := &ends{seen: map[string]*corev1.ContainerStateTerminated{}}
-	events, err := clientset().CoreV1().Pods(corev1.NamespaceDefault).Watch(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	events := lo.Must(clientset().CoreV1().Pods(corev1.NamespaceDefault).Watch(ctx, metav1.ListOptions{}))
 	observe(events, func(pod *corev1.Pod, _ watch.EventType) {
 		for _, status := range pod.Status.ContainerStatuses {
 			if status.State.Terminated != nil {
@@ -88,8 +86,7 @@ func watchEnds() *ends {
 
 func clientset() *kubernetes.Clientset {
 	GinkgoHelper()
-	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
-	Expect(err).NotTo(HaveOccurred())
+	config := lo.Must(clientcmd.BuildConfigFromFlags("", env.Kubeconfig()))
 	return kubernetes.NewForConfigOrDie(config)
 }
 

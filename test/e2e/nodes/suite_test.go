@@ -65,8 +65,7 @@ var _ = BeforeSuite(func() {
 	pushController("v1")
 	By("starting the nodes that carry the controller")
 	for i := range 2 {
-		_, err := env.AddNode(ctx, cloud.ServerSpec{Name: fmt.Sprintf("system-%d", i)}, nil)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(env.AddNode(ctx, cloud.ServerSpec{Name: fmt.Sprintf("system-%d", i)}, nil)).Error().NotTo(HaveOccurred())
 	}
 	Eventually(func(g Gomega) {
 		nodes := e2e.Listed(g, env, &corev1.NodeList{}).Items

@@ -102,7 +102,6 @@ var Modes = []Mode{
 	{Name: "services-without-region", What: `all services are of region "" (also ` + "`--service-regions none`)",
 		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
 	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
-	{Name: "server-types-down", What: "`GET /server-types` answers 503", apply: down("/server-types")},
 	{Name: "task-without-success", What: "successful tasks have no `success`",
 		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
 	{Name: "nvme", What: "all zones but the first have NVMe instead of SSD", apply: nvme},

@@ -80,15 +80,18 @@ func start(c command, onExit func(error)) (*process, error) {
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.done)
-		if !p.stopping.Load() && onExit != nil {
-			onExit(p.failure())
+		if err := p.failure(); err != nil && onExit != nil {
+			onExit(err)
 		}
 	}()
 	return p, nil
 }
 
-// failure describes an unexpected exit.
+// failure describes an unexpected exit; nil is that of a process that was stopped.
 func (p *process) failure() error {
+	if p.stopping.Load() {
+		return nil
+	}
 	how := "exit status 0"
 	if p.err != nil {
 		how = p.err.Error()

@@ -98,27 +98,16 @@ type bench struct {
 }
 
 // newBench reads the sample and what it may launch.
-func newBench(ctx context.Context) (*bench, error) {
-	content, err := os.ReadFile(filepath.Join(root, sampleFile))
-	if err != nil {
-		return nil, err
-	}
+func newBench(ctx context.Context) *bench {
+	content := lo.Must(os.ReadFile(filepath.Join(root, sampleFile)))
 	b := &bench{begun: time.Now(), sample: &karpv1.NodePool{}}
-	if err := yaml.UnmarshalStrict(content, b.sample); err != nil {
-		return nil, fmt.Errorf("reading the sample: %w", err)
-	}
+	lo.Must0(yaml.UnmarshalStrict(content, b.sample))
 	if len(b.sample.Spec.Disruption.Budgets) == 0 {
 		b.sample.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "10%"}} // the API server's default
 	}
-	live, err := randomcluster.NewKarpenter(ctx, b.sample.DeepCopy())
-	if err != nil {
-		return nil, err
-	}
+	live := randomcluster.NewKarpenter(ctx, b.sample.DeepCopy())
 	defer live.CloseCloud()
-	types, err := live.CloudProvider.GetInstanceTypes(ctx, live.Pools[0])
-	if err != nil {
-		return nil, err
-	}
+	types := lo.Must(live.CloudProvider.GetInstanceTypes(ctx, live.Pools[0]))
 	allowed := scheduling.NewNodeSelectorRequirementsWithMinValues(b.sample.Spec.Template.Spec.Requirements...)
 	for _, it := range types {
 		offerings := it.Offerings.Available().Compatible(allowed)
@@ -134,17 +123,17 @@ func newBench(ctx context.Context) (*bench, error) {
 	for _, f := range b.flavors {
 		b.bins = append(b.bins, packing.Bin{Name: f.name, VNDPerHour: f.vndPerHour, Allocatable: f.allocatable})
 	}
-	return b, nil
+	return b
 }
 
 // once runs a workload once.
-func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload) (*randomcluster.Bill, error) {
+func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload) *randomcluster.Bill {
 	var live *randomcluster.Live
 	settled := 2 * quiet
 	if c.flavor != "" {
 		i := slices.IndexFunc(b.flavors, func(f flavor) bool { return f.name == c.flavor })
 		if i < 0 {
-			return nil, fmt.Errorf("the sample does not allow flavor %s", c.flavor)
+			panic(fmt.Errorf("the sample does not allow flavor %s", c.flavor))
 		}
 		live = randomcluster.NewPool(ctx, c.flavor, b.flavors[i].allocatable)
 	} else {
@@ -154,28 +143,25 @@ func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload
 			c.change(pools[0])
 		}
 		settled = quiet + *pools[0].Spec.Disruption.ConsolidateAfter.Duration
-		var err error
-		if live, err = randomcluster.NewKarpenter(ctx, pools...); err != nil {
-			return nil, err
-		}
+		live = randomcluster.NewKarpenter(ctx, pools...)
 	}
 	defer live.CloseCloud()
 	if k.name == "day" {
-		var nightly func() error
+		var nightly func()
 		if c.name == wayRepacked {
-			nightly = func() error { return b.repack(ctx, live) }
+			nightly = func() { b.repack(ctx, live) }
 		}
 		return live.RunDay(ctx, w.Pods, repackAt, nightly)
 	}
-	bill, err := live.Settle(ctx, w.Pods, settled)
-	if err != nil || c.name != wayRepacked {
-		return bill, err
+	bill := live.Settle(ctx, w.Pods, settled)
+	if c.name != wayRepacked {
+		return bill
 	}
 	return b.repacked(ctx, live, bill, settled)
 }
 
 // bestPool runs a workload on a pool of each flavor, and returns the cheapest one that held all pods.
-func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) (*Outcome, error) {
+func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) *Outcome {
 	var best *Outcome
 	price := 0.0
 	for _, f := range b.flavors {
@@ -183,18 +169,15 @@ func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) (*Ou
 			continue // the same at the same price, or what costs more for the same
 		}
 		price = f.vndPerHour
-		bill, err := b.once(ctx, k, column{flavor: f.name}, w)
-		if err != nil {
-			return nil, fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, f.name, err)
-		}
+		bill := b.once(ctx, k, column{flavor: f.name}, w)
 		if bill.Unserved == 0 && (best == nil || k.money(bill) < k.money(best.Bill)) {
 			best = &Outcome{bill, f.name}
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("no flavor holds all pods of %s", w.Name)
+		panic(fmt.Errorf("no flavor holds all pods of %s", w.Name))
 	}
-	return best, nil
+	return best
 }
 
 // moment is a time of a workload until which nothing comes or goes.
@@ -228,7 +211,7 @@ func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bo
 
 // suggested is the NodePools that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
 // worth a change, it is the sample.
-func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, error) {
+func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {
 		return packing.Bound(itemsAt(w.Pods, x.at), b.bins) > packing.Bound(itemsAt(w.Pods, y.at), b.bins)
 	})
@@ -238,10 +221,7 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, er
 			ObjectMeta: metav1.ObjectMeta{Name: item.Name}, ResourceRequirements: corev1.ResourceRequirements{Requests: item.Requests},
 		})
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		content, err := yaml.Marshal(pod)
-		if err != nil {
-			return column{}, err
-		}
+		content := lo.Must(yaml.Marshal(pod))
 		fmt.Fprintf(&manifest, "---\n%s", content)
 	}
 	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
@@ -259,7 +239,7 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, er
 		pool.Spec.Disruption.Budgets = b.sample.Spec.Disruption.Budgets
 		c.pools = append(c.pools, pool)
 	}
-	return c, nil
+	return c
 }
 
 // itemsAt are the pods that are wanted then.

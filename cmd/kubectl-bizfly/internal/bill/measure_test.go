@@ -52,44 +52,20 @@ func TestMeasure(t *testing.T) {
 	debug.SetGCPercent(400)
 	ctx := coreoptions.ToContext(t.Context(), coretest.Options())
 	if todo != "report" {
-		results, err := measure(ctx, todo)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := json.MarshalIndent(results, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, resultsFile), append(content, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	results, err := load()
-	if err != nil {
-		t.Fatal(err)
+		content := lo.Must(json.MarshalIndent(measure(ctx, todo), "", " "))
+		lo.Must0(os.WriteFile(filepath.Join(root, resultsFile), append(content, '\n'), 0o644))
 	}
 	page := filepath.Join(root, pageFile)
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	written, err := insert(string(text), results)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(page, []byte(written), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	written := lo.Must(insert(string(lo.Must(os.ReadFile(page))), load()))
+	lo.Must0(os.WriteFile(page, []byte(written), 0o644))
 }
 
 // load reads the results of the last measurement.
-func load() (*Results, error) {
-	content, err := os.ReadFile(filepath.Join(root, resultsFile))
-	if err != nil {
-		return nil, err
-	}
+func load() *Results {
+	content := lo.Must(os.ReadFile(filepath.Join(root, resultsFile)))
 	results := &Results{}
-	return results, json.Unmarshal(content, results)
+	lo.Must0(json.Unmarshal(content, results))
+	return results
 }
 
 // Results are what a measurement has found.
@@ -139,18 +115,12 @@ func kinds() []kind {
 }
 
 // measure runs what is to do, as many runs at a time as there are processors.
-func measure(ctx context.Context, todo string) (*Results, error) {
-	b, err := newBench(ctx)
-	if err != nil {
-		return nil, err
-	}
+func measure(ctx context.Context, todo string) *Results {
+	b := newBench(ctx)
 	results := &Results{Measured: time.Now().UTC().Format(time.DateOnly)}
 	known := map[string]*Row{}
 	if todo != "measure" {
-		before, err := load()
-		if err != nil {
-			return nil, err
-		}
+		before := load()
 		results.Measured = before.Measured
 		known = lo.KeyBy(append(before.Settle, before.Day...), func(row *Row) string { return row.Name })
 	}
@@ -174,66 +144,51 @@ func measure(ctx context.Context, todo string) (*Results, error) {
 	}
 	// Days take longest, so they begin.
 	slices.Reverse(jobs)
-	return results, b.work(ctx, jobs)
+	b.work(jobs)
+	return results
 }
 
 // job measures a column of a workload.
 type job struct {
 	way string
-	do  func() error
+	do  func()
 }
 
 // jobs are those of one workload.
 func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row) []job {
-	jobs := []job{{wayReference, func() error {
+	jobs := []job{{wayReference, func() {
 		bound, packed := b.reference(ctx, k, w)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		row.Bound, row.Packing = bound, packed
-		return nil
-	}}, {poolBest, func() error {
-		best, err := b.bestPool(ctx, k, w)
-		if err != nil {
-			return err
-		}
+	}}, {poolBest, func() {
+		best := b.bestPool(ctx, k, w)
 		b.note(k, row, poolBest, best)
-		return nil
-	}}, {poolUsual, func() error {
-		usual, err := b.once(ctx, k, column{name: poolUsual, flavor: usualFlavor}, w)
-		if err != nil {
-			return err
-		}
+	}}, {poolUsual, func() {
+		usual := b.once(ctx, k, column{name: poolUsual, flavor: usualFlavor}, w)
 		b.note(k, row, poolUsual, &Outcome{usual, usualFlavor})
-		return nil
-	}}, {waySuggested, func() error {
-		c, err := b.suggested(ctx, w)
-		if err != nil {
-			return err
-		}
-		return b.median(ctx, k, c, w, row)
+	}}, {waySuggested, func() {
+		c := b.suggested(ctx, w)
+		b.median(ctx, k, c, w, row)
 	}}}
 	for _, c := range append(policies(), repackedColumn()) {
-		jobs = append(jobs, job{c.name, func() error { return b.median(ctx, k, c, w, row) }})
+		jobs = append(jobs, job{c.name, func() { b.median(ctx, k, c, w, row) }})
 	}
 	return jobs
 }
 
 // median runs a workload several times, and notes the bill in the middle.
-func (b *bench) median(ctx context.Context, k kind, c column, w workloads.Workload, row *Row) error {
+func (b *bench) median(ctx context.Context, k kind, c column, w workloads.Workload, row *Row) {
 	var bills []*randomcluster.Bill
 	for range k.runs {
-		bill, err := b.once(ctx, k, c, w)
-		if err != nil {
-			return fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, c.name, err)
-		}
+		bill := b.once(ctx, k, c, w)
 		if bill.Unserved > 0 {
-			return fmt.Errorf("%d pods of %s with %s never had a node", bill.Unserved, w.Name, c.name)
+			panic(fmt.Errorf("%d pods of %s with %s never had a node", bill.Unserved, w.Name, c.name))
 		}
 		bills = append(bills, bill)
 	}
 	slices.SortFunc(bills, func(x, y *randomcluster.Bill) int { return int(k.money(x) - k.money(y)) })
 	b.note(k, row, c.name, &Outcome{Bill: bills[len(bills)/2]})
-	return nil
 }
 
 // note keeps a result and reports it.
@@ -245,30 +200,20 @@ func (b *bench) note(k kind, row *Row, name string, outcome *Outcome) {
 		k.money(outcome.Bill), outcome.Evictions, outcome.Launches)
 }
 
-// work runs jobs side by side until one fails.
-func (b *bench) work(ctx context.Context, jobs []job) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// work runs jobs side by side.
+func (b *bench) work(jobs []job) {
 	queue := make(chan job)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for next := range queue {
-				if err := next.do(); err != nil {
-					cancel(err)
-				}
+				next.do()
 			}
 		})
 	}
 	for _, next := range jobs {
-		select {
-		case queue <- next:
-			continue
-		case <-ctx.Done():
-		}
-		break
+		queue <- next
 	}
 	close(queue)
 	workers.Wait()
-	return context.Cause(ctx)
 }

@@ -165,7 +165,6 @@ func finding(name, code string, severity doctor.Severity, provoke func(*fixture)
 
 var _ = Describe("doctor", func() {
 	It("should find nothing wrong with an installation in which nothing is", func() {
-		f := newFixture()
 		f.install()
 		f.apply(pools)
 		pool := &karpv1.NodePool{}
@@ -188,7 +187,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	DescribeTable("should find", func(code string, severity doctor.Severity, provoke func(*fixture)) {
-		f := newFixture()
 		f.install()
 		provoke(f)
 		report := answer[doctor.Report](f, "doctor")
@@ -358,7 +356,6 @@ var _ = Describe("doctor", func() {
 	)
 
 	DescribeTable("should find before an installation", func(code string, severity doctor.Severity, provoke func(*fixture)) {
-		f := newFixture()
 		provoke(f)
 		report := answer[doctor.Report](f, "doctor", "--preflight")
 		found, ok := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == code })
@@ -387,7 +384,6 @@ var _ = Describe("doctor", func() {
 	)
 
 	It("should find out before an installation what a launch depends on", func() {
-		f := newFixture()
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		addPoolServer(f)
 		report := answer[doctor.Report](f, "doctor", "--preflight")
@@ -423,7 +419,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should learn the BKE cluster from its pools where the user names none", func() {
-		f := newFixture()
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
 		}
@@ -443,7 +438,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should end in time before an installation, and say what has not answered", func() {
-		f := newFixture()
 		over := make(chan struct{})
 		silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 		DeferCleanup(func() {
@@ -461,7 +455,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should only log in and read before an installation", func() {
-		f := newFixture()
 		addPoolServer(f)
 		f.ResetRequests()
 		Expect(f.run("doctor", "--preflight")).To(Equal(cli.ExitOK), f.out)
@@ -472,7 +465,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	DescribeTable("should accept what keeps pods from the metadata service", func(protect func(*fixture)) {
-		f := newFixture()
 		f.install()
 		nodeClass("{}")(f)
 		protect(f)
@@ -495,7 +487,6 @@ var _ = Describe("doctor", func() {
 	)
 
 	It("should not take a policy about other addresses for one about the metadata service", func() {
-		f := newFixture()
 		f.install()
 		nodeClass("{}")(f)
 		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "10.0.0.0/8"))
@@ -503,7 +494,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should name nodes of BKE's pools where only user data guards the metadata service", func() {
-		f := newFixture()
 		f.install()
 		nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)(f)
 		open := func() []doctor.Finding {
@@ -526,7 +516,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should accept Karpenter's CapacityBuffers, and any while the controller ignores them", func() {
-		f := newFixture()
 		f.install()
 		f.put(buffer("buffer.gke.io/standby-capacity"))
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
@@ -538,7 +527,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {
-		f := newFixture()
 		f.install()
 		definition, _ := lo.Find(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 			return crd.Spec.Names.Kind == "CapacityBuffer"
@@ -551,7 +539,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should fail in strict mode for checks that could not look, not for inapplicable ones", func() {
-		f := newFixture()
 		f.install()
 		f.failLists(&karpv1.NodePoolList{}, forbidden)
 		report := answer[doctor.Report](f, "doctor")
@@ -567,7 +554,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should find a second installation of the controller where the user has named the first", func() {
-		f := newFixture()
 		f.install()
 		another := f.controller()
 		another.Namespace = "apps"
@@ -577,8 +563,7 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should have a spec above for every finding in its code", func() {
-		files, err := filepath.Glob("../doctor/*.go")
-		Expect(err).ToNot(HaveOccurred())
+		files := lo.Must(filepath.Glob("../doctor/*.go"))
 		codes := map[string]bool{"NodeClassEgress": true}
 		// The findings about NodeClasses are named after the conditions that a NodeClass needs.
 		nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -589,8 +574,7 @@ var _ = Describe("doctor", func() {
 			}
 		}
 		for _, file := range files {
-			source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-			Expect(err).ToNot(HaveOccurred())
+			source := lo.Must(parser.ParseFile(token.NewFileSet(), file, nil, 0))
 			ast.Inspect(source, func(n ast.Node) bool {
 				var code ast.Expr
 				switch n := n.(type) {
@@ -614,7 +598,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {
-		f := newFixture()
 		f.install()
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
@@ -631,7 +614,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should resolve NodeClasses where a server of a pool names the BKE cluster", func() {
-		f := newFixture()
 		f.install()
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			setEnv(name, "")
@@ -649,7 +631,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should resolve user data with a join token and a CA file, and issue no token", func() {
-		f := newFixture()
 		f.install()
 		setEnv("JOIN_TOKENS", "true")
 		authority := written("ca.crt", "-----BEGIN CERTIFICATE-----")
@@ -661,7 +642,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should name the last of several rejections by time", func() {
-		f := newFixture()
 		f.install()
 		event("a", quotaPaused, time.Minute)(f)
 		event("b", quotaTooSmall, time.Hour)(f)
@@ -670,7 +650,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should name the environment where nothing is installed and there are no credentials", func() {
-		f := newFixture()
 		withoutCredentials()
 		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "CredentialsMissing"),
 			HaveField("Fix", Equal("export BIZFLY_CLOUD_REGION=HN BIZFLY_CLOUD_APP_CRED_ID=... BIZFLY_CLOUD_APP_CRED_SECRET=...")))))
@@ -680,7 +659,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should take no dashboard for another Karpenter and no foreign volume for its own", func() {
-		f := newFixture()
 		f.install()
 		deployment("karpenter-dashboard", "ghcr.io/karpenter/dashboard:1")(f)
 		deployment("exporter", "ghcr.io/team/karpenter-exporter:1")(f)
@@ -689,7 +667,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should look for other autoscalers without the right to read the status of one", func() {
-		f := newFixture()
 		f.install()
 		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)
 		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
@@ -706,7 +683,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should name a command that runs where no flavor is left without a NodePool", func() {
-		f := newFixture()
 		f.Edit(func(catalog *cloud.Catalog) {
 			for i := range catalog.Flavors[cloud.RegionHN] {
 				flavor := &catalog.Flavors[cloud.RegionHN][i]
@@ -718,7 +694,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should find no limit where a flavor still fits, nor where it is 0 to pause the NodePool", func() {
-		f := newFixture()
 		f.install()
 		f.apply(pools)
 		for _, limit := range []string{"10", "0"} {
@@ -728,7 +703,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should know the server of a NodeClaim that was restored with another UID", func() {
-		f := newFixture()
 		f.install()
 		server := f.AddServer(cloud.ServerSpec{Name: "n", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "old"}})
 		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID)}})
@@ -736,7 +710,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	DescribeTable("should leave out disks that may be needed", func(provoke func(f *fixture)) {
-		f := newFixture()
 		f.install()
 		provoke(f)
 		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "DiskWithoutOwner")))
@@ -751,7 +724,6 @@ var _ = Describe("doctor", func() {
 	)
 
 	It("should price a disk without owner by its own billing plan", func() {
-		f := newFixture()
 		f.install()
 		f.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", BillingPlan: cloud.PlanOnDemand})
 		f.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", BillingPlan: cloud.PlanSaving})
@@ -764,7 +736,6 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should price what is paid for without need", func() {
-		f := newFixture()
 		f.install()
 		f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
 		Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)

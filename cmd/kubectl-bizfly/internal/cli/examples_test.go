@@ -29,7 +29,6 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 	It("should show what the commands print", func() {
-		f := newFixture()
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		f.apply(pools + "---\n" + web)
 		GinkgoT().Chdir(GinkgoT().TempDir())

@@ -96,7 +96,6 @@ var _ = Describe("feature gates", func() {
 	none := Entry("none", strings.Join(lo.Map(names, func(name string, _ int) string { return name + "=false" }), ","))
 
 	DescribeTable("should let every command answer", func(gates string) {
-		f := newFixture()
 		f.install()
 		f.apply(pools)
 		f.runningNode()
@@ -138,7 +137,6 @@ var _ = Describe("feature gates", func() {
 	}, append(each, all, none))
 
 	It("should plan with the prices of NodeOverlays, and say where the gate is off", func() {
-		f := newFixture()
 		file, all := written("pools.yaml", pools+"---\n"+web), written("overlay.yaml", pools+"---\n"+web+"---\n"+overlay)
 		f.reader = nil
 		before := answer[plan.Plan](f, "plan", "-f", file)
@@ -156,7 +154,6 @@ var _ = Describe("feature gates", func() {
 	})
 
 	It("should let why answer where there is a NodeOverlay", func() {
-		f := newFixture()
 		f.install()
 		f.apply(pools + "---\n" + overlay)
 		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "waits"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}},

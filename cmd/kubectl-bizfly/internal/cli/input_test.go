@@ -51,8 +51,7 @@ import (
 // readManifest reads a generated manifest of the controller's rights.
 func readManifest(name string, into client.Object) {
 	GinkgoHelper()
-	text, err := os.ReadFile(filepath.Join("../../../../config/rbac", name))
-	Expect(err).ToNot(HaveOccurred())
+	text := lo.Must(os.ReadFile(filepath.Join("../../../../config/rbac", name)))
 	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
 }
 
@@ -68,21 +67,17 @@ var _ = Describe("bad input", func() {
 		BeforeAll(func() {
 			suite.UseControlPlane()
 			environment = &envtest.Environment{}
-			var err error
-			config, err = environment.Start()
-			Expect(err).ToNot(HaveOccurred())
+			config = lo.Must(environment.Start())
 			DeferCleanup(environment.Stop)
 		})
 
 		It("should name the chart that installs them", func() {
-			f := newFixture()
 			f.reader = lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
 			Expect(f.run("why", "nodeclaim/x")).To(Equal(cli.ExitFailure))
 			Expect(f.err).To(ContainSubstring("the cluster has no nodeclaims.karpenter.sh; install the chart karpenter-provider-bizflycloud-crd"))
 		})
 
 		It("should do without them what it can", func() {
-			f := newFixture()
 			f.reader = lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
 			Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
 			Expect(f.err).To(ContainSubstring("NodeClaims are not shown"))
@@ -90,7 +85,6 @@ var _ = Describe("bad input", func() {
 		})
 
 		It("should say which verb on which resource is missing", func() {
-			f := newFixture()
 			user := lo.Must(environment.AddUser(envtest.User{Name: "nobody"}, nil))
 			f.reader = lo.Must(client.New(user.Config(), client.Options{Scheme: scheme.Scheme}))
 			Expect(f.run("top")).To(Equal(cli.ExitFailure))
@@ -101,7 +95,6 @@ var _ = Describe("bad input", func() {
 	})
 
 	It("should say that a cluster is unreachable, and go on with what needs none", func() {
-		f := newFixture()
 		kubeconfig := written("config", `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],`+
 			`"clusters":[{"name":"x","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"x","user":{}}]}`)
 		run := func(args ...string) (int, string) {
@@ -118,14 +111,12 @@ var _ = Describe("bad input", func() {
 	})
 
 	It("should say how to give credentials where there are none", func() {
-		f := newFixture()
 		withoutCredentials()
 		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID"))
 	})
 
 	It("should do without credentials what it can", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		withoutCredentials()
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
@@ -136,7 +127,6 @@ var _ = Describe("bad input", func() {
 	})
 
 	DescribeTable("should name the file and what is wrong in it", func(name, text, message string) {
-		f := newFixture()
 		Expect(f.run("plan", "-f", written(name, text))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(And(ContainSubstring(name), ContainSubstring(message)))
 	},
@@ -160,14 +150,12 @@ var _ = Describe("bad input", func() {
 	)
 
 	It("should reject a file of alternatives that has nothing to compare", func() {
-		f := newFixture()
 		f.apply(pools)
 		Expect(f.run("plan", "compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 
 	DescribeTable("should take no list that failed for an empty one", func(of client.ObjectList, failed error, message string, args ...string) {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.failLists(of, failed)
 		Expect(f.run(args...)).To(Equal(cli.ExitFailure), f.out)
@@ -184,7 +172,6 @@ var _ = Describe("bad input", func() {
 	)
 
 	It("should plan without what may not be read, and say so", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.failLists(&karpv1.NodeClaimList{}, forbidden)
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
@@ -192,7 +179,6 @@ var _ = Describe("bad input", func() {
 	})
 
 	It("should reject an unknown output", func() {
-		f := newFixture()
 		Expect(f.run("top", "-o", "xml")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("use table, json or yaml"))
 	})
@@ -200,7 +186,6 @@ var _ = Describe("bad input", func() {
 
 var _ = Describe("why", func() {
 	It("should say that a pending pod can be launched, and with what", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Outcome).To(MatchRegexp(`can launch a \S+ in HN\d for [\d,]+ VND per hour`))
@@ -209,7 +194,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say that limits leave nothing for the pod, with and without knowing the flavors", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		limited("10", "8")(f)
 		limits := func() []why.Check {
@@ -227,7 +211,6 @@ var _ = Describe("why", func() {
 	})
 
 	DescribeTable("should say what kube-scheduler does with the pod:", func(nominated, reason, state string) {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		pod := &corev1.Pod{}
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
@@ -248,7 +231,6 @@ var _ = Describe("why", func() {
 	)
 
 	It("should say that Karpenter launches nothing for a resize that does not fit on the node", func() {
-		f := newFixture()
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}, Spec: corev1.PodSpec{NodeName: "node-1"},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 		f.put(pod)
@@ -262,7 +244,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should answer what needs no NodePool where NodePools cannot be listed", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
@@ -272,7 +253,6 @@ var _ = Describe("why", func() {
 	})
 
 	DescribeTable("should name the first obstacle and what would help", func(change func(*corev1.Pod, *karpv1.NodePool), check, help string) {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		pod, pool := &corev1.Pod{}, &karpv1.NodePool{}
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
@@ -308,7 +288,6 @@ var _ = Describe("why", func() {
 	)
 
 	It("should name the zone of the pod's volume as the reason, and which zones there are", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		pod := &corev1.Pod{}
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
@@ -335,7 +314,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say which offerings are unavailable, until when and why", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.put(&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable",
@@ -349,7 +327,6 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should make an offering unavailable to those alone that the controller's mark concerns:",
 		func(failed karpevents.Event, ago time.Duration, expected map[string]bool) {
-			f := newFixture()
 			f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + strings.ReplaceAll(pools, "default", "third") + "---\n" +
 				strings.Replace(strings.ReplaceAll(pools, "default", "saving"), "spec: {}", "spec: {billingPlan: SavingPlan}", 1) + "---\n" + web)
 			third := &karpv1.NodePool{}
@@ -381,7 +358,6 @@ var _ = Describe("why", func() {
 	)
 
 	It("should give no end of a mark that is another's, or of what is closed", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + web)
 		paused := &v1alpha1.BizflyNodeClass{}
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
@@ -396,7 +372,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should forget what failed before the NodeClass was changed", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
@@ -419,7 +394,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should report which nodes of NodePools that the pod could use do not join or failed", func() {
-		f := newFixture()
 		tainted := strings.Replace(strings.ReplaceAll(pools, "default", "tainted"), "      requirements:",
 			"      taints: [{key: gpu, effect: NoSchedule}]\n      requirements:", 1)
 		f.apply(pools + "---\n" + tainted + "---\n" + web)
@@ -463,7 +437,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should report the newest of many failed nodes, and that there are more", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		for i := range 12 {
 			name := fmt.Sprintf("default-gone%d", i)
@@ -476,7 +449,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say that no pod adds a node to a static NodePool", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		pool := &karpv1.NodePool{}
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
@@ -491,7 +463,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say that launches with a NodeClass pause, and take another one", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		paused := &v1alpha1.BizflyNodeClass{}
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
@@ -507,7 +478,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say that a limit of the cluster holds launches back", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 		config.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers, and MAX_SERVERS is 3")
@@ -519,7 +489,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {
-		f := newFixture()
 		server := f.AddServer(cloud.ServerSpec{Name: "node-1"})
 		claim := &karpv1.NodeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
@@ -544,7 +513,6 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should name the console of a server that does not join, and until when it is there", func(
 		change func(*karpv1.NodeClaim), expected OmegaMatcher) {
-		f := newFixture()
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}}
 		claim.Status.ProviderID = "bizflycloud://" + f.AddServer(cloud.ServerSpec{Name: "node-1"}).ID
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
@@ -566,7 +534,6 @@ var _ = Describe("why", func() {
 	)
 
 	It("should say why a node is disrupted, and what prevents it", func() {
-		f := newFixture()
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
 		f.put(claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(Equal("nothing marks it for disruption"))
@@ -579,7 +546,6 @@ var _ = Describe("why", func() {
 	})
 
 	DescribeTable("should name the pods that prevent a disruption as core counts them", func(value string, change func(*corev1.Pod), prevents bool) {
-		f := newFixture()
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop", Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: value}},
 			Spec:       corev1.PodSpec{NodeName: "node-1"},
@@ -596,7 +562,6 @@ var _ = Describe("why", func() {
 	)
 
 	DescribeTable("should say what top says of an initialized node", func(now string, change func(*corev1.Node)) {
-		f := newFixture()
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
 		for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
 			claim.StatusConditions().SetTrue(condition)
@@ -623,7 +588,6 @@ var _ = Describe("why", func() {
 	)
 
 	It("should not say whether Karpenter launched a node while NodeClaims cannot be read", func() {
-		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
 		f.failLists(&karpv1.NodeClaimList{}, forbidden)
 		Expect(f.run("why", "node/pool-1")).To(Equal(cli.ExitFailure), f.out)
@@ -633,7 +597,6 @@ var _ = Describe("why", func() {
 	})
 
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
-		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
 		Expect(answer[why.Life](f, "why", "node/pool-1").Now).To(ContainSubstring("Karpenter did not launch this node"))
 	})
@@ -641,7 +604,6 @@ var _ = Describe("why", func() {
 
 var _ = Describe("top", func() {
 	It("should show requests against allocatable, the launch price and the total", func() {
-		f := newFixture()
 		resources := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("4")), corev1.ResourceMemory: lo.Must(parse("8Gi"))}
 		for name, labels := range map[string]map[string]string{
 			"a": {karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", v1alpha1.LabelLaunchPrice: "1234"},
@@ -663,7 +625,6 @@ var _ = Describe("top", func() {
 	})
 
 	It("should say which part of the total is not known", func() {
-		f := newFixture()
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
@@ -671,7 +632,6 @@ var _ = Describe("top", func() {
 	})
 
 	It("should show a cluster without nodes", func() {
-		f := newFixture()
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(ContainSubstring("0 nodes"))
 	})
@@ -691,7 +651,6 @@ var _ = Describe("the output", func() {
 var _ = Describe("support-bundle", func() {
 	It("should hold what a bug report needs and no secret", func() {
 		const mark = "MARKED-SECRET-0815"
-		f := newFixture()
 		f.install()
 		setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", "")
 		f.put(f.controller(corev1.EnvVar{Name: "BIZFLY_CLOUD_APP_CRED_SECRET", Value: mark}, corev1.EnvVar{Name: "SOME_API_KEY", Value: mark + "-key"}))
@@ -720,7 +679,6 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 
 var _ = Describe("support-bundle of a controller that has restarted", func() {
 	It("should hold the end of the log, and that of before the restart", func() {
-		f := newFixture()
 		f.install()
 		clientset := fake.NewClientset()
 		f.change = func(s *connect.Session) { s.Kubernetes = clientset }
@@ -759,7 +717,6 @@ func unpack(path string) map[string]string {
 
 var _ = Describe("completion and version", func() {
 	It("should complete for bash, zsh and fish", func() {
-		f := newFixture()
 		for _, shell := range []string{"bash", "zsh", "fish"} {
 			Expect(f.run("completion", shell)).To(Equal(cli.ExitOK), f.err)
 			Expect(f.out).To(ContainSubstring("kubectl-bizfly"), shell)
@@ -767,7 +724,6 @@ var _ = Describe("completion and version", func() {
 	})
 
 	It("should report that plugin and controller are of different versions", func() {
-		f := newFixture()
 		controller := f.controller()
 		controller.Labels["app.kubernetes.io/version"] = "9.9.9"
 		f.put(controller)

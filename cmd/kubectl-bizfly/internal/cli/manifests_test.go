@@ -39,7 +39,6 @@ var _ = Describe("manifests", func() {
 	}
 
 	It("should plan the pods of all lines of a table that share a name", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "\ufeff\"name\",cpu,memory,count,zone\nweb,1,2Gi,3,HN1\nweb,1,2Gi,3,HN2\n")
@@ -50,7 +49,6 @@ var _ = Describe("manifests", func() {
 	})
 
 	It("should be in the namespace of the flag where they name none", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		deployment := workload("apps/v1", "Deployment", "api", "", "replicas: 1, ") + workload("apps/v1", "Deployment", "own", ", namespace: own", "replicas: 1, ")
@@ -63,7 +61,6 @@ var _ = Describe("manifests", func() {
 		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
 		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
 		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1"), "the second replaces the first")
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		Expect(answer[plan.Plan](f, "plan", "-f", written("app.yaml", deployment+deployment+stateful)).Pods).To(Equal(3))
@@ -103,7 +100,6 @@ var _ = Describe("manifests", func() {
 	)
 
 	It("should say which kinds were not planned, of those that may add pods", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		others := "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: " +

@@ -15,7 +15,6 @@ import (
 
 var _ = Describe("plan without an account", func() {
 	It("should plan manifests with the embedded catalog and the default sample, and say so first", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		file := written("web.yaml", web)
@@ -31,7 +30,6 @@ var _ = Describe("plan without an account", func() {
 	})
 
 	It("should plan at the prices of the same catalog with credentials", func() {
-		f := newFixture()
 		f.reader = nil
 		file := written("all.yaml", pools+"---\n"+web)
 		with := answer[plan.Plan](f, "plan", "-f", file)
@@ -44,7 +42,6 @@ var _ = Describe("plan without an account", func() {
 	})
 
 	It("should use the NodeClass of the default sample under the name that a NodePool refers to", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		_, pool, _ := strings.Cut(strings.ReplaceAll(pools, "name: default}\n      requirements", "name: fast}\n      requirements"), "---\n")
@@ -54,7 +51,6 @@ var _ = Describe("plan without an account", func() {
 	})
 
 	It("should need --offline where there is a cluster, and then read neither it nor the cloud", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("web.yaml", web)
 		withoutCredentials()
@@ -70,7 +66,6 @@ var _ = Describe("plan without an account", func() {
 	})
 
 	It("should report credentials that are not complete", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		setEnv("BIZFLY_CLOUD_APP_CRED_ID", "given")
@@ -79,7 +74,6 @@ var _ = Describe("plan without an account", func() {
 	})
 
 	It("should ignore what a NodeClass names of an account, and report an unknown zone", func() {
-		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
 		named := func(spec string) string {
@@ -95,7 +89,6 @@ var _ = Describe("plan without an account", func() {
 
 var _ = Describe("plan --fail-above", func() {
 	It("should exit with status 1 above the price alone, after the plan was printed", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("web.yaml", web)
 		p := answer[plan.Plan](f, "plan", "-f", file)

@@ -26,7 +26,6 @@ import (
 
 var _ = Describe("docs/images/top.svg", func() {
 	It("should show what top prints", func() {
-		f := newFixture()
 		joined := func(name, pool, flavor, zone, price string, age time.Duration, cpu, memory, requested, requestedMemory string) *corev1.Node {
 			n := &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age)), Labels: map[string]string{

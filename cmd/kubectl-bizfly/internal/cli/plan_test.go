@@ -40,7 +40,6 @@ func written(name, text string) string {
 
 var _ = Describe("flavors", func() {
 	It("should list every flavor and zone with size, price and availability", func() {
-		f := newFixture()
 		rows := answer[[]flavors.Row](f, "flavors")
 		Expect(rows).ToNot(BeEmpty())
 		row, ok := lo.Find(rows, func(r flavors.Row) bool { return r.Flavor == "p2.2c_4g" && r.Zone == "HN1" })
@@ -52,7 +51,6 @@ var _ = Describe("flavors", func() {
 	})
 
 	It("should say which zone is closed", func() {
-		f := newFixture()
 		f.Edit(func(c *cloud.Catalog) { c.Regions[0].Zones[0].Active = false })
 		rows := answer[[]flavors.Row](f, "flavors", "--requirements", "flavor=p2.2c_4g")
 		closed, _ := lo.Find(rows, func(r flavors.Row) bool { return r.Zone == "HN1" })
@@ -61,7 +59,6 @@ var _ = Describe("flavors", func() {
 	})
 
 	It("should filter like a NodePool's requirements", func() {
-		f := newFixture()
 		rows := answer[[]flavors.Row](f, "flavors", "--requirements", "category in (basic,premium),cpu>3,memory<16384,zone=HN2,!gpu-count")
 		Expect(rows).ToNot(BeEmpty())
 		for _, row := range rows {
@@ -73,7 +70,6 @@ var _ = Describe("flavors", func() {
 	})
 
 	It("should give the reason for every exclusion by a NodePool", func() {
-		f := newFixture()
 		f.apply(pools)
 		rows := answer[[]flavors.Row](f, "flavors", "--nodepool", "default")
 		excluded, available := lo.FilterReject(rows, func(r flavors.Row, _ int) bool { return !r.Available })
@@ -86,13 +82,11 @@ var _ = Describe("flavors", func() {
 	})
 
 	It("should reject requirements that cannot be read, with an example", func() {
-		f := newFixture()
 		Expect(f.run("flavors", "--requirements", "cpu in 4")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("write for example"))
 	})
 
 	It("should reject a key that no flavor has, and a NodePool together with a NodeClass", func() {
-		f := newFixture()
 		f.apply(pools)
 		Expect(f.run("flavors", "--requirements", "cpus>3")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(And(ContainSubstring(`no flavor has the label "cpus"`), ContainSubstring("category, cpu, flavor")))
@@ -101,7 +95,6 @@ var _ = Describe("flavors", func() {
 	})
 
 	It("should print a table for people", func() {
-		f := newFixture()
 		Expect(f.run("flavors")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(ContainSubstring("VND/MONTH"))
 		Expect(f.out).To(MatchRegexp(`p2\.2c_4g +HN1 +premium +2 +4Gi`))
@@ -110,7 +103,6 @@ var _ = Describe("flavors", func() {
 
 var _ = Describe("plan", func() {
 	It("should plan manifests with the NodePools of the cluster", func() {
-		f := newFixture()
 		f.apply(pools)
 		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", web))
 		Expect(p.Pods).To(Equal(6))
@@ -122,7 +114,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should plan Helm's output from the standard input without a cluster", func() {
-		f := newFixture()
 		f.reader, f.stdin = nil, "# Source: shop/templates/web.yaml\n"+pools+"---\n"+web
 		p := answer[plan.Plan](f, "plan", "-f", "-")
 		Expect(p.Unplaced).To(BeEmpty())
@@ -131,7 +122,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should plan a table of pods", func() {
-		f := newFixture()
 		f.apply(pools)
 		p := answer[plan.Plan](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN2\n"))
 		Expect(p.Pods).To(Equal(3))
@@ -139,7 +129,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should place a pod in the zone of its volume", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		driver := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "disk"}}
 		f.put(
@@ -166,7 +155,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should leave capacity for DaemonSets on every node", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("web.yaml", web)
 		before := answer[plan.Plan](f, "plan", "-f", file)
@@ -181,7 +169,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should say of a pod that fits nowhere why, and fail if it is asked to", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n")
 		p := answer[plan.Plan](f, "plan", "-f", file)
@@ -191,7 +178,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {
 			f.put(&corev1.Node{
@@ -210,7 +196,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should compare with no sum that leaves out nodes of an unknown flavor", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
@@ -219,7 +204,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should leave out nodes of static NodePools, and the pods on them", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		base := &karpv1.NodePool{}
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Name: "default"}, base)).To(Succeed())
@@ -245,7 +229,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should compare with nothing while pods have no place, and name what helps", func() {
-		f := newFixture()
 		f.apply(web)
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
@@ -254,7 +237,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should count today's NodeClaims whose nodes have not joined as top does", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{
 			karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1",
@@ -265,7 +247,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should add to today what the pods without a node would cost beside its nodes", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		p := answer[plan.Plan](f, "plan")
 		Expect(p.Today.Nodes).To(BeZero())
@@ -274,7 +255,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should compare alternatives, and keep the cluster's NodeClass where a file has none", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		basic := written("basic.yaml", strings.Split(strings.ReplaceAll(pools, "[premium]", "[basic]"), "---\n")[1])
 		premium := written("premium.yaml", pools)
@@ -290,7 +270,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should send nothing but logins and reads to the cloud, and write nothing to the cluster", func() {
-		f := newFixture()
 		f.install()
 		f.apply(pools + "---\n" + web)
 		for _, args := range [][]string{{"plan"}, {"flavors"}, {"doctor"}, {"top"}, {"why", "web-0", "-n", "shop"}} {
@@ -306,7 +285,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should plan pending pods without those of nodes that are being deleted", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "leaving", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
 			Finalizers: []string{karpv1.TerminationFinalizer}}, Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1", NodeName: "leaving"}}
@@ -341,7 +319,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should compute with the settings of the controller in the cluster", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("web.yaml", web)
 		before := answer[plan.Plan](f, "plan", "-f", file)
@@ -351,7 +328,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should not wait for devices that no controller counts here", NodeTimeout(time.Minute), func(SpecContext) {
-		f := newFixture()
 		f.apply(pools)
 		f.put(f.controller(corev1.EnvVar{Name: "IGNORE_DRA_REQUESTS", Value: "false"}))
 		Expect(answer[plan.Plan](f, "plan", "-f", written("web.yaml", web)).Unplaced).To(BeEmpty())
@@ -359,7 +335,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should say that CapacityBuffers are not planned where the controller looks at them", func() {
-		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.err).ToNot(ContainSubstring("CapacityBuffers"))
@@ -369,7 +344,6 @@ var _ = Describe("plan", func() {
 	})
 
 	It("should plan without the limits of the whole cluster, which count servers", func() {
-		f := newFixture()
 		f.apply(pools)
 		file := written("web.yaml", web)
 		before := answer[plan.Plan](f, "plan", "-f", file)
@@ -395,7 +369,6 @@ var _ = Describe("the time of a plan", Label("benchmark"), func() {
 	}
 
 	It("should plan 5,000 pods", func() {
-		f := newFixture()
 		f.apply(pools)
 		var table strings.Builder
 		table.WriteString("name,count,cpu,memory\n")
@@ -406,7 +379,6 @@ var _ = Describe("the time of a plan", Label("benchmark"), func() {
 	})
 
 	It("should plan pods for 200 nodes that run 5,000 pods", func() {
-		f := newFixture()
 		f.apply(pools)
 		for i := range 200 {
 			node := fmt.Sprintf("node-%d", i)

@@ -28,7 +28,6 @@ var _ = Describe("pool", func() {
 	}
 
 	It("should list the pools with their sizes, and which of them scale by themselves", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddWorkerPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
 		f.AddWorkerPool(cloud.PoolSpec{Name: "another"})
@@ -42,7 +41,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should switch the autoscaling of a pool off, read it back, and show the way back", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		id := answer[[]pool.Pool](f, "pool", "list")[0].ID
 		f.ResetRequests()
@@ -54,7 +52,7 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should set both sizes to the present one where the cloud keeps autoscaling on", func() {
-		f := newFixture("pools-keep-autoscaling")
+		f = newFixture("pools-keep-autoscaling")
 		addAutoscalingPool(f)
 		f.ResetRequests()
 		results := answer[[]pool.Result](f, "pool", "pin", "pool-1", "--yes")
@@ -69,7 +67,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should set the sizes where the cloud rejects that autoscaling is off", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectStatus, Count: 1, Status: http.StatusBadRequest,
 			Message: "enable_autoscaling is not valid"})
@@ -78,7 +75,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should find out by what it reads back where the answer is lost", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectLostResponse, Count: 1})
 		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitOK), f.err)
@@ -86,7 +82,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should report a change that could not be sent", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not allowed"})
 		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitFailure))
@@ -95,11 +90,10 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should report that there is no pool", func() {
-		Expect(newFixture().run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitFailure))
+		Expect(f.run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitFailure))
 	})
 
 	It("should fail where a pool still scales, and name the console", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "not valid"})
 		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitFailure))
@@ -107,7 +101,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should leave alone what does not scale", func() {
-		f := newFixture()
 		id := f.AddWorkerPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
 		f.ResetRequests()
 		Expect(f.run("pool", "pin", id, "--yes")).To(Equal(cli.ExitOK), f.err)
@@ -116,7 +109,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should pin all pools at once", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddWorkerPool(cloud.PoolSpec{Name: "apps", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "apps-0"}).ID}, MinSize: 1, MaxSize: 9})
 		f.ResetRequests()
@@ -137,7 +129,6 @@ var _ = Describe("pool", func() {
 	})
 
 	DescribeTable("should say what is wrong with its arguments", func(said string, args ...string) {
-		f := newFixture()
 		addAutoscalingPool(f)
 		f.AddWorkerPool(cloud.PoolSpec{Name: "twin"})
 		f.AddWorkerPool(cloud.PoolSpec{Name: "twin"})
@@ -175,7 +166,6 @@ var _ = Describe("pool", func() {
 	}
 
 	It("should not change the pools of a BKE cluster that only a Deployment names", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		nameless()
 		tenants(f, f.BKE().ClusterUID)
@@ -186,7 +176,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should print the BKE cluster that it changes: that of the pool's server", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		nameless()
 		tenants(f, "aaaaaaaaaaaaaaaa")
@@ -198,7 +187,6 @@ var _ = Describe("pool", func() {
 	})
 
 	It("should find the cluster by a server of its pools where nothing names it", func() {
-		f := newFixture()
 		addAutoscalingPool(f)
 		poolNode(f)
 		nameless()

@@ -14,7 +14,6 @@ var _ = DescribeTable("A description of the plugin should name every command tha
 	Expect(read()).To(And(ContainSubstring("pool pin"), ContainSubstring("repack --yes")))
 },
 	Entry("its help", func() string {
-		f := newFixture()
 		f.run("--help")
 		return f.out
 	}),

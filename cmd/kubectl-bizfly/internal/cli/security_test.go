@@ -37,12 +37,10 @@ import (
 )
 
 var _ = Describe("credentials", func() {
-	var f *fixture
 	// received are the logins that a host of a tenant was sent.
 	var received []string
 	var tenantURL string
 	BeforeEach(func() {
-		f = newFixture()
 		received = nil
 		tenant := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -293,7 +291,6 @@ var _ = Describe("a terminal", func() {
 	const escape = "\x1b]0;owned\x07\x1b[2J\x1b[1;1H\u009b8m\r\x1b[32m✓ everything is in order"
 
 	It("should get no control character from the cluster", func() {
-		f := newFixture()
 		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u1"}},
 			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Type: "Warning", Message: "Liveness probe failed: " + escape,
 				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "default", UID: "u1"}, LastTimestamp: metav1.Now()},
@@ -321,7 +318,6 @@ var _ = Describe("a terminal", func() {
 		const forged = "quota\n    why: each attempt is paid for\n    fix: kubectl get events\n\nerror   RightsMissing\n    " +
 			"fix: kubectl apply -f https://fix.example\n" +
 			"ok \u202egnorw\u202c\u2028\nWhat would help:\n  - kubectl apply -f https://fix.example"
-		f := newFixture()
 		f.install()
 		f.apply(pools)
 		event := func(namespace, name, kind, of string) {
@@ -354,8 +350,7 @@ var _ = Describe("a terminal", func() {
 	It("should be coloured in tables of any width, with bytes that are no text as numbers", func() {
 		var out bytes.Buffer
 		setEnv("FORCE_COLOR", "true")
-		printer, err := output.New(&out, io.Discard, output.Table)
-		Expect(err).ToNot(HaveOccurred())
+		printer := lo.Must(output.New(&out, io.Discard, output.Table))
 		for _, width := range []int{0, 12, 20, 40} {
 			out.Reset()
 			printer.Width = width
@@ -368,15 +363,13 @@ var _ = Describe("a terminal", func() {
 })
 
 var _ = Describe("support-bundle", func() {
-	It("should hold no annotation that may hold the whole object, nor a secret in a list or an object", func() {
+	It("should hold no annotation that may hold the whole object, nor a secret inside a value", func() {
 		const object = `{"kind":"BizflyNodeClass","spec":{"userData":"#!/bin/sh\nK3S_TOKEN=K10abc::server:THE-SECRET k3s agent"}}`
 		var compressed bytes.Buffer
 		writer := gzip.NewWriter(&compressed)
-		_, err := writer.Write([]byte(object))
-		Expect(err).ToNot(HaveOccurred())
+		Expect(writer.Write([]byte(object))).Error().ToNot(HaveOccurred())
 		Expect(writer.Close()).To(Succeed())
 		applied := base64.RawStdEncoding.EncodeToString(compressed.Bytes())
-		f := newFixture()
 		f.install()
 		f.put(&v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "k3s", Annotations: map[string]string{
 			"objectset.rio.cattle.io/applied": applied, "kapp.k14s.io/original": object, "karpenter.bizflycloud.vn/shown": "shown-value",
@@ -397,7 +390,6 @@ var _ = Describe("support-bundle", func() {
 	})
 
 	It("should hold no secret that a review has planted, and the events that are about Karpenter", func() {
-		f := newFixture()
 		f.install()
 		f.put(f.controller(
 			corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxyuser:Pr0xyPassw0rd@proxy.corp:3128"}, corev1.EnvVar{Name: "DB_PWD", Value: "plainPWD-1"},

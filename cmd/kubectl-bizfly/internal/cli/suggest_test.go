@@ -38,8 +38,6 @@ func mixed(pods int) string {
 
 var _ = Describe("plan suggest", func() {
 	It("should find a NodePool that is cheaper than one whose flavors do not suit, and write it", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		small := strings.ReplaceAll(pools, "values: [premium]}", "values: [premium, enterprise]}\n"+
 			`      - {key: karpenter.bizflycloud.vn/instance-memory, operator: Gte, values: ["2048"]}`+"\n"+
@@ -65,8 +63,6 @@ var _ = Describe("plan suggest", func() {
 	})
 
 	It("should keep what the NodePool asks for beside the size, and its smallest size", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", mixed(40), "--time-limit", patient)
 		Expect(s.Candidates).ToNot(BeEmpty())
@@ -78,8 +74,6 @@ var _ = Describe("plan suggest", func() {
 	})
 
 	It("should add a NodePool of larger sizes where some pods need them", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
 		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", file, "--time-limit", patient)
@@ -90,8 +84,6 @@ var _ = Describe("plan suggest", func() {
 	})
 
 	It("should print the candidates, and YAML that can be applied", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := mixed(30)
 		Expect(f.run("plan", "suggest", "-f", file)).To(Equal(cli.ExitOK), f.err)
@@ -112,8 +104,6 @@ var _ = Describe("plan suggest", func() {
 	})
 
 	It("should end when its time is over, and say so", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", mixed(30), "--time-limit", "1ns")
 		Expect(s.TimeOver).To(BeTrue())
@@ -124,8 +114,6 @@ var _ = Describe("plan suggest", func() {
 	})
 
 	It("should report that there is nothing to suggest a NodePool for", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		Expect(f.run("plan", "suggest", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("nothing to suggest"))
@@ -142,8 +130,6 @@ var _ = Describe("plan explain", func() {
       containers:`, 1)
 
 	It("should rank constraints by what the plan costs less without each", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("web.yaml", strings.Replace(constrained, "replicas: 6", "replicas: 16", 1))
 		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)
@@ -159,8 +145,6 @@ var _ = Describe("plan explain", func() {
 	})
 
 	It("should name first what keeps pods from having a place", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"))
 		Expect(e.Unplaced).To(HaveLen(3))
@@ -168,8 +152,6 @@ var _ = Describe("plan explain", func() {
 	})
 
 	It("should find the one that costs something among others of its kind", func() {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		var all strings.Builder
 		for i := range 16 {
@@ -201,8 +183,6 @@ var _ = Describe("plan explain", func() {
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
-		f := newFixture()
-		withoutCredentials()
 		f.reader = nil
 		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
 		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)

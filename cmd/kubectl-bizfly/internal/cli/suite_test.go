@@ -58,6 +58,11 @@ type fixture struct {
 	out, err string
 }
 
+// f is the one of a spec.
+var f *fixture
+
+var _ = BeforeEach(func() { f = newFixture() })
+
 // setEnv sets variables until the end of the spec.
 var setEnv func(key, value string)
 

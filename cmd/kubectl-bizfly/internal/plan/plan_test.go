@@ -33,22 +33,20 @@ func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s",
 var _ = Describe("kubectl bizfly plan", func() {
 	It("should plan from empty the nodes that the controller launches, at their later price", func() {
 		for seed := range uint64(suite.Number("PROPERTY_SEEDS", 12)) {
-			w, err := randomcluster.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
-			Expect(err).ToNot(HaveOccurred())
+			w := randomcluster.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			DeferCleanup(w.CloseCloud)
 			w.Reprice()
-			Expect(w.AddPools(ctx)).To(Succeed())
+			w.AddPools(ctx)
 			for _, pool := range w.Pools {
 				pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 				pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 				Expect(w.Client.Status().Update(ctx, pool)).To(Succeed())
 			}
-			Expect(w.AddPods(ctx, 5+w.Random.IntN(40))).To(Succeed())
-			Expect(removeZoneSpread(w)).To(Succeed())
+			w.AddPods(ctx, 5+w.Random.IntN(40))
+			removeZoneSpread(w)
 
 			planned := planOf(w, false)
-			unplaced, err := w.Provision(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			unplaced := w.Provision(ctx)
 
 			claims := &karpv1.NodeClaimList{}
 			Expect(w.Client.List(ctx, claims)).To(Succeed())
@@ -57,9 +55,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 					return launched(c.Labels[karpv1.NodePoolLabelKey], c.Labels[corev1.LabelInstanceTypeStable], c.Labels[corev1.LabelTopologyZone])
 				})), "seed %d", seed)
 			Expect(planned.Unplaced).To(HaveLen(unplaced), "seed %d", seed)
-			cost, err := w.Cost(ctx)
-			Expect(err).ToNot(HaveOccurred())
-			Expect(planned.VNDPerHour).To(BeNumerically("~", cost, 0.001), "seed %d", seed)
+			Expect(planned.VNDPerHour).To(BeNumerically("~", w.Cost(ctx), 0.001), "seed %d", seed)
 		}
 	})
 
@@ -68,34 +64,28 @@ var _ = Describe("kubectl bizfly plan", func() {
 		var missed []string
 		seeds := int(suite.Number("PROPERTY_SEEDS", 12))
 		for seed := range uint64(seeds) {
-			w, err := randomcluster.New(ctx, 9000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
-			Expect(err).ToNot(HaveOccurred())
+			w := randomcluster.New(ctx, 9000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			DeferCleanup(w.CloseCloud)
-			Expect(w.AddPools(ctx)).To(Succeed())
+			w.AddPools(ctx)
 			for _, pool := range w.Pools {
 				pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 				pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 				Expect(w.Client.Status().Update(ctx, pool)).To(Succeed())
 			}
-			Expect(w.AddPods(ctx, 30+w.Random.IntN(40))).To(Succeed())
-			Expect(removeZoneSpread(w)).To(Succeed())
+			w.AddPods(ctx, 30+w.Random.IntN(40))
+			removeZoneSpread(w)
 
 			restore := forbidNow(w)
 			planned := planOf(w, true)
 			restore()
-			_, err = w.Provision(ctx)
-			Expect(err).ToNot(HaveOccurred())
-			before, err := w.Cost(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			w.Provision(ctx)
+			before := w.Cost(ctx)
 			for quiet := 0; quiet < 2; quiet++ {
-				done, err := w.Consolidate(ctx)
-				Expect(err).ToNot(HaveOccurred())
-				if len(done) > 0 {
+				if len(w.Consolidate(ctx)) > 0 {
 					quiet = -1
 				}
 			}
-			after, err := w.Cost(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			after := w.Cost(ctx)
 			all, settled, plans = all+before, settled+after, plans+planned.VNDPerHour
 			if off := math.Abs(planned.VNDPerHour/after - 1); off > 0.03 {
 				missed = append(missed, fmt.Sprintf("seed %d: %.1f %%", seed, 100*off))
@@ -132,22 +122,18 @@ func forbidNow(w *randomcluster.Simulation) (restore func()) {
 
 // removeZoneSpread removes the pods that are spread over zones: of zones with equally many pods core takes any (it iterates over
 // a map), so that the controller itself would not launch the same nodes twice.
-func removeZoneSpread(w *randomcluster.Simulation) error {
+func removeZoneSpread(w *randomcluster.Simulation) {
+	GinkgoHelper()
 	pods := &corev1.PodList{}
-	if err := w.Client.List(ctx, pods); err != nil {
-		return err
-	}
+	Expect(w.Client.List(ctx, pods)).To(Succeed())
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !lo.ContainsBy(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == corev1.LabelTopologyZone }) {
 			continue
 		}
-		if err := w.Client.Delete(ctx, pod); err != nil {
-			return err
-		}
+		Expect(w.Client.Delete(ctx, pod)).To(Succeed())
 		w.Cluster.DeletePod(client.ObjectKeyFromObject(pod))
 	}
-	return nil
 }
 
 // planOf plans a simulation as the plugin does, over the same cloud and with the same prices: what is launched or, settled, what is left of that
@@ -172,12 +158,9 @@ func planOf(w *randomcluster.Simulation, settled bool) *sim.Result {
 		copied, err := sim.New(ctx, cloud, objects)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(copied.Empty(ctx)).To(Succeed())
-		planned, err := copied.Run(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		return planned
+		return lo.Must(copied.Run(ctx))
 	}
-	plans, err := plan.Compute(ctx, s, plan.Options{})
-	Expect(err).ToNot(HaveOccurred())
+	plans := lo.Must(plan.Compute(ctx, s, plan.Options{}))
 	Expect(plans).To(HaveLen(1))
 	return plans[0].Result
 }

@@ -48,11 +48,9 @@ var _ = Describe("Pin", func() {
 		cloud.pool.UID, cloud.pool.Name, cloud.pool.EnableAutoScaling = "p", "pool-1", true
 		cloud.pool.DesiredSize, cloud.pool.MinSize, cloud.pool.MaxSize = 3, 1, 9
 		cluster := pool.Cluster{API: cloud, UID: "c", Interval: time.Millisecond}
-		listed, err := cluster.List(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		listed := lo.Must(cluster.List(ctx))
 
-		result, err := cluster.Pin(ctx, listed[0])
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(cluster.Pin(ctx, listed[0]))
 		Expect(result.After.Scales()).To(BeFalse())
 		Expect(cloud.changes).To(HaveLen(2))
 		Expect(cloud.changes[1].DesiredSize).To(Equal(lo.ToPtr(5)))

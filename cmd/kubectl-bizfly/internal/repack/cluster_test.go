@@ -151,8 +151,7 @@ func clusterOf(s *connect.Session, simulated *sim.Simulation, seed uint64) *clus
 // again is the same cluster once more, in which nothing has happened since.
 func (c *cluster) again(seed uint64) *cluster {
 	GinkgoHelper()
-	objects, err := c.session.Copy(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	objects := lo.Must(c.session.Copy(ctx))
 	s, simulated := simulate(objects)
 	return clusterOf(s, simulated, seed)
 }
@@ -160,8 +159,7 @@ func (c *cluster) again(seed uint64) *cluster {
 // bill is what all nodes cost, in VND per hour, and how many there are.
 func (c *cluster) bill() (vndPerHour float64, nodes int) {
 	GinkgoHelper()
-	nodes, vndPerHour, err := c.Nodes(ctx)
-	Expect(err).ToNot(HaveOccurred())
+	nodes, vndPerHour = lo.Must2(c.Nodes(ctx))
 	return vndPerHour, nodes
 }
 
@@ -250,9 +248,7 @@ func (c *cluster) rest() {
 // propose computes a repack of the cluster as it is.
 func (c *cluster) propose() *repack.Proposal {
 	GinkgoHelper()
-	p, err := repack.Compute(ctx, c.session, repack.Options{})
-	Expect(err).ToNot(HaveOccurred())
-	return p
+	return lo.Must(repack.Compute(ctx, c.session, repack.Options{}))
 }
 
 // errInterrupted is what a request of a process that has ended comes to.

@@ -156,8 +156,7 @@ var _ = Describe("A repack whose look fails", func() {
 			}
 			return nil
 		}
-		outcome, err := c.runWith(p, process)
-		Expect(err).ToNot(HaveOccurred())
+		outcome := lo.Must(c.runWith(p, process))
 		Expect(outcome.Committed).To(BeTrue())
 		Expect(outcome.Left).To(BeEmpty())
 	})
@@ -263,8 +262,7 @@ var _ = Describe("What a repack creates", func() {
 	})
 
 	It("should let each pod that moves come to the node that it is planned for, and to no other", func() {
-		_, err := c.run(p, enough)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(c.run(p, enough)).Error().ToNot(HaveOccurred())
 		nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 		Expect(c.Objects.List(ctx, nodes)).To(Succeed())
 		Expect(c.Objects.List(ctx, pods)).To(Succeed())

@@ -63,8 +63,7 @@ var _ = Describe("A silent node", func() {
 	annotated := func(object *corev1.Node) map[string]string {
 		GinkgoHelper()
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
-		_, err := controller.Reconcile(ctx, object)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller.Reconcile(ctx, object)).Error().ToNot(HaveOccurred())
 		stored := &corev1.Node{}
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
 		return stored.Annotations
@@ -81,7 +80,7 @@ var _ = Describe("A silent node", func() {
 		account.unpaid = ""
 		Expect(annotated(node(corev1.ConditionUnknown, nil))).To(BeEmpty())
 	})
-	It("should lose the annotations when its kubelet reports again, without a question to the account", func() {
+	It("should lose the annotations when its kubelet reports again, without reading the account", func() {
 		n := node(corev1.ConditionTrue, map[string]string{users: "true", marked: "true"})
 		Expect(annotated(n)).To(BeEmpty())
 		Expect(account.asked).To(BeZero())

@@ -78,8 +78,7 @@ func node(name string, labels map[string]string, taints ...corev1.Taint) *corev1
 
 func reconciled(object *corev1.Node) []corev1.Taint {
 	GinkgoHelper()
-	_, err := controller.Reconcile(ctx, object)
-	Expect(err).ToNot(HaveOccurred())
+	Expect(controller.Reconcile(ctx, object)).Error().ToNot(HaveOccurred())
 	stored := &corev1.Node{}
 	Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
 	return stored.Spec.Taints

@@ -53,8 +53,7 @@ var _ = Describe("Garbage collection", func() {
 
 	passAgainAfter := func(next time.Duration) {
 		GinkgoHelper()
-		result, err := controller.Reconcile(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(controller.Reconcile(ctx))
 		Expect(result.RequeueAfter).To(Equal(next))
 	}
 	pass := func() {
@@ -71,9 +70,7 @@ var _ = Describe("Garbage collection", func() {
 	aged := func() { env.Clock.Step(options.Defaults().GarbageCollectionGrace + time.Minute) }
 	launched := func() *karpv1.NodeClaim {
 		GinkgoHelper()
-		claim, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		return claim
+		return lo.Must(env.Launched(ctx))
 	}
 	server := func(claim *karpv1.NodeClaim) string { return unit.ServerID(claim.Status.ProviderID) }
 	lost := func(claim *karpv1.NodeClaim) {
@@ -131,7 +128,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(Equal([]string{older}))
 	})
-	It("should keep copies that a user made of a node with its metadata and its disk, and report them", func() {
+	It("should keep and report copies that a user made of a node with its metadata and disk", func() {
 		claim := launched()
 		node := env.Server(claim.Status.ProviderID)
 		copies := []string{server(claim)}
@@ -265,8 +262,7 @@ var _ = Describe("Garbage collection", func() {
 		})
 		It("should stay while a NodeClaim without a provider ID waits for a server of that name", func() {
 			own := removed()
-			claim, err := env.NodeClaim(ctx, nil)
-			Expect(err).ToNot(HaveOccurred())
+			claim := lo.Must(env.NodeClaim(ctx, nil))
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"` + own.Name + `"}`}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
 			aged()
@@ -277,8 +273,7 @@ var _ = Describe("Garbage collection", func() {
 			removed()
 			ageless := disks()[0]
 			ageless.CreatedAt = ""
-			list, err := json.Marshal([]cloud.Volume{ageless})
-			Expect(err).ToNot(HaveOccurred())
+			list := lo.Must(json.Marshal([]cloud.Volume{ageless}))
 			ages := cloud.Fault{Method: http.MethodGet, Path: "/volumes", Effect: cloud.EffectBody, Body: string(list)}
 			env.Sandbox.AddFaults(1, ages)
 			aged()
@@ -392,10 +387,8 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(id))
 	})
 	It("should not touch the server of a NodeClaim that is still being launched", func() {
-		claim, err := env.NodeClaim(ctx, nil)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = env.CloudProvider.Create(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		claim := lo.Must(env.NodeClaim(ctx, nil))
+		Expect(env.CloudProvider.Create(ctx, claim)).Error().ToNot(HaveOccurred())
 		aged()
 		passes()
 		Expect(left()).To(HaveLen(1))
@@ -667,7 +660,7 @@ var _ = Describe("Garbage collection", func() {
 		Entry("deleted", instance.StatusDeleted),
 		Entry("deleted and recoverable", instance.StatusSoftDeleted),
 	)
-	It("should report a server once whose deletion it has requested, also while that is still listed", func() {
+	It("should report a server once that it has requested to delete, also while it is listed", func() {
 		id := orphan()
 		aged()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}"})

@@ -20,8 +20,7 @@ var _ = Describe("The settings", func() {
 	It("should change from which age servers are collected, and how often they are listed", func() {
 		controller := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, env.APIReader, env.Instances, env.Recorder,
 			env.Clock)
-		claim, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim := lo.Must(env.Launched(ctx))
 		stored := claim.DeepCopy()
 		claim.Finalizers = nil
 		Expect(env.Client.Patch(ctx, claim, client.MergeFrom(stored))).To(Succeed())
@@ -29,8 +28,7 @@ var _ = Describe("The settings", func() {
 		left := func() int {
 			GinkgoHelper()
 			for range 4 {
-				result, err := controller.Reconcile(ctx)
-				Expect(err).ToNot(HaveOccurred())
+				result := lo.Must(controller.Reconcile(ctx))
 				Expect(result.RequeueAfter).To(Equal(time.Minute))
 			}
 			return lo.CountBy(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.Status != "DELETED" })

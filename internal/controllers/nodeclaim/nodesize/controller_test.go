@@ -23,9 +23,7 @@ import (
 var _ = Describe("Learning the size of nodes", func() {
 	var claim *karpv1.NodeClaim
 	BeforeEach(func() {
-		var err error
-		claim, err = env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim = lo.Must(env.Launched(ctx))
 	})
 	nodeClass := func() *v1alpha1.BizflyNodeClass {
 		GinkgoHelper()
@@ -52,8 +50,7 @@ var _ = Describe("Learning the size of nodes", func() {
 	// promised is the memory in MiB that the flavor of the claim promises now.
 	promised := func() int64 {
 		GinkgoHelper()
-		types, err := env.Flavors.List(ctx, nodeClass())
-		Expect(err).ToNot(HaveOccurred())
+		types := lo.Must(env.Flavors.List(ctx, nodeClass()))
 		for _, it := range types {
 			if it.Name == claim.Labels[corev1.LabelInstanceTypeStable] {
 				quantity := it.Capacity[corev1.ResourceMemory]
@@ -104,7 +101,7 @@ var _ = Describe("Learning the size of nodes", func() {
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
 	})
-	It("should believe a node that has lost most of its memory no further than the floor, and say so once", func() {
+	It("should believe a node that lost most of its memory down to the floor, and say so once", func() {
 		before := promised()
 		registered(claim, "100Mi")
 		reconciled(claim)
@@ -117,8 +114,7 @@ var _ = Describe("Learning the size of nodes", func() {
 		delete(claim.Labels, corev1.LabelInstanceTypeStable)
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		listed := func() bool {
-			types, err := env.Flavors.List(ctx, nodeClass())
-			Expect(err).ToNot(HaveOccurred())
+			types := lo.Must(env.Flavors.List(ctx, nodeClass()))
 			return lo.ContainsBy(types, func(it *cloudprovider.InstanceType) bool { return it.Name == name })
 		}
 		env.Sandbox.Edit(func(c *cloud.Catalog) {

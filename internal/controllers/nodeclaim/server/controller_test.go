@@ -53,9 +53,7 @@ var _ = Describe("A step that fails", func() {
 	var claim *karpv1.NodeClaim
 	var class *v1alpha1.BizflyNodeClass
 	BeforeEach(func() {
-		var err error
-		claim, err = env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim = lo.Must(env.Launched(ctx))
 		Eventually(func() string { return env.Server(claim.Status.ProviderID).Status }).Should(Equal("ACTIVE"))
 		env.Instances.Flush()
 		class = &v1alpha1.BizflyNodeClass{}
@@ -98,8 +96,7 @@ var _ = Describe("A step that fails", func() {
 			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		}
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers**", Effect: cloud.EffectStatus, Status: status})
-		result, err := newController().Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(newController().Reconcile(ctx, claim))
 		Expect(result.RequeueAfter).To(Equal(lo.Ternary(registered, ttl.RunningServer, ttl.LaunchPoll)))
 	},
 		Entry("in an outage, before it registers", false, http.StatusServiceUnavailable),

@@ -43,9 +43,7 @@ var _ = Describe("Owned volumes", func() {
 	var root string
 	BeforeEach(func() {
 		controller = newController()
-		var err error
-		claim, err = env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim = lo.Must(env.Launched(ctx))
 		all := env.Sandbox.State().Volumes
 		Expect(all).To(HaveLen(1))
 		root = all[0].ID
@@ -56,9 +54,7 @@ var _ = Describe("Owned volumes", func() {
 	look := func() reconcile.Result {
 		GinkgoHelper()
 		env.Instances.Flush()
-		result, err := controller.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
-		return result
+		return lo.Must(controller.Reconcile(ctx, claim))
 	}
 	recorded := func() []string {
 		GinkgoHelper()
@@ -78,8 +74,7 @@ var _ = Describe("Owned volumes", func() {
 		look()
 		live := &karpv1.NodeClaim{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		ports, err := env.Instances.Ports(ctx, 0)
-		Expect(err).ToNot(HaveOccurred())
+		ports := lo.Must(env.Instances.Ports(ctx, 0))
 		expected := ports.Of(id(), time.Time{})
 		Expect(expected).To(HaveLen(2))
 		Expect(launch.OwnedInterfaces(live)).To(Equal(expected))
@@ -104,27 +99,22 @@ var _ = Describe("Owned volumes", func() {
 		Expect(env.Sandbox.Requests()).ToNot(ContainElement(HaveField("Route", ContainSubstring("network-interfaces"))), "a fleet would send too many")
 		Expect(launch.OwnedInterfaces(claim)).To(BeEmpty())
 
-		ports, err := env.Instances.Ports(ctx, 0)
-		Expect(err).ToNot(HaveOccurred())
+		ports := lo.Must(env.Instances.Ports(ctx, 0))
 		for range 2 {
-			_, err = controller.Reconcile(ctx, claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(controller.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 			Expect(launch.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id(), time.Time{}))))
 			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
 			Expect(recorded()).To(ConsistOf(root))
 			env.Sandbox.AddWanIP(id(), "of the customer")
 			env.Instances.Flush()
-			_, err = env.Instances.Ports(ctx, 0)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(env.Instances.Ports(ctx, 0)).Error().ToNot(HaveOccurred())
 		}
 	})
 	It("should not record those created after the node registered, which a user may own", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
 		registeredAt(claim, time.Now().Add(-time.Minute))
-		_, err := env.Instances.Ports(ctx, 0)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = controller.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(env.Instances.Ports(ctx, 0)).Error().ToNot(HaveOccurred())
+		Expect(controller.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		Expect(recorded()).To(ConsistOf(root))
 		Expect(launch.OwnedInterfaces(claim)).To(BeEmpty())
 	})
@@ -139,9 +129,7 @@ var _ = Describe("Owned volumes", func() {
 			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
 			class.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("20Gi"))}}
 			Expect(env.Resolve(ctx, class)).To(Succeed())
-			var err error
-			claim, err = env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			claim = lo.Must(env.Launched(ctx))
 			root = env.Server(claim.Status.ProviderID).VolumesAttached[0].ID
 		})
 		// all are the disks of the server.
@@ -204,7 +192,7 @@ var _ = Describe("Owned volumes", func() {
 		registered := claim.DeepCopy()
 		registered.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		Expect(env.Client.Status().Update(ctx, registered)).To(Succeed())
-		By("looking again no sooner than at a server that is being built, because a cache that lags by seconds still has the old claim")
+		By("looking again no sooner than at a server in BUILD, since a late cache has the old claim")
 		Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
 		Expect(recorded()).To(BeEmpty())
 		claim = registered

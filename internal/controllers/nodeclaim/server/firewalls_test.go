@@ -52,12 +52,10 @@ var _ = Describe("Firewalls", func() {
 	// registered launches a node whose disks and interfaces are recorded.
 	registered := func() *karpv1.NodeClaim {
 		GinkgoHelper()
-		claim, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim := lo.Must(env.Launched(ctx))
 		Eventually(func() string { return env.Server(claim.Status.ProviderID).Status }).Should(Equal("ACTIVE"))
 		env.Instances.Flush()
-		_, err = controller.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 		registeredAt(claim, time.Now().Add(time.Minute))
 		return claim
 	}
@@ -77,8 +75,7 @@ var _ = Describe("Firewalls", func() {
 	// attached are the firewalls that are recorded as ours.
 	attached := func(claim *karpv1.NodeClaim) []string {
 		GinkgoHelper()
-		intent, err := launch.ReadIntent(live(claim))
-		Expect(err).ToNot(HaveOccurred())
+		intent := lo.Must(launch.ReadIntent(live(claim)))
 		return intent.Firewalls
 	}
 	look := func(claim *karpv1.NodeClaim) (reconcile.Result, error) {
@@ -88,8 +85,7 @@ var _ = Describe("Firewalls", func() {
 	}
 	done := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
-		result, err := look(claim)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(look(claim))
 		Expect(result.RequeueAfter).To(Equal(2 * time.Minute))
 	}
 	// changes are the requests that change something.
@@ -201,8 +197,7 @@ var _ = Describe("Firewalls", func() {
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 
 		By("recording them from the list that was just read")
-		_, err = controller.Reconcile(ctx, live(claim))
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller.Reconcile(ctx, live(claim))).Error().ToNot(HaveOccurred())
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should add, and remove nothing, where it was not recorded what was attached", func() {
@@ -278,8 +273,7 @@ var _ = Describe("Firewalls", func() {
 			wants("kubernetes-nodes")
 			prepare(claim)
 			env.Sandbox.ResetRequests()
-			_, err := look(claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(look(claim)).Error().ToNot(HaveOccurred())
 			Expect(changes()).To(BeEmpty())
 		},
 		Entry("on a server of another cluster", func(claim *karpv1.NodeClaim) {
@@ -303,8 +297,7 @@ var _ = Describe("Firewalls", func() {
 			wants("kubernetes-nodes")
 			prepare()
 			env.Sandbox.ResetRequests()
-			_, err := look(claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(look(claim)).Error().ToNot(HaveOccurred())
 			Expect(changes()).To(BeEmpty())
 		},
 		Entry("that is not ready", func() {
@@ -347,8 +340,7 @@ var _ = Describe("Firewalls", func() {
 		}
 		wants("kubernetes-nodes")
 		for _, claim := range claims {
-			_, err := look(claim)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(look(claim)).Error().ToNot(HaveOccurred())
 		}
 		changed := func() int {
 			return lo.CountBy(claims, func(claim *karpv1.NodeClaim) bool {
@@ -356,8 +348,7 @@ var _ = Describe("Firewalls", func() {
 			})
 		}
 		Expect(changed()).To(Equal(5))
-		result, err := look(claims[6])
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(look(claims[6]))
 		Expect(result.RequeueAfter).To(BeNumerically("~", 7500*time.Millisecond, 2500*time.Millisecond), "spread, and not every second")
 		env.Clock.Step(result.RequeueAfter)
 		done(claims[6])
@@ -383,8 +374,7 @@ var _ = Describe("Firewalls", func() {
 			Eventually(entered).Should(Receive())
 		}
 		env.Clock.Step(time.Minute)
-		result, err := look(claims[5])
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(look(claims[5]))
 		Expect(result.RequeueAfter).To(BeNumerically("<=", 10*time.Second))
 		Expect(entered).To(BeEmpty())
 	})

@@ -34,8 +34,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			w := newSetup(content)
 			apply("")
 			nodeClass, result := w.look()
-			instanceTypes, err := w.Flavors.List(ctx, nodeClass)
-			Expect(err).ToNot(HaveOccurred())
+			instanceTypes := lo.Must(w.Flavors.List(ctx, nodeClass))
 			worker, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
 				Zones:             []string{"HN1", "HN2"},
@@ -411,8 +410,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		fresh := stored()
 		fresh.Labels = map[string]string{"a": "b"}
 		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
-		result, err := w.controller.Reconcile(ctx, stale)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(w.controller.Reconcile(ctx, stale))
 		Expect(result.RequeueAfter).To(BeNumerically("~", time.Second, time.Second))
 		Expect(stored().Status.Conditions).To(BeEmpty())
 	})

@@ -24,16 +24,16 @@ func saying(conditionStatus, reason, message string) OmegaMatcher {
 }
 
 var _ = Describe("What a NodeClass resolves to", func() {
+	var w *setup
+	BeforeEach(func() { w = newSetup(nil) })
 	Context("flavors and disks", func() {
 		It("should be counted with the selector", func() {
-			w := newSetup(nil)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.FlavorCount).To(BeEquivalentTo(2))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", "^2 flavors$"))
 		})
 		It("should report a term that matches nothing beside others that do", func() {
-			w := newSetup(nil)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}, {name: "p7.*"}]`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -41,7 +41,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
 		It("should be ready while any zone has the explicit volume type, and name the others", func() {
-			w := newSetup(nil)
 			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -49,7 +48,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 				To(saying("True", "DisksReady", `^zone HN2 does not have spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
 		})
 		It("should wait for the zones, and the flavors for the disks", func() {
-			w := newSetup(nil)
 			apply(`networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("Unknown", "AwaitingZones", "zones"))
@@ -59,7 +57,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(ready(nodeClass)).To(saying("False", "DiskNotSold", "NVME-1"))
 		})
 		It("should fit once the root disk is as large as the snapshot", func() {
-			w := newSetup(nil)
 			apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], rootDisk: {size: 20Gi}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -69,13 +66,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 
 	Context("egress", func() {
 		It("should be there with public addresses", func() {
-			w := newSetup(nil)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "public IPv4"))
 		})
 		It("should come with a warning where no firewall is selected for public addresses", func() {
-			w := newSetup(nil)
 			for spec, warned := range map[string]bool{
 				"": true, "publicIPv4: true": true, "publicIPv4: false": false, "firewallSelectorTerms: [{name: web}]": false,
 			} {
@@ -87,13 +82,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			}
 		})
 		It("should be there through an internet gateway of any of the networks", func() {
-			w := newSetup(nil)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: kubernetes}, {alias: default}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "default-vpc has an internet gateway"))
 		})
 		It("should be missing without either, which is warned of once and prevents nothing", func() {
-			w := newSetup(nil)
 			apply(`publicIPv4: false`)
 			nodeClass, result := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("False", "NoEgress",
@@ -115,7 +108,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable).IsTrue()).To(BeTrue())
 		})
 		It("should be unknown while the networks are, and no reason not to be ready", func() {
-			w := newSetup(nil)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "AwaitingNetworks", "way out"))
@@ -129,7 +121,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 	})
 
 	It("should stay ready on old results while a controller that starts has no catalog", func() {
-		w := newSetup(nil)
 		apply("publicIPv4: false")
 		before, _ := w.look()
 		restarted := newUnreadSetup(nil)
@@ -161,7 +152,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 	})
 	It("should not blame conditions beside the others for not being ready", func() {
-		w := newSetup(nil)
 		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
 		nodeClass.StatusConditions(status.WithObservedOnly()).SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "LaunchFailed", "again and again")
 		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
@@ -170,7 +160,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(ready(nodeClass).Message).ToNot(Or(ContainSubstring("NoEgress"), ContainSubstring("LaunchesSucceeding"), ContainSubstring("egress")))
 	})
 	It("should be looked up by reading alone, and each list once while nothing changes", func() {
-		w := newSetup(nil)
 		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, networkSelectorTerms: [{alias: default}]`)
 		w.look()
 		first := len(w.sandbox.Requests())
@@ -182,7 +171,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(w.sandbox.Requests()).To(HaveEach(Or(HaveField("Method", http.MethodGet), HaveField("Path", "/api/token"))))
 	})
 	It("should follow a newer image of the same name, and never lose it to one read that fails", func() {
-		w := newSetup(nil)
 		apply(`imageSelectorTerms: [{name: "golden-*"}]`)
 		before, _ := w.look()
 		Expect(before.Status.Image().Name).To(Equal("golden-node"))

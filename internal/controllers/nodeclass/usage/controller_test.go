@@ -35,8 +35,7 @@ func controller() *usage.Controller {
 // look reconciles the NodeClass once and returns what is stored then.
 func look() *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
-	_, err := controller().Reconcile(ctx, stored())
-	Expect(err).ToNot(HaveOccurred())
+	Expect(controller().Reconcile(ctx, stored())).Error().ToNot(HaveOccurred())
 	nodeClass := stored()
 	Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
 	return nodeClass
@@ -116,8 +115,7 @@ var _ = Describe("The controller", func() {
 		fresh := &v1alpha1.BizflyNodeClass{}
 		fresh.Name = "fresh"
 		Expect(env.Client.Create(ctx, fresh)).To(Succeed())
-		_, err := controller().Reconcile(ctx, fresh)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller().Reconcile(ctx, fresh)).Error().ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
 		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(
 			v1alpha1.ConditionTypeBillingPlanSuitable,
@@ -135,8 +133,7 @@ var _ = Describe("The controller", func() {
 		nodeClass.StatusConditions().Set(status.Condition{Type: status.ConditionReady, Status: "False", Reason: "ImageNotFound", Message: "ImagesReady: no image"})
 		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
 		before := stored()
-		_, err := controller().Reconcile(ctx, before)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller().Reconcile(ctx, before)).Error().ToNot(HaveOccurred())
 		Expect(stored().Status.Conditions).To(ContainElements(lo.ToAnySlice(before.Status.Conditions)...))
 		Expect(stored().StatusConditions().Root().Reason).To(Equal("ImageNotFound"))
 	})
@@ -144,8 +141,7 @@ var _ = Describe("The controller", func() {
 		stale, fresh := stored(), stored()
 		fresh.Labels = map[string]string{"a": "b"}
 		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
-		result, err := controller().Reconcile(ctx, stale)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(controller().Reconcile(ctx, stale))
 		Expect(result.RequeueAfter).To(Equal(time.Second))
 	})
 	It("should leave a NodeClass alone that is being deleted", func() {

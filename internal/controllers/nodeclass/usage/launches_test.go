@@ -27,8 +27,7 @@ var _ = Describe("Launches that keep failing", func() {
 		GinkgoHelper()
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
-		result, err := controller().Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(controller().Reconcile(ctx, nodeClass))
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
@@ -39,16 +38,14 @@ var _ = Describe("Launches that keep failing", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
 			Message: "Image is not valid"})
 		for range times {
-			claim, err := env.NodeClaim(ctx, nil)
-			Expect(err).ToNot(HaveOccurred())
-			_, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+			claim := lo.Must(env.NodeClaim(ctx, nil))
+			_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 			Expect(err).To(HaveOccurred())
 		}
 	}
 
 	It("should not show on a NodeClass whose launches succeed", func() {
-		_, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(env.Launched(ctx)).Error().ToNot(HaveOccurred())
 		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should not show after two", func() {
@@ -67,10 +64,8 @@ var _ = Describe("Launches that keep failing", func() {
 	It("should show until a node registers where nodes have not", func() {
 		launched := func() (*karpv1.NodeClaim, instance.Intent) {
 			GinkgoHelper()
-			claim, err := env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
-			intent, err := launch.ReadIntent(claim)
-			Expect(err).ToNot(HaveOccurred())
+			claim := lo.Must(env.Launched(ctx))
+			intent := lo.Must(launch.ReadIntent(claim))
 			return claim, *intent
 		}
 		for range 3 {
@@ -106,8 +101,7 @@ var _ = Describe("Launches that keep failing", func() {
 		said := nodeClass.DeepCopy().Status.Conditions
 
 		nodeClass.Generation++ // a change ends the pause
-		_, err := controller().Reconcile(ctx, nodeClass)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(controller().Reconcile(ctx, nodeClass)).Error().ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		Expect(nodeClass.StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue()).To(BeTrue())
 		others := func(all []status.Condition) []string {

@@ -103,8 +103,7 @@ var _ = Describe("A NodeClass", func() {
 		stale := expectations.ExpectExists(ctx, env.Client, nodeClass).DeepCopy()
 		nodeClass.Finalizers = []string{"example.com/other"}
 		expectations.ExpectApplied(ctx, env.Client, nodeClass)
-		result, err := controller().Reconcile(ctx, stale)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(controller().Reconcile(ctx, stale))
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
 		expectations.ExpectObjectReconciled(ctx, env.Client, controller(), nodeClass)
 		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))

@@ -13,7 +13,7 @@ import (
 type event struct {
 	at       time.Time
 	sequence int
-	do       func(context.Context) error
+	do       func(context.Context)
 }
 
 // agenda is the events to come, earliest first; those of one moment in the order in which they were planned.
@@ -22,7 +22,7 @@ type agenda struct {
 	planned int
 }
 
-func (a *agenda) add(at time.Time, do func(context.Context) error) {
+func (a *agenda) add(at time.Time, do func(context.Context)) {
 	a.planned++
 	heap.Push(&a.events, &event{at, a.planned, do})
 }

@@ -40,15 +40,11 @@ func (m *machine) rejects(p *pod) bool {
 }
 
 // observe implements scaler: it launches the NodeClaims and runs the pods and Jobs that it did not know.
-func (k *karpenter) observe(ctx context.Context) error {
-	if err := k.launchAll(ctx); err != nil {
-		return err
-	}
+func (k *karpenter) observe(ctx context.Context) {
+	k.launchAll(ctx)
 	pods, jobs := &corev1.PodList{}, &batchv1.JobList{}
 	for _, list := range []client.ObjectList{pods, jobs} {
-		if err := k.Client.List(ctx, list); err != nil {
-			return err
-		}
+		lo.Must0(k.Client.List(ctx, list))
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -56,62 +52,43 @@ func (k *karpenter) observe(ctx context.Context) error {
 			continue
 		}
 		pod.Status.StartTime = &metav1.Time{Time: k.now()}
-		if err := k.Client.Status().Update(ctx, pod); err != nil {
-			return err
-		}
-		if err := k.arrives(ctx, &guest{pod: pod}, *pod.Spec.ActiveDeadlineSeconds); err != nil {
-			return err
-		}
+		lo.Must0(k.Client.Status().Update(ctx, pod))
+		k.arrives(ctx, &guest{pod: pod}, *pod.Spec.ActiveDeadlineSeconds)
 	}
 	for i := range jobs.Items {
 		if jobs.Items[i].Status.StartTime == nil {
-			if err := k.startJob(ctx, &jobs.Items[i]); err != nil {
-				return err
-			}
+			k.startJob(ctx, &jobs.Items[i])
 		}
 	}
-	return nil
 }
 
 // startJob runs the pods of a Job, once there are nodes for it.
-func (k *karpenter) startJob(ctx context.Context, job *batchv1.Job) error {
+func (k *karpenter) startJob(ctx context.Context, job *batchv1.Job) {
 	template := job.Spec.Template
 	nodes := &corev1.NodeList{}
-	if err := k.Client.List(ctx, nodes); err != nil {
-		return err
-	}
+	lo.Must0(k.Client.List(ctx, nodes))
 	on := lo.Filter(nodes.Items, func(n corev1.Node, _ int) bool {
 		return lo.CoalesceOrEmpty(template.Spec.NodeName, n.Name) == n.Name && labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(n.Labels))
 	})
 	if len(on) == 0 {
-		return nil
+		return
 	}
 	job.Status.StartTime = &metav1.Time{Time: k.now()}
-	if err := k.Client.Status().Update(ctx, job); err != nil {
-		return err
-	}
+	lo.Must0(k.Client.Status().Update(ctx, job))
 	for i := range on {
 		pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 		pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.StartTime = job.Namespace, fmt.Sprintf("%s-%d", job.Name, i), on[i].Name, job.Status.StartTime
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: lo.ToPtr(true)}}
-		if err := k.Client.Create(ctx, pod); err != nil {
-			return err
-		}
-		if err := k.arrives(ctx, &guest{pod: pod, job: job}, *job.Spec.ActiveDeadlineSeconds); err != nil {
-			return err
-		}
+		lo.Must0(k.Client.Create(ctx, pod))
+		k.arrives(ctx, &guest{pod: pod, job: job}, *job.Spec.ActiveDeadlineSeconds)
 	}
-	return nil
 }
 
 // arrives runs a guest on its node until its deadline.
-func (k *karpenter) arrives(ctx context.Context, g *guest, seconds int64) error {
+func (k *karpenter) arrives(ctx context.Context, g *guest, seconds int64) {
 	if affinity := g.pod.Spec.Affinity; affinity != nil && affinity.PodAntiAffinity != nil {
 		for _, term := range affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-			if err != nil {
-				return err
-			}
+			selector := lo.Must(metav1.LabelSelectorAsSelector(term.LabelSelector))
 			if slices.Contains(term.Namespaces, metav1.NamespaceDefault) {
 				g.rejects = append(g.rejects, selector)
 			}
@@ -123,31 +100,25 @@ func (k *karpenter) arrives(ctx context.Context, g *guest, seconds int64) error 
 		}
 	}
 	k.guests++
-	if _, err := k.podEvents.Reconcile(ctx, g.pod); err != nil {
-		return err
-	}
-	k.after(time.Duration(seconds)*time.Second, func(ctx context.Context) error { return k.leaves(ctx, g) })
-	return k.Cluster.UpdatePod(ctx, g.pod)
+	lo.Must(k.podEvents.Reconcile(ctx, g.pod))
+	k.after(time.Duration(seconds)*time.Second, func(ctx context.Context) { k.leaves(ctx, g) })
+	lo.Must0(k.Cluster.UpdatePod(ctx, g.pod))
 }
 
 // leaves ends a guest, unless it has ended before.
-func (k *karpenter) leaves(ctx context.Context, g *guest) error {
+func (k *karpenter) leaves(ctx context.Context, g *guest) {
 	if g.on == nil {
-		return nil
+		return
 	}
 	g.on.guests = slices.DeleteFunc(g.on.guests, func(other *guest) bool { return other == g })
 	g.on = nil
 	k.guests--
-	if _, err := k.podEvents.Reconcile(ctx, g.pod); err != nil {
-		return err
-	}
-	if err := k.Client.Delete(ctx, g.pod, client.GracePeriodSeconds(0)); err != nil {
-		return err
-	}
+	lo.Must(k.podEvents.Reconcile(ctx, g.pod))
+	lo.Must0(k.Client.Delete(ctx, g.pod, client.GracePeriodSeconds(0)))
 	k.Cluster.DeletePod(client.ObjectKeyFromObject(g.pod))
 	k.wake(k.consolidateAfter)
 	if g.job == nil {
-		return nil
+		return
 	}
-	return client.IgnoreNotFound(k.Client.Delete(ctx, g.job))
+	lo.Must0(client.IgnoreNotFound(k.Client.Delete(ctx, g.job)))
 }

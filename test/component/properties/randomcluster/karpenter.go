@@ -56,12 +56,10 @@ type karpenter struct {
 }
 
 // NewKarpenter makes an empty cluster with Karpenter and the NodePools, whose time passes in Settle and RunDay. CloseCloud ends it.
-func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) (*Live, error) {
+func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) *Live {
 	l := newLive(ctx)
 	clk := &liveClock{FakeClock: l.Environment.Clock, ctx: ctx, live: l}
-	if err := l.begin(ctx, clk, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c }); err != nil {
-		return nil, err
-	}
+	l.begin(ctx, clk, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 	k := &karpenter{
 		Live: l, conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider), podEvents: podevents.NewController(clk, l.Client, l.provider),
 		consolidateAfter: time.Hour, looks: map[int64]bool{}, byClaim: map[string]*machine{}, ending: map[string]bool{},
@@ -72,23 +70,19 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) (*Live, error)
 			pool.StatusConditions().SetTrue(condition)
 		}
 		status := pool.Status
-		if err := l.Client.Create(ctx, pool); err != nil {
-			return nil, err
-		}
+		lo.Must0(l.Client.Create(ctx, pool))
 		pool.Status = status
-		if err := l.Client.Status().Update(ctx, pool); err != nil {
-			return nil, err
-		}
+		lo.Must0(l.Client.Status().Update(ctx, pool))
 		l.Pools = append(l.Pools, pool)
 		if after := pool.Spec.Disruption.ConsolidateAfter.Duration; after != nil {
 			k.consolidateAfter = min(k.consolidateAfter, *after)
 		}
 	}
-	return l, nil
+	return l
 }
 
 // pending implements scaler.
-func (k *karpenter) pending(ctx context.Context, p *pod) error {
+func (k *karpenter) pending(ctx context.Context, p *pod) {
 	object := coretest.UnschedulablePod(coretest.PodOptions{
 		ObjectMeta: metav1.ObjectMeta{Name: p.object(), Labels: p.labels(), OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.App, UID: types.UID(p.App), Controller: lo.ToPtr(true),
@@ -98,61 +92,41 @@ func (k *karpenter) pending(ctx context.Context, p *pod) error {
 			corev1.ResourceMemory: *resource.NewQuantity(p.bytes(), resource.BinarySI),
 		}},
 	})
-	if err := k.Client.Create(ctx, object); err != nil {
-		return err
-	}
-	return k.Cluster.UpdatePod(ctx, object)
+	lo.Must0(k.Client.Create(ctx, object))
+	lo.Must0(k.Cluster.UpdatePod(ctx, object))
 }
 
-func (k *karpenter) get(ctx context.Context, p *pod) (*corev1.Pod, error) {
+func (k *karpenter) get(ctx context.Context, p *pod) *corev1.Pod {
 	object := &corev1.Pod{}
-	return object, k.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: p.object()}, object)
+	lo.Must0(k.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: p.object()}, object))
+	return object
 }
 
 // bound implements scaler.
-func (k *karpenter) bound(ctx context.Context, p *pod) error {
-	object, err := k.get(ctx, p)
-	if err != nil {
-		return err
-	}
-	if err := k.bind(ctx, p.on.name, []*corev1.Pod{object}); err != nil {
-		return err
-	}
-	return k.happened(ctx, p)
+func (k *karpenter) bound(ctx context.Context, p *pod) {
+	object := k.get(ctx, p)
+	k.bind(ctx, p.on.name, []*corev1.Pod{object})
+	k.happened(ctx, p)
 }
 
 // gone implements scaler.
-func (k *karpenter) gone(ctx context.Context, p *pod, from *machine) error {
-	object, err := k.get(ctx, p)
-	if err != nil {
-		return err
-	}
+func (k *karpenter) gone(ctx context.Context, p *pod, from *machine) {
+	object := k.get(ctx, p)
 	if from != nil {
-		if err := k.happened(ctx, p); err != nil {
-			return err
-		}
+		k.happened(ctx, p)
 	}
-	if err := k.Client.Delete(ctx, object, client.GracePeriodSeconds(0)); err != nil {
-		return err
-	}
+	lo.Must0(k.Client.Delete(ctx, object, client.GracePeriodSeconds(0)))
 	k.Cluster.DeletePod(client.ObjectKeyFromObject(object))
 	k.wake(0)
-	return nil
 }
 
 // happened lets core remember when a pod came to a node or went.
-func (k *karpenter) happened(ctx context.Context, p *pod) error {
-	object, err := k.get(ctx, p)
-	if err != nil {
-		return err
-	}
-	if _, err := k.podEvents.Reconcile(ctx, object); err != nil {
-		return err
-	}
+func (k *karpenter) happened(ctx context.Context, p *pod) {
+	object := k.get(ctx, p)
+	lo.Must(k.podEvents.Reconcile(ctx, object))
 	for _, after := range []time.Duration{0, nominated, k.consolidateAfter} {
 		k.wake(after)
 	}
-	return nil
 }
 
 // wake lets core look for something to disrupt at its next poll after so long. It polls every 10 s; what it would see without a change is
@@ -163,9 +137,9 @@ func (k *karpenter) wake(after time.Duration) {
 		return
 	}
 	k.looks[next] = true
-	k.agenda.add(k.start.Add(time.Duration(next)*poll), func(ctx context.Context) error {
+	k.agenda.add(k.start.Add(time.Duration(next)*poll), func(ctx context.Context) {
 		delete(k.looks, next)
-		return k.look(ctx)
+		k.look(ctx)
 	})
 }
 
@@ -178,146 +152,110 @@ func (k *karpenter) wanted() {
 	k.after(batch, k.provision)
 }
 
-func (k *karpenter) provision(ctx context.Context) error {
+func (k *karpenter) provision(ctx context.Context) {
 	k.provisioning = false
 	if len(k.waiting) == 0 {
-		return nil
+		return
 	}
-	results, err := k.provisioner.Schedule(ctx)
-	if err != nil {
-		return fmt.Errorf("scheduling: %w", err)
-	}
-	if _, err := k.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason)); err != nil {
-		return fmt.Errorf("creating NodeClaims: %w", err)
-	}
-	return k.launchAll(ctx)
+	results := lo.Must(k.provisioner.Schedule(ctx))
+	lo.Must(k.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason)))
+	k.launchAll(ctx)
 }
 
-func (k *karpenter) claims(ctx context.Context) ([]karpv1.NodeClaim, error) {
+func (k *karpenter) claims(ctx context.Context) []karpv1.NodeClaim {
 	list := &karpv1.NodeClaimList{}
-	err := k.Client.List(ctx, list)
-	return list.Items, err
+	lo.Must0(k.Client.List(ctx, list))
+	return list.Items
 }
 
 // launchAll launches every NodeClaim that has no server.
-func (k *karpenter) launchAll(ctx context.Context) error {
-	claims, err := k.claims(ctx)
-	if err != nil {
-		return err
-	}
+func (k *karpenter) launchAll(ctx context.Context) {
+	claims := k.claims(ctx)
 	for i := range claims {
 		name := claims[i].Name
 		if claims[i].Status.ProviderID != "" || !claims[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		if _, err := k.create(ctx, name); err != nil {
-			return err
-		}
+		k.create(ctx, name)
 		k.launches, k.changed = k.launches+1, k.now()
-		k.after(build+boot, func(ctx context.Context) error { return k.joined(ctx, name) })
+		k.after(build+boot, func(ctx context.Context) { k.joined(ctx, name) })
 	}
-	return nil
 }
 
 // joined makes the node of a NodeClaim, unless it was deleted meanwhile.
-func (k *karpenter) joined(ctx context.Context, name string) error {
+func (k *karpenter) joined(ctx context.Context, name string) {
 	claim := &karpv1.NodeClaim{}
 	if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
-		return client.IgnoreNotFound(err)
+		lo.Must0(client.IgnoreNotFound(err))
+		return
 	}
 	if !claim.DeletionTimestamp.IsZero() {
-		return nil
+		return
 	}
-	node, err := k.join(ctx, claim, 0)
-	if err != nil {
-		return err
-	}
+	node := k.join(ctx, claim, 0)
 	m := newMachine(node.Name, node.Status.Allocatable)
 	k.byClaim[name], k.machines, k.changed = m, append(k.machines, m), k.now()
 	k.wake(k.consolidateAfter)
-	if err := k.observe(ctx); err != nil {
-		return err
-	}
-	return k.schedule(ctx)
+	k.observe(ctx)
+	k.schedule(ctx)
 }
 
 // look lets core look for something to disrupt.
-func (k *karpenter) look(ctx context.Context) error {
+func (k *karpenter) look(ctx context.Context) {
 	if k.looking {
 		k.wake(poll)
-		return nil
+		return
 	}
 	k.looking = true
 	defer func() { k.looking = false }()
-	claims, err := k.claims(ctx)
-	if err != nil {
-		return err
-	}
+	claims := k.claims(ctx)
 	for i := range claims {
-		if _, err := k.conditions.Reconcile(ctx, &claims[i]); err != nil {
-			return fmt.Errorf("setting conditions of NodeClaim %s: %w", claims[i].Name, err)
-		}
+		lo.Must(k.conditions.Reconcile(ctx, &claims[i]))
 		k.Cluster.UpdateNodeClaim(&claims[i])
 	}
 	before := k.now()
-	result, err := k.disruption.Reconcile(ctx)
-	if err != nil {
-		return fmt.Errorf("looking for something to disrupt: %w", err)
-	}
+	result := lo.Must(k.disruption.Reconcile(ctx))
 	k.looked = k.now()
 	if result.RequeueAfter < poll || k.now().After(before) {
 		// After a command at once, and after a wait, because something may have changed meanwhile.
 		k.wake(0)
 	} else {
-		k.after(again, func(context.Context) error {
+		k.after(again, func(context.Context) {
 			if k.now().Sub(k.looked) >= again {
 				k.wake(0)
 			}
-			return nil
 		})
 	}
-	if err := k.launchAll(ctx); err != nil {
-		return err
-	}
-	return k.watch(ctx)
+	k.launchAll(ctx)
+	k.watch(ctx)
 }
 
 // watch shows core what it has written, and plans what follows from its commands.
-func (k *karpenter) watch(ctx context.Context) error {
-	claims, err := k.claims(ctx)
-	if err != nil {
-		return err
-	}
+func (k *karpenter) watch(ctx context.Context) {
+	claims := k.claims(ctx)
 	for i := range claims {
 		claim := &claims[i]
 		k.Cluster.UpdateNodeClaim(claim)
 		if m := k.byClaim[claim.Name]; m != nil {
 			node := &corev1.Node{}
-			if err := k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node); err != nil {
-				return err
-			}
-			if err := k.Cluster.UpdateNode(ctx, node); err != nil {
-				return err
-			}
+			lo.Must0(k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node))
+			lo.Must0(k.Cluster.UpdateNode(ctx, node))
 			m.blocked = !claim.DeletionTimestamp.IsZero() ||
 				lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoSchedule })
 		}
 		if !claim.DeletionTimestamp.IsZero() && !k.ending[claim.Name] {
 			k.ending[claim.Name] = true
-			if err := k.end(ctx, claim.Name); err != nil {
-				return err
-			}
+			k.end(ctx, claim.Name)
 		}
 	}
 	if len(k.queue.GetCommands()) > 0 && !k.ticking {
 		k.ticking = true
 		k.after(tick, k.tick)
 	}
-	return nil
 }
 
 // tick lets core go on with its commands.
-func (k *karpenter) tick(ctx context.Context) error {
+func (k *karpenter) tick(ctx context.Context) {
 	k.ticking = false
 	commands := k.queue.GetCommands()
 	for _, command := range commands {
@@ -325,60 +263,46 @@ func (k *karpenter) tick(ctx context.Context) error {
 		if !ready {
 			continue // nothing has changed for it
 		}
-		if _, err := k.queue.Reconcile(ctx, command.Candidates[0].NodeClaim); err != nil {
-			return fmt.Errorf("going on with %s: %w", command, err)
-		}
-		if err := k.watch(ctx); err != nil {
-			return err
-		}
+		lo.Must(k.queue.Reconcile(ctx, command.Candidates[0].NodeClaim))
+		k.watch(ctx)
 	}
 	if len(commands) > 0 && !k.ticking {
 		k.ticking = true
 		k.after(tick, k.tick)
 	}
-	return nil
 }
 
 // end drains the node of a NodeClaim and deletes its server.
-func (k *karpenter) end(ctx context.Context, name string) error {
+func (k *karpenter) end(ctx context.Context, name string) {
 	if m := k.byClaim[name]; m != nil {
-		if err := k.evict(ctx, m); err != nil {
-			return err
-		}
+		k.evict(ctx, m)
 	}
-	k.after(drain, func(ctx context.Context) error { return k.terminate(ctx, name) })
-	return nil
+	k.after(drain, func(ctx context.Context) { k.terminate(ctx, name) })
 }
 
 // terminate deletes the server of a NodeClaim until it is gone, and then its node.
-func (k *karpenter) terminate(ctx context.Context, name string) error {
+func (k *karpenter) terminate(ctx context.Context, name string) {
 	claim := &karpv1.NodeClaim{}
-	if err := k.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
-		return err
-	}
+	lo.Must0(k.Client.Get(ctx, client.ObjectKey{Name: name}, claim))
 	err := k.provider.Delete(ctx, claim)
 	if err == nil {
-		k.after(tick, func(ctx context.Context) error { return k.terminate(ctx, name) })
-		return nil
+		k.after(tick, func(ctx context.Context) { k.terminate(ctx, name) })
+		return
 	}
 	if notFound := (&corecloudprovider.NodeClaimNotFoundError{}); !errors.As(err, &notFound) {
-		return fmt.Errorf("deleting the server of NodeClaim %s: %w", name, err)
+		panic(fmt.Errorf("deleting the server of NodeClaim %s: %w", name, err))
 	}
 	node := &corev1.Node{}
 	node.Name = "node-" + name
-	if err := k.remove(ctx, name, node); err != nil {
-		return err
-	}
+	k.remove(ctx, name, node)
 	if m := k.byClaim[name]; m != nil {
 		for _, g := range slices.Clone(m.guests) {
-			if err := k.leaves(ctx, g); err != nil {
-				return err
-			}
+			k.leaves(ctx, g)
 		}
 		k.removeMachine(m)
 		delete(k.byClaim, name)
 	}
 	delete(k.ending, name)
 	k.wake(0)
-	return k.schedule(ctx)
+	k.schedule(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
@@ -44,13 +45,13 @@ type Bill struct {
 // scaler makes and removes nodes: Karpenter, or a pool with a cluster-autoscaler.
 type scaler interface {
 	// pending, bound and gone report what has happened to a pod; the machine is nil where it had none.
-	pending(ctx context.Context, p *pod) error
-	bound(ctx context.Context, p *pod) error
-	gone(ctx context.Context, p *pod, from *machine) error
+	pending(ctx context.Context, p *pod)
+	bound(ctx context.Context, p *pod)
+	gone(ctx context.Context, p *pod, from *machine)
 	// wanted reports that pods wait.
 	wanted()
 	// observe finds what another program has created.
-	observe(ctx context.Context) error
+	observe(ctx context.Context)
 }
 
 // Live is a cluster in which time passes: pods come and go, a kube-scheduler binds them, servers take their time to boot and are paid for
@@ -70,8 +71,6 @@ type Live struct {
 	unserved  int
 	// guests counts the pods that another program runs.
 	guests int
-	// err is what happened while core waited.
-	err error
 }
 
 // pod is a pod of the workload, whose objects in the cluster follow one another when it is evicted.
@@ -95,9 +94,7 @@ type liveClock struct {
 
 // After implements clock.Clock.
 func (c *liveClock) After(d time.Duration) <-chan time.Time {
-	if err := c.live.pass(c.ctx, c.Now().Add(d)); err != nil && c.live.err == nil {
-		c.live.err = err
-	}
+	c.live.pass(c.ctx, c.Now().Add(d))
 	fired := make(chan time.Time, 1)
 	fired <- c.Now()
 	return fired
@@ -115,12 +112,12 @@ func newLive(ctx context.Context) *Live {
 func (l *Live) now() time.Time { return l.Environment.Clock.Now() }
 
 // after plans an event.
-func (l *Live) after(d time.Duration, do func(context.Context) error) {
+func (l *Live) after(d time.Duration, do func(context.Context)) {
 	l.agenda.add(l.now().Add(d), do)
 }
 
 // pass lets time pass until then.
-func (l *Live) pass(ctx context.Context, until time.Time) error {
+func (l *Live) pass(ctx context.Context, until time.Time) {
 	for {
 		next := l.agenda.pop(until)
 		if next == nil {
@@ -130,54 +127,38 @@ func (l *Live) pass(ctx context.Context, until time.Time) error {
 		if next.at.After(l.now()) {
 			l.Environment.Clock.SetTime(next.at)
 		}
-		if err := next.do(ctx); err != nil {
-			return err
-		}
-		if l.err != nil {
-			return l.err
-		}
+		next.do(ctx)
 	}
 	if until.After(l.now()) {
 		l.Environment.Clock.SetTime(until)
 	}
-	return l.err
 }
 
 // RunDay lets the pods come and go, and returns the bill of 24 hours. At a time of the day a program may run; nil runs none.
-func (l *Live) RunDay(ctx context.Context, pods []bill.Pod, at time.Duration, program func() error) (*Bill, error) {
+func (l *Live) RunDay(ctx context.Context, pods []bill.Pod, at time.Duration, program func()) *Bill {
 	l.plan(pods)
 	if program != nil {
-		if err := l.pass(ctx, l.start.Add(at)); err != nil {
-			return nil, err
-		}
-		if err := program(); err != nil {
-			return nil, err
-		}
+		l.pass(ctx, l.start.Add(at))
+		program()
 	}
-	if err := l.pass(ctx, l.start.Add(bill.Day)); err != nil {
-		return nil, err
-	}
+	l.pass(ctx, l.start.Add(bill.Day))
 	return l.bill(ctx)
 }
 
 // Elapse lets time pass in a cluster in which another program has created something.
-func (l *Live) Elapse(ctx context.Context, d time.Duration) error {
-	if err := l.scaler.observe(ctx); err != nil {
-		return err
-	}
-	return l.pass(ctx, l.now().Add(d))
+func (l *Live) Elapse(ctx context.Context, d time.Duration) {
+	l.scaler.observe(ctx)
+	l.pass(ctx, l.now().Add(d))
 }
 
 // Settle lets all pods come at once and waits until nothing has changed for so long. It can be called again without pods.
-func (l *Live) Settle(ctx context.Context, pods []bill.Pod, quiet time.Duration) (*Bill, error) {
+func (l *Live) Settle(ctx context.Context, pods []bill.Pod, quiet time.Duration) *Bill {
 	l.plan(pods)
 	for l.now().Sub(l.changed) < quiet || l.guests > 0 {
 		if l.now().Sub(l.start) > longest {
-			return nil, fmt.Errorf("nothing has settled after %s", longest)
+			panic(fmt.Errorf("nothing has settled after %s", longest))
 		}
-		if err := l.pass(ctx, l.now().Add(time.Minute)); err != nil {
-			return nil, err
-		}
+		l.pass(ctx, l.now().Add(time.Minute))
 	}
 	return l.bill(ctx)
 }
@@ -185,25 +166,22 @@ func (l *Live) Settle(ctx context.Context, pods []bill.Pod, quiet time.Duration)
 func (l *Live) plan(pods []bill.Pod) {
 	for _, wanted := range pods {
 		p := &pod{Pod: wanted}
-		l.after(p.Arrives, func(ctx context.Context) error { return l.arrive(ctx, p) })
+		l.after(p.Arrives, func(ctx context.Context) { l.arrive(ctx, p) })
 		if p.Leaves > 0 {
-			l.after(p.Leaves, func(ctx context.Context) error { return l.leave(ctx, p) })
+			l.after(p.Leaves, func(ctx context.Context) { l.leave(ctx, p) })
 		}
 	}
 }
 
-func (l *Live) arrive(ctx context.Context, p *pod) error {
+func (l *Live) arrive(ctx context.Context, p *pod) {
 	p.since, l.changed = l.now(), l.now()
 	l.waiting = append(l.waiting, p)
-	if err := l.scaler.pending(ctx, p); err != nil {
-		return err
-	}
+	l.scaler.pending(ctx, p)
 	// All that arrive at this moment are bound together.
 	l.after(0, l.schedule)
-	return nil
 }
 
-func (l *Live) leave(ctx context.Context, p *pod) error {
+func (l *Live) leave(ctx context.Context, p *pod) {
 	from := p.on
 	l.changed = l.now()
 	if from == nil {
@@ -213,10 +191,8 @@ func (l *Live) leave(ctx context.Context, p *pod) error {
 	} else {
 		from.remove(p)
 	}
-	if err := l.scaler.gone(ctx, p, from); err != nil {
-		return err
-	}
-	return l.schedule(ctx)
+	l.scaler.gone(ctx, p, from)
+	l.schedule(ctx)
 }
 
 // missed counts a pod that goes without ever having had a node.
@@ -227,24 +203,19 @@ func (l *Live) missed(p *pod) {
 }
 
 // evict makes all pods of a machine wait for another, as their controllers replace them at once.
-func (l *Live) evict(ctx context.Context, m *machine) error {
+func (l *Live) evict(ctx context.Context, m *machine) {
 	m.blocked, l.changed = true, l.now()
 	for _, p := range slices.Clone(m.pods) {
 		m.remove(p)
-		if err := l.scaler.gone(ctx, p, m); err != nil {
-			return err
-		}
+		l.scaler.gone(ctx, p, m)
 		p.evicted++
 		l.evictions++
-		if err := l.arrive(ctx, p); err != nil {
-			return err
-		}
+		l.arrive(ctx, p)
 	}
-	return nil
 }
 
 // schedule binds the pods that wait, in their order, and asks for nodes for the others.
-func (l *Live) schedule(ctx context.Context) error {
+func (l *Live) schedule(ctx context.Context) {
 	var still []*pod
 	for _, p := range l.waiting {
 		m := choose(l.machines, p)
@@ -255,14 +226,11 @@ func (l *Live) schedule(ctx context.Context) error {
 		m.add(p)
 		p.ran, l.changed = true, l.now()
 		l.waited += l.now().Sub(p.since)
-		if err := l.scaler.bound(ctx, p); err != nil {
-			return err
-		}
+		l.scaler.bound(ctx, p)
 	}
 	if l.waiting = still; len(still) > 0 {
 		l.scaler.wanted()
 	}
-	return nil
 }
 
 // removeMachine forgets a machine whose server is gone.
@@ -272,20 +240,12 @@ func (l *Live) removeMachine(m *machine) {
 }
 
 // bill reads the bill of the sandbox.
-func (l *Live) bill(ctx context.Context) (*Bill, error) {
+func (l *Live) bill(ctx context.Context) *Bill {
 	read := cloud.Bill{}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.Sandbox.URL+"/_sandbox/bill", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
+	request := lo.Must(http.NewRequestWithContext(ctx, http.MethodGet, l.Sandbox.URL+"/_sandbox/bill", nil))
+	response := lo.Must(http.DefaultClient.Do(request))
 	defer func() { _ = response.Body.Close() }()
-	if err := json.NewDecoder(response.Body).Decode(&read); err != nil {
-		return nil, fmt.Errorf("reading the bill: %w", err)
-	}
+	lo.Must0(json.NewDecoder(response.Body).Decode(&read))
 	for _, p := range l.waiting {
 		l.missed(p)
 		l.waited += l.now().Sub(p.since)
@@ -299,5 +259,5 @@ func (l *Live) bill(ctx context.Context) (*Bill, error) {
 			b.Flavors[line.Flavor]++
 		}
 	}
-	return b, nil
+	return b
 }

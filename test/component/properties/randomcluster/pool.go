@@ -6,11 +6,11 @@ package randomcluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -47,17 +47,16 @@ func NewPool(ctx context.Context, flavor string, allocatable corev1.ResourceList
 	return l
 }
 
-func (p *pool) pending(context.Context, *pod) error { return nil }
+func (p *pool) pending(context.Context, *pod) {}
 
-func (p *pool) bound(context.Context, *pod) error { return nil }
+func (p *pool) bound(context.Context, *pod) {}
 
-func (p *pool) gone(context.Context, *pod, *machine) error {
+func (p *pool) gone(context.Context, *pod, *machine) {
 	p.wanted()
-	return nil
 }
 
 // observe implements scaler. No program runs in such a cluster.
-func (p *pool) observe(context.Context) error { return nil }
+func (p *pool) observe(context.Context) {}
 
 // wanted implements scaler: as long as there is anything, it looks.
 func (p *pool) wanted() {
@@ -66,23 +65,20 @@ func (p *pool) wanted() {
 	}
 	p.scanning = true
 	next := p.now().Sub(p.start).Truncate(scan) + scan
-	p.agenda.add(p.start.Add(next), func(ctx context.Context) error {
+	p.agenda.add(p.start.Add(next), func(ctx context.Context) {
 		p.scanning = false
-		if err := p.scan(ctx); err != nil {
-			return err
-		}
+		p.scan(ctx)
 		if len(p.machines)+len(p.coming) > 0 {
 			p.wanted()
 		}
-		return nil
 	})
 }
 
-func (p *pool) scan(ctx context.Context) error {
+func (p *pool) scan(ctx context.Context) {
 	if len(p.waiting) > 0 && p.scaleUp() {
-		return nil
+		return
 	}
-	return p.scaleDown(ctx)
+	p.scaleDown(ctx)
 }
 
 // scaleUp adds the nodes that pods need which do not fit those that boot, largest pods first.
@@ -121,15 +117,15 @@ func (p *pool) addNode() {
 	server := p.Sandbox.AddServer(cloud.ServerSpec{Name: name, Flavor: p.flavor})
 	m := newMachine(name, p.allocatable)
 	p.coming, p.servers[m], p.added, p.changed = append(p.coming, m), server.ID, p.now(), p.now()
-	p.after(build+boot, func(ctx context.Context) error {
+	p.after(build+boot, func(ctx context.Context) {
 		p.coming = slices.DeleteFunc(p.coming, func(other *machine) bool { return other == m })
 		p.machines, p.changed = append(p.machines, m), p.now()
-		return p.schedule(ctx)
+		p.schedule(ctx)
 	})
 }
 
 // scaleDown removes the nodes that are empty, or one whose pods fit elsewhere, once they have not been needed for long enough.
-func (p *pool) scaleDown(ctx context.Context) error {
+func (p *pool) scaleDown(ctx context.Context) {
 	var ripe []*machine
 	for _, m := range p.machines {
 		if m.blocked || m.used() >= threshold || !p.movable(m) {
@@ -149,14 +145,11 @@ func (p *pool) scaleDown(ctx context.Context) error {
 		if full && !p.movable(m) {
 			continue
 		}
-		if err := p.removeNode(ctx, m); err != nil {
-			return err
-		}
+		p.removeNode(ctx, m)
 		if full {
 			break
 		}
 	}
-	return nil
 }
 
 // movable reports whether the pods of a node fit the others.
@@ -172,12 +165,10 @@ func (p *pool) movable(m *machine) bool {
 	return true
 }
 
-func (p *pool) removeNode(ctx context.Context, m *machine) error {
+func (p *pool) removeNode(ctx context.Context, m *machine) {
 	delete(p.idle, m)
-	if err := p.evict(ctx, m); err != nil {
-		return err
-	}
-	p.after(drain, func(context.Context) error {
+	p.evict(ctx, m)
+	p.after(drain, func(context.Context) {
 		p.removeMachine(m)
 		var disks []string
 		for _, volume := range p.Sandbox.State().Volumes {
@@ -187,16 +178,11 @@ func (p *pool) removeNode(ctx context.Context, m *machine) error {
 				}
 			}
 		}
-		if err := p.Sandbox.RemoveServer(p.servers[m]); err != nil {
-			return err
-		}
-		var err error
+		lo.Must0(p.Sandbox.RemoveServer(p.servers[m]))
 		for _, disk := range disks {
-			err = errors.Join(err, p.Sandbox.RemoveVolume(disk))
+			lo.Must0(p.Sandbox.RemoveVolume(disk))
 		}
-		return err
 	})
-	return nil
 }
 
 // copies are machines that a plan may fill. place does not tell the pod.

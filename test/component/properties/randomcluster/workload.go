@@ -30,7 +30,7 @@ import (
 func Pick[T any](sim *Simulation, from ...T) T { return from[sim.Random.IntN(len(from))] }
 
 // AddPools makes one or two NodePools, with every setting that affects consolidation.
-func (sim *Simulation) AddPools(ctx context.Context) error {
+func (sim *Simulation) AddPools(ctx context.Context) {
 	for i := range Pick(sim, 1, 1, 2) {
 		pool := unit.NodePool()
 		pool.Name = fmt.Sprintf("pool-%d", i)
@@ -50,12 +50,9 @@ func (sim *Simulation) AddPools(ctx context.Context) error {
 			ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
 			Budgets:          []karpv1.Budget{{Nodes: Pick(sim, "100%", "100%", "1", "30%")}},
 		}
-		if err := sim.Client.Create(ctx, pool); err != nil {
-			return err
-		}
+		lo.Must0(sim.Client.Create(ctx, pool))
 		sim.Pools = append(sim.Pools, pool)
 	}
-	return nil
 }
 
 // Reprice replaces the prices in every other simulation by some that a user might bring along: any table whose rates are above
@@ -78,37 +75,27 @@ func (sim *Simulation) Reprice() {
 }
 
 // MarkUnavailable marks some offerings unavailable for longer than the test lasts.
-func (sim *Simulation) MarkUnavailable(ctx context.Context) error {
-	types, err := sim.CloudProvider.GetInstanceTypes(ctx, sim.Pools[0])
-	if err != nil {
-		return err
-	}
+func (sim *Simulation) MarkUnavailable(ctx context.Context) {
+	types := lo.Must(sim.CloudProvider.GetInstanceTypes(ctx, sim.Pools[0]))
 	for range Pick(sim, 0, 0, 5, 40) {
 		it := types[sim.Random.IntN(len(types))]
 		offering := it.Offerings[sim.Random.IntN(len(it.Offerings))]
 		sim.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand)},
 			capacity.ReasonInsufficientCapacity, 10000*time.Hour)
 	}
-	return nil
 }
 
 // AddOversized launches nodes that are too large, and runs nothing there yet.
-func (sim *Simulation) AddOversized(ctx context.Context, count int) error {
+func (sim *Simulation) AddOversized(ctx context.Context, count int) {
 	for range count {
 		pool := sim.Pools[sim.Random.IntN(len(sim.Pools))]
-		claim, err := sim.NodeClaim(ctx, pool, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, Pick(sim, "4", "8", "16")))
-		if err != nil {
-			return err
-		}
-		if err := sim.launch(ctx, claim.Name, nil); err != nil {
-			return err
-		}
+		claim := lo.Must(sim.NodeClaim(ctx, pool, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, Pick(sim, "4", "8", "16"))))
+		sim.launch(ctx, claim.Name, nil)
 	}
-	return nil
 }
 
 // AddPods makes pending pods of many shapes.
-func (sim *Simulation) AddPods(ctx context.Context, count int) error {
+func (sim *Simulation) AddPods(ctx context.Context, count int) {
 	for range count {
 		app := map[string]string{"app": Pick(sim, "a", "b", "c")}
 		options := coretest.PodOptions{
@@ -136,43 +123,29 @@ func (sim *Simulation) AddPods(ctx context.Context, count int) error {
 			options.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
 		}
 		pod := coretest.UnschedulablePod(options)
-		if err := sim.Client.Create(ctx, pod); err != nil {
-			return err
-		}
-		if err := sim.Cluster.UpdatePod(ctx, pod); err != nil {
-			return err
-		}
+		lo.Must0(sim.Client.Create(ctx, pod))
+		lo.Must0(sim.Cluster.UpdatePod(ctx, pod))
 	}
-	return nil
 }
 
 // RemovePods ends each pod with the probability.
-func (sim *Simulation) RemovePods(ctx context.Context, probability float64) error {
+func (sim *Simulation) RemovePods(ctx context.Context, probability float64) {
 	pods := &corev1.PodList{}
-	if err := sim.Client.List(ctx, pods); err != nil {
-		return err
-	}
+	lo.Must0(sim.Client.List(ctx, pods))
 	for i := range pods.Items {
 		if sim.Random.Float64() >= probability {
 			continue
 		}
-		if err := sim.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); err != nil {
-			return err
-		}
+		lo.Must0(sim.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)))
 		sim.Cluster.DeletePod(client.ObjectKeyFromObject(&pods.Items[i]))
 	}
-	return nil
 }
 
 // Homeless returns the pods that run on no node that exists, and overfull the nodes that have too many pods.
-func (sim *Simulation) Homeless(ctx context.Context) (homeless, overfull []string, err error) {
+func (sim *Simulation) Homeless(ctx context.Context) (homeless, overfull []string) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
-	if err := sim.Client.List(ctx, nodes); err != nil {
-		return nil, nil, err
-	}
-	if err := sim.Client.List(ctx, pods); err != nil {
-		return nil, nil, err
-	}
+	lo.Must0(sim.Client.List(ctx, nodes))
+	lo.Must0(sim.Client.List(ctx, pods))
 	left := map[string]corev1.ResourceList{}
 	for i := range nodes.Items {
 		left[nodes.Items[i].Name] = nodes.Items[i].Status.Allocatable.DeepCopy()
@@ -195,5 +168,5 @@ func (sim *Simulation) Homeless(ctx context.Context) (homeless, overfull []strin
 			overfull = append(overfull, name)
 		}
 	}
-	return homeless, overfull, nil
+	return homeless, overfull
 }
