@@ -119,7 +119,7 @@ func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
 		server := &instance.Instance{
 			ID: id, Name: fmt.Sprintf("general-%05d", i), Status: instance.StatusActive, Flavor: "p2.4c_8g",
-			Zone: fmt.Sprintf("HN%d", 1+i%3), BillingPlan: "on_demand", NetworkPlan: "free_datatransfer", ImageID: nodeClass.Status.Image().ID,
+			Zone: fmt.Sprintf("HN%d", 1+i%3), BillingPlan: "on_demand", ImageID: nodeClass.Status.Image().ID,
 			ClusterUID: unit.ClusterUID, NodeClaim: fmt.Sprintf("general-%05d", i), NodeClaimUID: uid, NodePool: "general",
 			NodeClass: nodeClass.Name, Attempt: 1,
 		}
