@@ -39,49 +39,12 @@ var _ = Describe("The Terraform provider", func() {
 		Expect(s.expect(200, http.MethodGet, compute+"/tasks/"+task, nil)).To(HaveKeyWithValue("ready", true))
 		Expect(s.State().Volumes).To(BeEmpty())
 	})
-
-	It("should create a volume of a medium, attach, detach and delete it", func() {
-		server := s.launch(nil)
-		made := s.expect(200, http.MethodPost, compute+"/volumes", object{
-			"name": "data", "description": "", "size": 20, "volume_type": "SSD", "category": "premium", "availability_zone": "HN1", "billing_plan": "on_demand",
-		})
-		Expect(made).To(And(HaveKeyWithValue("volume_type", "PREMIUM-SSD1"), HaveKeyWithValue("status", "available")))
-		action := compute + "/volumes/" + made["id"].(string) + "/action"
-		Expect(s.expect(200, http.MethodPost, action, object{"type": "attach", "instance_uuid": server})).To(HaveKeyWithValue("message", "Attach successfully"))
-		Expect(s.server(server).VolumesAttached).To(ContainElement(And(HaveField("AttachedType", "datadisk"), HaveField("Size", 20))))
-		s.expect(200, http.MethodPost, action, object{"type": "detach", "instance_uuid": server})
-		s.expect(204, http.MethodDelete, compute+"/volumes/"+made["id"].(string), nil)
-		s.settle()
-		Expect(s.State().Volumes).To(HaveLen(1), "the root disk")
-	})
-
 })
 
 var _ = Describe("The command line", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
 
-	It("should exchange its token for one of a project", func() {
-		answer := s.expect(200, http.MethodPost, "/api/token", object{"auth_method": "token", "token": s.token, "project_id": s.Credentials().ProjectID})
-		Expect(answer["token"]).NotTo(Equal(s.token))
-	})
-	It("should stop, start and reboot a server, and see each take its time", func() {
-		id := s.launch(nil)
-		action := func(name string) object {
-			return s.expect(200, http.MethodPost, compute+"/servers/"+id+"/action", object{"action": name})
-		}
-		Expect(action("stop")).To(HaveKeyWithValue("OS-EXT-STS:task_state", "powering-off"))
-		s.settle()
-		s.expect(409, http.MethodPost, compute+"/servers/"+id+"/action", object{"action": "soft_reboot"})
-		action("start")
-		s.settle()
-		Expect(action("soft_reboot")).To(HaveKeyWithValue("message", "Soft reboot server thành công"))
-		Expect(s.server(id).Status).To(Equal("REBOOT"))
-		s.settle()
-		Expect(action("hard_reboot")).To(HaveKeyWithValue("message", "Hard reboot server thành công"))
-		Expect(s.server(id).Status).To(Equal("HARD_REBOOT"))
-		s.settle()
-	})
 	It("should launch a server by medium, from a snapshot, and elsewhere", func() {
 		s.launch(object{"rootdisk": object{"size": 20, "type": "HDD"}, "is_created_wan": true})
 		disk := s.server(s.launch(nil)).VolumesAttached[0].ID
@@ -135,6 +98,7 @@ var _ = Describe("The CSI driver", func() {
 		s.expect(400, http.MethodDelete, compute+"/volumes/"+id, nil)
 		s.expect(200, http.MethodPost, compute+"/volumes/"+id+"/action", object{"type": "detach", "instance_uuid": node})
 		s.expect(204, http.MethodDelete, compute+"/volumes/"+id, nil)
+		Expect(s.expect(200, http.MethodGet, compute+"/volumes/"+id, nil)).To(HaveKeyWithValue("status", "deleting"))
 		s.settle()
 		s.expect(404, http.MethodGet, compute+"/volumes/"+id, nil)
 	})

@@ -170,11 +170,6 @@ var _ = Describe("The ground truth", func() {
 		Expect(b.get("/_sandbox/requests?summary=1").object()).To(Equal(map[string]any{"GET " + servers + "/{id}": 1.0, "GET unknown": 1.0}))
 	})
 
-	It("should keep bodies for Go", func() {
-		b.call(http.MethodPost, servers, `[{"name":"x"}]`)
-		Expect(string(lo.LastOrEmpty(b.Requests()).Body)).To(Equal(`[{"name":"x"}]`))
-	})
-
 	It("should keep the log bounded", func() {
 		b.ResetRequests()
 		handler := b.Handler()
@@ -274,46 +269,9 @@ var _ = Describe("Hooks", func() {
 		b.Advance(latency)
 		Expect(reported).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
 	})
-
-	It("should fire by a real clock without requests", func() {
-		active := make(chan string, 1)
-		s := cloud.Start(cloud.Options{Latency: 1, OnServerActive: func(s cloud.Server) { active <- s.Name }})
-		DeferCleanup(s.Close)
-		s.AddServer(cloud.ServerSpec{Name: "seeded"})
-		Eventually(active).Should(Receive(Equal("seeded")))
-	})
 })
 
 var _ = Describe("Seeding", func() {
-	It("should add foreign servers and volumes", func() {
-		b := newBox(cloud.Options{})
-		foreign := b.AddServer(cloud.ServerSpec{Name: "theirs", Status: "SHUTOFF", Zone: "HN2", Metadata: map[string]string{"team": "x"}, Wan: true})
-		disk := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "a/b by csi-bizflycloud", Zone: "HN2"})
-		Expect(b.AttachVolume(disk.ID, foreign.ID)).To(Succeed())
-		Expect(b.AttachVolume("x", foreign.ID)).To(MatchError(cloud.ErrNotFound))
-		server, err := b.client.CloudServer.Get(context.Background(), foreign.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(server.Status).To(Equal("SHUTOFF"))
-		Expect(server.Metadata).To(HaveKeyWithValue("team", "x"))
-		Expect(server.AttachedVolumes).To(HaveLen(2))
-		Expect(server.AttachedVolumes[1].AttachedType).To(Equal("datadisk"))
-		Expect(server.IPAddresses.WanV4Addresses).To(HaveLen(1))
-		Expect(b.State().Tasks).To(BeEmpty())
-	})
-
-	It("should edit a server from outside", func() {
-		b := newBox(cloud.Options{})
-		server := b.launch(b.request("node-1"))
-		Expect(b.EditServer(server.ID, func(s *cloud.Server) { s.Metadata["drift"] = "yes"; s.Flavor.Name = "p2.4c_8g" })).To(BeTrue())
-		Expect(b.EditServer("x", func(*cloud.Server) {})).To(BeFalse())
-		edited, err := b.client.CloudServer.Get(context.Background(), server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(edited.Metadata).To(HaveKeyWithValue("drift", "yes"))
-		Expect(edited.Flavor.Name).To(Equal("p2.4c_8g"))
-		Expect(edited.AttachedVolumes).To(HaveLen(1))
-		Expect(b.State().Servers[0].Truth.UserData).ToNot(BeEmpty())
-	})
-
 	It("should make the same ids of the same seed", func() {
 		ids := func(seed int64) []string {
 			b := newBox(cloud.Options{Seed: seed})

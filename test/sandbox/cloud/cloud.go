@@ -251,8 +251,5 @@ func (c *Cloud) newHex(n int) string {
 func seconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 func micros(t time.Time) string  { return t.UTC().Format("2006-01-02T15:04:05.000000") }
 
-// hanoi is the local time of texts for users, and of schedules.
-var hanoi = time.FixedZone("ICT", 7*60*60)
-
 // userID is the id of the project's user in the form in which the identity service writes ids.
 func userID(project string) string { return strings.ReplaceAll(StableID("user", project), "-", "") }

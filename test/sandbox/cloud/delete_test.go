@@ -142,27 +142,6 @@ var _ = Describe("Volumes", func() {
 		Expect(list).To(HaveLen(1))
 	})
 
-	It("should live from creation through attachment to deletion", func() {
-		server := b.launch(b.request("node-1"))
-		request := &gobizfly.VolumeCreateRequest{
-			Name: "pvc-1", Description: "ns/claim by csi-bizflycloud", Size: 20, VolumeType: "PREMIUM-SSD1", VolumeCategory: "premium",
-			AvailabilityZone: "HN1", BillingPlan: "on_demand",
-		}
-		disk, err := b.client.CloudServer.Volumes().Create(ctx, request)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = b.client.CloudServer.Volumes().Attach(ctx, disk.ID, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(b.call(http.MethodDelete, volumes+"/"+disk.ID, nil).status).To(Equal(400))
-		reply, err := b.client.CloudServer.Volumes().Detach(ctx, disk.ID, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(reply.VolumeDetail.Status).To(Equal("available"))
-		Expect(b.call(http.MethodDelete, volumes+"/"+disk.ID, nil).status).To(Equal(204))
-		Expect(b.get(volumes + "/" + disk.ID).object()).To(HaveKeyWithValue("status", "deleting"))
-		b.Advance(latency)
-		_, err = b.client.CloudServer.Volumes().Get(ctx, disk.ID)
-		Expect(err).To(MatchError(gobizfly.ErrNotFound))
-	})
-
 	It("should not attach across billing plans or zones", func() {
 		server := b.launch(b.request("node-1"))
 		for _, spec := range []cloud.VolumeSpec{{Name: "a", BillingPlan: "saving_plan"}, {Name: "b", Zone: "HN2"}} {

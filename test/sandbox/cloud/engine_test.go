@@ -75,5 +75,4 @@ var _ = Describe("Worker pools", func() {
 			Expect(changed.object()).To(And(HaveKeyWithValue("enable_autoscaling", true), HaveKeyWithValue("max_size", 3.0), HaveKeyWithValue("desired_size", 1.0)))
 		}
 	})
-
 })

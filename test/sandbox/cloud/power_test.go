@@ -67,7 +67,7 @@ var _ = Describe("A server on its way through an action", func() {
 
 	It("should boot anew when it is back", func() {
 		before := live().Truth.ActiveAt
-		Expect(act(map[string]any{"action": "soft_reboot"}).status).To(Equal(http.StatusOK))
+		Expect(act(map[string]any{"action": "soft_reboot"}).object()).To(HaveKeyWithValue("message", "Soft reboot server thành công"))
 		Expect(live().Truth.ActiveAt).To(BeZero(), "the guest is down")
 		b.Advance(latency)
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))
