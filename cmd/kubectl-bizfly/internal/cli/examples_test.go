@@ -31,7 +31,9 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 	It("should show what the commands print", func() {
 		f := newFixture()
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
+		f.install()
 		f.apply(pools + "---\n" + web)
+		readyPool(f)
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(os.WriteFile("basic.yaml", []byte(strings.ReplaceAll(pools, "[premium]", "[basic]")), 0o600)).To(Succeed())
 		Expect(os.WriteFile("premium.yaml", []byte(pools), 0o600)).To(Succeed())

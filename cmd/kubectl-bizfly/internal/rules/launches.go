@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package why
+package rules
 
 import (
 	"cmp"
@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -31,36 +31,72 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// limitReached returns what the controller reports of a limit of the whole cluster that holds launches back; empty where none does.
-func limitReached(ctx context.Context, s *session.Session) string {
-	config := &v1alpha1.ProviderConfig{}
-	if err := s.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config); err != nil {
-		if !apierrors.IsNotFound(err) && !session.IsMissing(err) {
-			s.Note("whether a limit of the cluster holds launches back was not looked at: %s", err)
+// world is a copy of the cluster in which the offerings are unavailable whose launches lately failed.
+type world struct {
+	session    *session.Session
+	cloud      *session.Cloud
+	objects    memory.Objects
+	pools      []*karpv1.NodePool
+	simulation *simulation
+	launches   launches
+}
+
+// simulation is a plan.Simulation of which pods can be asked one at a time.
+type simulation struct{ *plan.Simulation }
+
+var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *reading) (*world, error) {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{session: r.Session, cloud: cloud, launches: readLaunches(ctx, r.Session)}
+	if w.objects, err = r.Copy(ctx); err != nil {
+		return nil, err
+	}
+	if w.simulation, err = w.simulate(ctx, w.objects, true); err != nil {
+		return nil, err
+	}
+	list := &karpv1.NodePoolList{}
+	if err := w.simulation.Objects.List(ctx, list); err != nil {
+		return nil, err
+	}
+	w.pools = lo.ToSlicePtr(list.Items)
+	return w, nil
+})
+
+// simulate makes a simulation of the objects, in which what lately failed is unavailable where the user wants that.
+func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*simulation, error) {
+	made, err := plan.NewSimulation(ctx, w.cloud, objects)
+	if err != nil || !marked {
+		return &simulation{made}, err
+	}
+	pools, nodeClasses := &karpv1.NodePoolList{}, memory.Of[*v1alpha1.BizflyNodeClass](objects)
+	if err := made.Objects.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	if err := w.launches.mark(ctx, w.session, made, objects, pools.Items); err != nil {
+		return nil, err
+	}
+	for _, stored := range nodeClasses {
+		// The copy's NodeClass has what the controller's code has resolved, which is part of its key.
+		resolved := &v1alpha1.BizflyNodeClass{}
+		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" &&
+			made.Objects.Get(ctx, types.NamespacedName{Name: stored.Name}, resolved) == nil {
+			made.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)}, "launches pause", time.Hour)
 		}
-		return ""
 	}
-	return falseMessage(config.Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits)
+	return &simulation{made}, nil
 }
 
-// launchesHeld returns what holds launches of the NodePool back, by what the controller has stored, and marks a NodeClass unavailable with which they
-// pause, as the controller does in its memory.
-func launchesHeld(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, limit string) string {
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if simulation.Objects.Get(ctx, types.NamespacedName{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
-		return limit // the NodePool is not ready then
+// waitAlone lets no other pod wait than this one.
+func (s *simulation) waitAlone(ctx context.Context, pod *corev1.Pod) error {
+	pods := &corev1.PodList{}
+	if err := s.Objects.List(ctx, pods); err != nil {
+		return err
 	}
-	paused := falseMessage(nodeClass.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding)
-	if paused != "" {
-		simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(nodeClass)}, "launches pause", time.Hour)
-	}
-	return lo.CoalesceOrEmpty(paused, limit)
-}
-
-// falseMessage returns the message of a condition that is False, and nothing of any other.
-func falseMessage(conditions []status.Condition, conditionType string) string {
-	found, _ := lo.Find(conditions, func(c status.Condition) bool { return c.Type == conditionType && c.IsFalse() })
-	return found.Message
+	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) { return &other, other.Spec.NodeName != "" })
+	s.Objects.SetPods(append(bound, pod))
+	return s.Observe(ctx)
 }
 
 // launches are what the cluster shows of launches: its NodeClaims by name, and the events of NodeClaims, also of those that have ended.
@@ -100,13 +136,17 @@ func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan
 	}
 	nodeClasses := lo.KeyBy(lo.ToSlicePtr(list.Items), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
 	// The simulation's NodeClasses have no managed fields.
-	changedAt := lo.SliceToMap(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) (string, time.Time) { return n.Name, changed(n) })
+	changedAt := lo.SliceToMap(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) (string, time.Time) { return n.Name, lastChanged(n) })
 	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
 		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 	})
 	for i := range l.events {
 		event := &l.events[i]
 		name := event.InvolvedObject.Name
+		if event.Reason == ourevents.ReasonQuotaTooSmall {
+			l.markSizes(ctx, s, simulation, event, pools)
+			continue
+		}
 		nodeClass := nodeClasses[lo.CoalesceOrEmpty(lo.FromPtr(l.claims[name].Spec.NodeClassRef).Name, ofPool[l.nodePoolOf(name)])]
 		parts := failedOffering.FindStringSubmatch(event.Message)
 		if nodeClass == nil || parts == nil {
@@ -133,8 +173,34 @@ func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan
 	return nil
 }
 
-// changed is when the spec of a NodeClass was last written: the controller forgets then what failed with the former one.
-func changed(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
+// tooBig is how the controller's event names the size that the quota does not allow.
+var tooBig = regexp.MustCompile(`a server of (\d+) vCPUs and (\d+) MiB`)
+
+// markSizes marks what is as big as a server that the quota did not allow, for as long as the controller does.
+func (l launches) markSizes(ctx context.Context, s *session.Session, simulation *plan.Simulation, event *corev1.Event, pools []karpv1.NodePool) {
+	parts := tooBig.FindStringSubmatch(event.Message)
+	until := lastSeen(event).Add(s.Settings.AccountPause)
+	if parts == nil || time.Now().After(until) {
+		return
+	}
+	cpu, memory := resource.MustParse(parts[1]), resource.MustParse(parts[2])
+	for i := range pools {
+		all, err := simulation.Provider.GetInstanceTypes(ctx, &pools[i])
+		if err != nil {
+			continue // the rule about flavors says so
+		}
+		for _, it := range all {
+			sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
+			if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
+				simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name}, fmt.Sprintf("quota exceeded, until about %s or longer",
+					until.Local().Format(time.TimeOnly)), time.Until(until))
+			}
+		}
+	}
+}
+
+// lastChanged is when the spec of a NodeClass was last written: the controller forgets then what failed with the former one.
+func lastChanged(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
 	return lo.Latest(lo.FilterMap(nodeClass.ManagedFields, func(entry metav1.ManagedFieldsEntry, _ int) (time.Time, bool) {
 		return lo.FromPtr(entry.Time).Time, entry.Subresource == ""
 	})...)
@@ -144,12 +210,13 @@ func changed(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
 const maxReported = 10
 
 // report adds which nodes of NodePools that the pod could use are on their way, and which failed lately.
-func (p *Pod) report(s *session.Session, l launches) {
+func (p *Pod) report(s *session.Session, l launches, nodes *corev1.NodeList) {
 	usable := lo.SliceToMap(p.Pools, func(pool Pool) (string, bool) { return pool.Name, pool.suits() })
 	underWay := l.underWay(usable)
 	entries := append(l.warnings(usable), lo.Map(underWay, func(claim *karpv1.NodeClaim, _ int) Entry {
 		return Entry{Time: claim.CreationTimestamp.Time, From: "NodeClaim " + claim.Name, What: now(claim, nil)}
 	})...)
+	entries = append(entries, l.tainted(usable, nodes)...)
 	slices.SortStableFunc(entries, byTime)
 	if more := len(entries) - maxReported; more > 0 {
 		s.Note("%d earlier lines about NodeClaims are left out (kubectl get nodeclaims; kubectl get events -n default)", more)
@@ -166,7 +233,7 @@ func (p *Pod) report(s *session.Session, l launches) {
 // suits reports whether nothing about the pod keeps it from the NodePool: what else fails may pass.
 func (p Pool) suits() bool {
 	passes := []string{"ready", "static", "limits", "launches", "offerings"}
-	return lo.EveryBy(p.Checks, func(c Check) bool { return c.OK || lo.Contains(passes, c.Name) })
+	return lo.EveryBy(p.Checks, func(c Check) bool { return !c.failed() || lo.Contains(passes, c.Name) })
 }
 
 // underWay returns the NodeClaims of the NodePools whose nodes have not joined yet, the oldest first.
@@ -178,6 +245,19 @@ func (l launches) underWay(pools map[string]bool) []*karpv1.NodeClaim {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	return claims
+}
+
+// tainted are the nodes of the NodePools that have joined and take no pod yet, since nobody has removed a startup taint.
+func (l launches) tainted(pools map[string]bool, nodes *corev1.NodeList) []Entry {
+	return lo.FilterMap(lo.FromPtr(nodes).Items, func(node corev1.Node, _ int) (Entry, bool) {
+		claim, ok := lo.Find(lo.Values(l.claims), func(c karpv1.NodeClaim) bool { return c.Status.NodeName == node.Name })
+		taint, waits := lo.Find(node.Spec.Taints, func(t corev1.Taint) bool {
+			return lo.ContainsBy(claim.Spec.StartupTaints, func(startup corev1.Taint) bool { return startup.MatchTaint(&t) })
+		})
+		return Entry{Time: node.CreationTimestamp.Time, From: "node " + node.Name, Problem: true,
+				What: fmt.Sprintf("it has joined, and takes no pod until someone removes its startup taint %s", taint.ToString())},
+			ok && waits && pools[claim.Labels[karpv1.NodePoolLabelKey]]
+	})
 }
 
 func registered(claim *karpv1.NodeClaim) bool {
