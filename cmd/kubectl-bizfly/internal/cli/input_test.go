@@ -746,6 +746,8 @@ var _ = Describe("why of a pod", func() {
 		}
 	}
 
+	freed := ContainElement(HavePrefix("remove what holds launches of NodePool default back"))
+
 	DescribeTable("should name what is in the way, with what helps where that was tried:", func(change func(*fixture), check, detail string, help OmegaMatcher) {
 		p := ask(change)
 		Expect(p.Pools[0].Fits).To(BeFalse())
@@ -753,12 +755,12 @@ var _ = Describe("why of a pod", func() {
 		Expect(p.Help).To(help)
 		Expect(p.Outcome).ToNot(HavePrefix("Karpenter can "))
 	},
-		Entry("an unpaid account", func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) }, "launches", "", Not(BeNil())),
+		Entry("an unpaid account", func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) }, "launches", "", freed),
 		Entry("credentials that are rejected", stored(v1alpha1.ConditionTypeCredentialsReady, "the credentials are wrong"), "launches",
-			"the ProviderConfig's CredentialsReady is False: the credentials are wrong", Not(BeNil())),
+			"the ProviderConfig's CredentialsReady is False: the credentials are wrong", freed),
 		Entry("a pause of the whole account", func(f *fixture) {
 			event("e", events.AccountLimitReached(claimNamed("default-x"), capacity.ReasonBalanceExhausted, time.Minute, errQuota), 0)(f)
-		}, "launches", "all launches pause", Not(BeNil())),
+		}, "launches", "all launches pause", freed),
 		Entry("minValues that cannot be met", func(f *fixture) {
 			changePool(f, func(pool *karpv1.NodePool) {
 				pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
@@ -773,10 +775,25 @@ var _ = Describe("why of a pod", func() {
 			f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1))
 		}, "flavors", "0 of 64 flavors satisfy the requirements of pod and NodePool: none has karpenter.bizflycloud.vn/instance-category In [nothing]",
 			ContainElement(HavePrefix("relax karpenter.bizflycloud.vn/instance-category of the pod or of NodePool default"))),
+		Entry("requirements as they are written", func(f *fixture) {
+			changePool(f, func(pool *karpv1.NodePool) {
+				pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
+					Key: v1alpha1.LabelInstanceCPU, Operator: corev1.NodeSelectorOpLt, Values: []string{"1"}})
+			})
+		}, "flavors", "none has karpenter.bizflycloud.vn/instance-cpu Lt [1]", ContainElement(HavePrefix("relax karpenter.bizflycloud.vn/instance-cpu"))),
 		Entry("a NodePool of another provider", func(f *fixture) {
 			f.apply(strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass").Replace(pools))
 		}, "provider", "it is of another provider (EC2NodeClass of karpenter.k8s.aws): no controller here serves it", BeEmpty()),
+		Entry("the account, as the controller has stored it", stored(v1alpha1.ConditionTypeAccountAccepted, "the balance is exhausted"), "launches",
+			"the ProviderConfig's AccountAccepted is False: the balance is exhausted", freed),
 	)
+
+	It("should list no flavors for a NodePool of another provider", func() {
+		f := newFixture()
+		f.apply(strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass").Replace(pools))
+		Expect(f.run("flavors", "--nodepool", "default")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("is of another provider (EC2NodeClass of karpenter.k8s.aws): no controller here serves it"))
+	})
 
 	It("should not know whether launches are held back without the ProviderConfig", func() {
 		f := newFixture()
@@ -801,7 +818,8 @@ var _ = Describe("why of a pod", func() {
 
 	It("should help with nothing where nothing is needed", func() {
 		Expect(ask(func(f *fixture) {
-			f.apply(strings.Replace(strings.ReplaceAll(pools, "default", "gpu"), "      requirements:", "      taints: [{key: gpu, effect: NoSchedule}]\n      requirements:", 1))
+			f.apply(strings.Replace(strings.ReplaceAll(pools, "default", "gpu"), "      requirements:",
+				"      taints: [{key: gpu, effect: NoSchedule}]\n      requirements:", 1))
 		}).Help).To(BeEmpty())
 	})
 

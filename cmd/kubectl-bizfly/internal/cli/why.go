@@ -139,6 +139,7 @@ func printTimeline(printer *output.Printer, entries []rules.Entry) {
 	}
 	printer.Printf("\n")
 	printer.Rows([]string{"Time", "From", "", "What"}, lo.Map(entries, func(e rules.Entry, _ int) []string {
-		return []string{lo.Ternary(e.Time.IsZero(), "now", e.Time.Local().Format(time.DateTime)), e.From, lo.Ternary(e.Problem, printer.Paint(text.FgRed, "!"), ""), e.What}
+		at := lo.Ternary(e.Time.IsZero(), "now", e.Time.Local().Format(time.DateTime))
+		return []string{at, e.From, lo.Ternary(e.Problem, printer.Paint(text.FgRed, "!"), ""), e.What}
 	}))
 }

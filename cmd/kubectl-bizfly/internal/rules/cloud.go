@@ -105,7 +105,8 @@ var (
 		return listed(ctx, r, "volumes", bizfly.API.ListVolumes)
 	})
 
-	factInterfaces = newFact("network interfaces", func(ctx context.Context, r *reading) ([]*gobizfly.NetworkInterface, error) {
+	factInterfaces = newFact("network interfaces", func(ctx context.Context, r *reading) ([]*gobizfly.NetworkInterface,
+		error) {
 		return listed(ctx, r, "network interfaces", bizfly.API.ListNetworkInterfaces)
 	})
 
@@ -115,8 +116,10 @@ var (
 
 	factBKE = newFact("BKE cluster", readBKE)
 
-	// factSelected are the firewalls that each BizflyNodeClass selects, by its name; none where its selection fails, which a rule about it says.
-	factSelected = newFact("selected firewalls", func(ctx context.Context, r *reading) (map[string][]v1alpha1.FirewallStatus, error) {
+	// factSelected are the firewalls that each BizflyNodeClass selects, by its name; none where its selection fails, which
+	// a rule about it says.
+	factSelected = newFact("selected firewalls", func(ctx context.Context,
+		r *reading) (map[string][]v1alpha1.FirewallStatus, error) {
 		cloud, err := r.Cloud(ctx)
 		if err != nil {
 			return nil, err
@@ -136,7 +139,8 @@ var (
 )
 
 // listed is a list of the project.
-func listed[T any](ctx context.Context, r *reading, what string, list func(bizfly.API, context.Context) ([]T, error)) ([]T, error) {
+func listed[T any](ctx context.Context, r *reading, what string, list func(bizfly.API, context.Context) ([]T,
+	error)) ([]T, error) {
 	cloud, err := r.Login(ctx)
 	if err != nil {
 		return nil, err
@@ -176,9 +180,11 @@ const rejectsEverything = "every launch and every deletion is rejected"
 
 // credentialRules say which one thing is wrong with the login.
 var credentialRules = []rule{
-	{code: "HostDiffers", about: "credentials and endpoint", severity: Error, why: "BizFly Cloud was not checked", fix: "kubectl describe providerconfig default",
+	{code: "HostDiffers", about: "credentials and endpoint", severity: Error, why: "BizFly Cloud was not checked",
+		fix:   "kubectl describe providerconfig default",
 		given: failedLogin("HostDiffers", nil)},
-	{code: "RegionUnknown", about: "credentials and endpoint", severity: Error, why: "there is no catalog, so no server can be launched",
+	{code: "RegionUnknown", about: "credentials and endpoint", severity: Error,
+		why: "there is no catalog, so no server can be launched",
 		given: failedLogin("RegionUnknown", func(s setup, f *Finding, attempt login) {
 			_, err := bizfly.ParseRegion(attempt.region)
 			f.What, f.Fix = err.Error(), lo.Ternary(s.installed(), s.set("cloud.region=HN"), "export BIZFLY_CLOUD_REGION=HN")
@@ -199,12 +205,15 @@ var credentialRules = []rule{
 			f.What = "BizFly Cloud rejects the credentials: " + f.What
 			f.Fix = s.secret() + " (then create a new application credential in the console and update the Secret)"
 		})},
-	{code: "EndpointUnreachable", about: "credentials and endpoint", severity: Error, why: "nothing can be launched or deleted until it does",
+	{code: "EndpointUnreachable", about: "credentials and endpoint", severity: Error,
+		why: "nothing can be launched or deleted until it does",
 		given: failedLogin("EndpointUnreachable", func(s setup, f *Finding, _ login) {
-			f.What, f.Fix = "BizFly Cloud does not answer: "+f.What, "curl -sSI "+lo.CoalesceOrEmpty(s.Settings.APIURL, bizfly.DefaultAPIURL)
+			f.What, f.Fix = "BizFly Cloud does not answer: "+f.What, "curl -sSI "+lo.CoalesceOrEmpty(s.Settings.APIURL,
+				bizfly.DefaultAPIURL)
 		})},
 	// A BKE cluster that is not there is found by its own rule.
-	{code: "CatalogUnreadable", about: "credentials and endpoint", severity: Error, why: "without flavors, zones and prices no server can be launched",
+	{code: "CatalogUnreadable", about: "credentials and endpoint", severity: Error,
+		why: "without flavors, zones and prices no server can be launched",
 		fix: "kubectl bizfly doctor (again, when BizFly Cloud answers)",
 		given: given1(factUnread, func(err error) outcome {
 			if err == nil || bizfly.IsNotFound(err) {
@@ -212,7 +221,8 @@ var credentialRules = []rule{
 			}
 			return found(Finding{What: err.Error()})
 		})},
-	{code: "EndpointWithoutTLS", about: "credentials and endpoint", severity: Warning, why: "the token travels in the clear; that is for the sandbox only",
+	{code: "EndpointWithoutTLS", about: "credentials and endpoint", severity: Warning,
+		why: "the token travels in the clear; that is for the sandbox only",
 		fix: "kubectl edit providerconfig default",
 		given: given1(factLogin, func(cloud *session.Cloud) outcome {
 			if endpoint, err := url.Parse(cloud.Config.APIURL); err == nil && endpoint.Scheme == "http" {
@@ -283,17 +293,21 @@ var accountRules = []rule{{
 
 // scopeRules compare what the controller has stored with the credentials.
 var scopeRules = []rule{
-	{code: "ProjectDiffers", about: "project", severity: Error, why: "every server looks gone there, so the controller rejects such credentials",
+	{code: "ProjectDiffers", about: "project", severity: Error, why: "every server looks gone there, so the controller " +
+		"rejects such credentials",
 		fix: "kubectl describe providerconfig default",
 		given: given2(factLogin, factProviderConfig, func(cloud *session.Cloud, config *v1alpha1.ProviderConfig) outcome {
 			pinned := lo.FromPtr(config).Status.Scope
-			if pinned == nil || pinned.ProjectID == cloud.Scope.ProjectID && pinned.Region == cloud.Scope.Region && pinned.Host == cloud.Scope.Host {
+			if pinned == nil || pinned.ProjectID == cloud.Scope.ProjectID && pinned.Region == cloud.Scope.Region &&
+				pinned.Host == cloud.Scope.Host {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", cloud.Scope,
+			return found(Finding{What: fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, "+
+				"region %s at %s", cloud.Scope,
 				pinned.ProjectID, pinned.Region, pinned.Host)})
 		})},
-	{code: "ProviderConfigNotReady", about: "project", severity: Error, why: "the controller keeps its last valid configuration, or has none",
+	{code: "ProviderConfigNotReady", about: "project", severity: Error,
+		why: "the controller keeps its last valid configuration, or has none",
 		fix: "kubectl describe providerconfig default",
 		given: given1(factProviderConfig, func(config *v1alpha1.ProviderConfig) outcome {
 			if config == nil {
@@ -315,7 +329,8 @@ var bkeRules = []rule{
 			return found(Finding{What: "the BKE cluster could not be learned from a worker pool: " + known.unlearned.Error(),
 				Fix: s.set("bke.clusterID=... (docs/reference/bootstrap.md)")})
 		})},
-	{code: "BKEClusterNotFound", about: "BKE cluster", severity: Error, why: "no worker image is known, and no node can join",
+	{code: "BKEClusterNotFound", about: "BKE cluster", severity: Error,
+		why: "no worker image is known, and no node can join",
 		fix: "bizfly kubernetes list (then the chart's value bke.clusterID)",
 		given: given1(factBKE, func(known bkeCluster) outcome {
 			if !known.missing {
@@ -333,20 +348,23 @@ var bkeRules = []rule{
 			if known.values.JoinEndpoint == "" || err == nil && join.Host != "" {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("bke.joinEndpoint (BKE_JOIN_ENDPOINT) %q is no URL", known.values.JoinEndpoint),
+			return found(Finding{What: fmt.Sprintf("bke.joinEndpoint (BKE_JOIN_ENDPOINT) %q is no URL",
+				known.values.JoinEndpoint),
 				Fix: s.set("bke.joinEndpoint=... (docs/reference/bootstrap.md)")})
 		})},
 }
 
-// incompleteJoin names the values that nodes join with and that are not known. Not every cluster whose BKE cluster is known launches worker
-// images: NodeClasses of mode Custom need neither.
+// incompleteJoin names the values that nodes join with and that are not known. Not every cluster whose BKE cluster is
+// known launches worker images: NodeClasses of mode Custom need neither.
 func incompleteJoin(known bkeCluster, nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
 	if known.unlearned != nil {
 		return inapplicable("%s", known.unlearned)
 	}
-	needed := lo.ContainsBy(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass) bool { return n.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE })
+	needed := lo.ContainsBy(nodeClasses.Items,
+		func(n v1alpha1.BizflyNodeClass) bool { return n.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE })
 	var findings []Finding
-	for _, value := range [][2]string{{"bke.clusterToken (BKE_CLUSTER_TOKEN)", known.values.Token}, {"bke.joinEndpoint (BKE_JOIN_ENDPOINT)", known.values.JoinEndpoint}} {
+	for _, value := range [][2]string{{"bke.clusterToken (BKE_CLUSTER_TOKEN)", known.values.Token},
+		{"bke.joinEndpoint (BKE_JOIN_ENDPOINT)", known.values.JoinEndpoint}} {
 		if value[1] == "" {
 			findings = append(findings, Finding{What: value[0] + " is not set", Severity: lo.Ternary(needed, Error, Warning)})
 		}
@@ -355,7 +373,8 @@ func incompleteJoin(known bkeCluster, nodeClasses *v1alpha1.BizflyNodeClassList)
 }
 
 var workerPoolRules = []rule{{
-	code: "WorkerPoolAutoscaling", about: "worker pools", severity: Warning, why: "BKE's autoscaler and Karpenter see the same pending pods: " + twoNodes,
+	code: "WorkerPoolAutoscaling", about: "worker pools", severity: Warning, why: "BKE's autoscaler and Karpenter see " +
+		"the same pending pods: " + twoNodes,
 	given: given1(factBKE, func(known bkeCluster) outcome {
 		if known.unlearned != nil || known.missing {
 			return inapplicable("the BKE cluster is not known")
@@ -363,7 +382,8 @@ var workerPoolRules = []rule{{
 		return found(lo.FilterMap(known.pools, func(of gobizfly.ExtendedWorkerPool, _ int) (Finding, bool) {
 			p := pool.Of(of)
 			return Finding{
-				What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", p.Name, p.MinSize, p.MaxSize), Fix: "kubectl bizfly pool pin " + p.Name,
+				What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", p.Name, p.MinSize,
+					p.MaxSize), Fix: "kubectl bizfly pool pin " + p.Name,
 			}, p.Scales()
 		})...)
 	}),
@@ -384,7 +404,8 @@ var neededPorts = []struct {
 var firewallRules = []rule{
 	{code: "PublicWithoutFirewall", about: "firewalls", severity: Warning,
 		why: "the account's default firewall decides who on the Internet reaches the kubelet and NodePorts",
-		given: given2(factNodeClasses, factSelected, func(nodeClasses *v1alpha1.BizflyNodeClassList, selected map[string][]v1alpha1.FirewallStatus) outcome {
+		given: given2(factNodeClasses, factSelected, func(nodeClasses *v1alpha1.BizflyNodeClassList,
+			selected map[string][]v1alpha1.FirewallStatus) outcome {
 			if len(nodeClasses.Items) == 0 {
 				return inapplicable("there is no BizflyNodeClass")
 			}
@@ -398,14 +419,16 @@ var firewallRules = []rule{
 		})},
 	// Rules of a default firewall belong to the cloud, so only those of selected ones count.
 	{code: "FirewallPort", about: "firewalls", severity: Warning,
-		given: given2(factFirewalls, factSelected, func(all []*gobizfly.Firewall, selected map[string][]v1alpha1.FirewallStatus) outcome {
+		given: given2(factFirewalls, factSelected, func(all []*gobizfly.Firewall,
+			selected map[string][]v1alpha1.FirewallStatus) outcome {
 			byID := lo.KeyBy(all, func(f *gobizfly.Firewall) string { return f.ID })
 			var findings []Finding
 			for _, name := range sortedKeys(selected) {
 				for _, need := range neededPorts {
 					if len(selected[name]) > 0 && !opens(selected[name], byID, need.inbound, need.protocol, need.port) {
 						findings = append(findings, Finding{
-							What: fmt.Sprintf("no firewall of BizflyNodeClass %s allows %s %s/%d", name, lo.Ternary(need.inbound, "inbound", "outbound"),
+							What: fmt.Sprintf("no firewall of BizflyNodeClass %s allows %s %s/%d", name, lo.Ternary(need.inbound, "inbound",
+								"outbound"),
 								need.protocol, need.port),
 							Why: "a node needs it for " + need.purpose,
 							Fix: fmt.Sprintf("add the rule to firewall %s in the BizFly Cloud console", selected[name][0].Name),
@@ -418,7 +441,8 @@ var firewallRules = []rule{
 }
 
 // opens reports whether a rule of one of the firewalls opens a port.
-func opens(selected []v1alpha1.FirewallStatus, byID map[string]*gobizfly.Firewall, inbound bool, protocol string, port int) bool {
+func opens(selected []v1alpha1.FirewallStatus, byID map[string]*gobizfly.Firewall, inbound bool, protocol string,
+	port int) bool {
 	return lo.ContainsBy(selected, func(s v1alpha1.FirewallStatus) bool {
 		firewall := lo.FromPtr(byID[s.ID])
 		return lo.ContainsBy(lo.Ternary(inbound, firewall.InBound, firewall.OutBound),

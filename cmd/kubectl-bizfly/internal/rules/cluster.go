@@ -24,7 +24,8 @@ const minimumVersion = "1.30.0"
 
 // clusterRules are about the API server.
 var clusterRules = []rule{
-	{code: "ClusterUnreachable", about: "cluster", severity: Error, why: "nothing in the cluster can be checked", fix: "kubectl cluster-info",
+	{code: "ClusterUnreachable", about: "cluster", severity: Error, why: "nothing in the cluster can be checked",
+		fix: "kubectl cluster-info",
 		given: given1(factConnection, func(err error) outcome {
 			if err == nil {
 				return positive()
@@ -38,7 +39,8 @@ var clusterRules = []rule{
 			if version.AtLeast(utilversion.MustParseGeneric(minimumVersion)) {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("the API server is version v%s, and %s or newer is needed", version, minimumVersion)})
+			return found(Finding{What: fmt.Sprintf("the API server is version v%s, and %s or newer is needed", version,
+				minimumVersion)})
 		})},
 }
 
@@ -46,19 +48,24 @@ var clusterRules = []rule{
 var installedRules = []rule{
 	{code: "DefinitionsMissing", about: "custom resource definitions", severity: Error,
 		why: "NodePools, NodeClaims and BizflyNodeClasses cannot be created",
-		given: given2(factDefinitions, factSetup, func(installed *apiextensionsv1.CustomResourceDefinitionList, s setup) outcome {
-			missing := lo.FilterMap(neededDefinitions(s), func(wanted *apiextensionsv1.CustomResourceDefinition, _ int) (string, bool) {
+		given: given2(factDefinitions, factSetup, func(installed *apiextensionsv1.CustomResourceDefinitionList,
+			s setup) outcome {
+			missing := lo.FilterMap(neededDefinitions(s), func(wanted *apiextensionsv1.CustomResourceDefinition, _ int) (string,
+				bool) {
 				return wanted.Name, definitionOf(installed, wanted.Name) == nil
 			})
 			if len(missing) == 0 {
 				return positive()
 			}
-			return found(Finding{Severity: lo.Ternary(s.installed(), Error, Info), What: "the cluster has no " + strings.Join(missing, ", "),
+			return found(Finding{Severity: lo.Ternary(s.installed(), Error, Info), What: "the cluster has no " +
+				strings.Join(missing, ", "),
 				Fix: s.upgrade(operator.Name + "-crd")})
 		})},
 	{code: "DefinitionsOutdated", about: "custom resource definitions", severity: Error,
-		why: "the API server drops fields that it does not know, so settings are silently lost. Helm never upgrades definitions by itself",
-		given: given2(factDefinitions, factSetup, func(installed *apiextensionsv1.CustomResourceDefinitionList, s setup) outcome {
+		why: "the API server drops fields that it does not know, so settings are silently lost. Helm never upgrades " +
+			"definitions by itself",
+		given: given2(factDefinitions, factSetup, func(installed *apiextensionsv1.CustomResourceDefinitionList,
+			s setup) outcome {
 			var old []string
 			for _, wanted := range neededDefinitions(s) {
 				if live := definitionOf(installed, wanted.Name); live != nil {
@@ -72,7 +79,8 @@ var installedRules = []rule{
 			}
 			return found(Finding{What: strings.Join(old, "; "), Fix: s.upgrade(operator.Name + "-crd")})
 		})},
-	{code: "ControllerNotInstalled", about: "controller", severity: Info, why: "this is a preflight: what depends on the controller is not checked",
+	{code: "ControllerNotInstalled", about: "controller", severity: Info,
+		why: "this is a preflight: what depends on the controller is not checked",
 		given: given4(factController, factAnyNodeClaims, factNodes, factSetup,
 			func(controller *appsv1.Deployment, claims *karpv1.NodeClaimList, nodes *corev1.NodeList, s setup) outcome {
 				if controller != nil || len(claims.Items) > 0 || len(launchedNodes(nodes)) > 0 {
@@ -81,18 +89,22 @@ var installedRules = []rule{
 				return found(Finding{What: "no controller is installed", Fix: s.upgrade(operator.Name)})
 			})},
 	{code: "ControllerGone", about: "controller", severity: Error,
-		why: "nobody drains, repairs or replaces these nodes, their servers are paid for, and deletions of them never end",
+		why: "no controller drains, repairs or replaces these nodes, their servers are paid for, and their deletion never ends",
 		given: given4(factController, factAnyNodeClaims, factNodes, factSetup,
 			func(controller *appsv1.Deployment, claims *karpv1.NodeClaimList, nodes *corev1.NodeList, s setup) outcome {
 				launched := launchedNodes(nodes)
 				if controller != nil || len(claims.Items)+len(launched) == 0 {
 					return positive()
 				}
-				names := lo.Uniq(append(lo.Map(claims.Items, func(c karpv1.NodeClaim, _ int) string { return "NodeClaim " + c.Name }),
+				names := lo.Uniq(append(lo.Map(claims.Items, func(c karpv1.NodeClaim, _ int) string {
+					return "NodeClaim " +
+						c.Name
+				}),
 					lo.Map(launched, func(name string, _ int) string { return "node " + name })...))
 				return found(Finding{
 					What: "no controller is installed, and what it has launched is still there: " + list(names),
-					Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, and wait until kubectl get nodeclaims " +
+					Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, and wait until " +
+						"kubectl get nodeclaims " +
 						"shows none)",
 				})
 			})},
@@ -104,10 +116,12 @@ var installedRules = []rule{
 			if controller.Status.ReadyReplicas > 0 {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("no replica of the Deployment %s/%s is ready", controller.Namespace, controller.Name),
+			return found(Finding{What: fmt.Sprintf("no replica of the Deployment %s/%s is ready", controller.Namespace,
+				controller.Name),
 				Fix: fmt.Sprintf("kubectl -n %s logs deployment/%s --all-pods --tail=20", controller.Namespace, controller.Name)})
 		})},
-	{code: "VersionSkew", about: "controller", severity: Warning, why: "the plugin computes with the code of its own version",
+	{code: "VersionSkew", about: "controller", severity: Warning,
+		why: "the plugin computes with the code of its own version",
 		fix: "make plugin (of the controller's version)",
 		given: given2(factController, factSetup, func(controller *appsv1.Deployment, s setup) outcome {
 			if controller == nil {
@@ -118,7 +132,8 @@ var installedRules = []rule{
 			}
 			return positive()
 		})},
-	{code: "RightsMissing", about: "controller's rights", severity: Error, why: "the controller cannot launch, follow or delete nodes",
+	{code: "RightsMissing", about: "controller's rights", severity: Error,
+		why:   "the controller cannot launch, follow or delete nodes",
 		given: given2(factGrants, factSetup, missingRights)},
 	{code: "RightsTooWide", about: "controller's rights", severity: Warning,
 		why:   "an attacker who takes over the controller's pod gets these rights; the controller needs none of them",
@@ -132,23 +147,26 @@ func launchedNodes(nodes *corev1.NodeList) []string {
 	})
 }
 
-// neededDefinitions are those of this release. That of CapacityBuffers may be left to another chart, and without its feature gate the
-// controller does not use it.
+// neededDefinitions are those of this release. That of CapacityBuffers may be left to another chart, and without its
+// feature gate the controller does not use it.
 func neededDefinitions(s setup) []*apiextensionsv1.CustomResourceDefinition {
 	return lo.Filter(apis.CRDs, func(wanted *apiextensionsv1.CustomResourceDefinition, _ int) bool {
 		return wanted.Spec.Names.Kind != "CapacityBuffer" || s.Core.FeatureGates.CapacityBuffer
 	})
 }
 
-func definitionOf(installed *apiextensionsv1.CustomResourceDefinitionList, name string) *apiextensionsv1.CustomResourceDefinition {
-	definition, _ := lo.Find(lo.ToSlicePtr(installed.Items), func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Name == name })
+func definitionOf(installed *apiextensionsv1.CustomResourceDefinitionList,
+	name string) *apiextensionsv1.CustomResourceDefinition {
+	definition, _ := lo.Find(lo.ToSlicePtr(installed.Items),
+		func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Name == name })
 	return definition
 }
 
 // lackingFields returns the paths that the definition of this release has and the live one lacks.
 func lackingFields(wanted, live *apiextensionsv1.CustomResourceDefinition) []string {
 	schemaOf := func(crd *apiextensionsv1.CustomResourceDefinition, version string) *apiextensionsv1.JSONSchemaProps {
-		v, ok := lo.Find(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+		v, ok := lo.Find(crd.Spec.Versions,
+			func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 		if !ok || v.Schema == nil {
 			return &apiextensionsv1.JSONSchemaProps{}
 		}

@@ -28,7 +28,8 @@ import (
 type surroundings struct {
 	now  time.Time
 	node *corev1.Node
-	// pool is nil where it is not known; nodes is how many nodes it has, and disrupting how many of them core has chosen already.
+	// pool is nil where it is not known; nodes is how many nodes it has, and disrupting how many of them core has chosen
+	// already.
 	pool              *karpv1.NodePool
 	nodes, disrupting int
 	pods              []corev1.Pod
@@ -49,7 +50,10 @@ func readDisruption(ctx context.Context, s *session.Session, claim *karpv1.NodeC
 			s.Note("budgets of NodePool %s were not looked at: %s", name, err)
 		} else {
 			around.pool, around.nodes = pool, len(members.Items)
-			around.disrupting = lo.CountBy(members.Items, func(n corev1.Node) bool { return tainted(&n) || n.DeletionTimestamp != nil })
+			around.disrupting = lo.CountBy(members.Items, func(n corev1.Node) bool {
+				return tainted(&n) ||
+					n.DeletionTimestamp != nil
+			})
 		}
 	}
 	if node == nil {
@@ -62,7 +66,10 @@ func readDisruption(ctx context.Context, s *session.Session, claim *karpv1.NodeC
 	if err := s.List(ctx, budgets); err != nil {
 		s.Note("PodDisruptionBudgets were not looked at: %s", err)
 	}
-	around.pods, around.budgets = lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool { return podutils.IsActive(&p) }), budgets.Items
+	around.pods, around.budgets = lo.Filter(pods.Items, func(p corev1.Pod,
+		_ int) bool {
+		return podutils.IsActive(&p)
+	}), budgets.Items
 	return around
 }
 
@@ -119,7 +126,8 @@ func expiredAt(claim *karpv1.NodeClaim) time.Time {
 }
 
 func expiry(at time.Time) string {
-	return fmt.Sprintf("it has expired at %s (expireAfter): Karpenter deletes it, which no budget of the NodePool and no %s annotation prevents",
+	return fmt.Sprintf("it has expired at %s (expireAfter): Karpenter deletes it, which no budget of the NodePool and no "+
+		"%s annotation prevents",
 		at.Local().Format(time.DateTime), karpv1.DoNotDisruptAnnotationKey)
 }
 
@@ -133,9 +141,11 @@ func draining(around surroundings) []string {
 		}
 		name := pod.Namespace + "/" + pod.Name
 		if podutils.IsDoNotDisruptActive(pod, clock.RealClock{}, nil) {
-			parts = append(parts, fmt.Sprintf("it waits for pod %s, whose annotation %s keeps it from being evicted", name, karpv1.DoNotDisruptAnnotationKey))
+			parts = append(parts, fmt.Sprintf("it waits for pod %s, whose annotation %s keeps it from being evicted", name,
+				karpv1.DoNotDisruptAnnotationKey))
 		} else if budget := blockingBudget(pod, around.budgets); budget != "" {
-			parts = append(parts, fmt.Sprintf("it waits for pod %s, whose PodDisruptionBudget %s allows no eviction now", name, budget))
+			parts = append(parts, fmt.Sprintf("it waits for pod %s, whose PodDisruptionBudget %s allows no eviction now", name,
+				budget))
 		}
 	}
 	if len(parts) == 0 {
@@ -154,7 +164,8 @@ func consolidation(claim *karpv1.NodeClaim, around surroundings) (may bool, beca
 		case pool.Spec.Disruption.ConsolidateAfter.Duration == nil && pool.Spec.Disruption.ConsolidateAfter.Raw != nil:
 			return false, "it is not consolidated: consolidateAfter of NodePool " + pool.Name + " is Never"
 		case pool.Spec.Disruption.ConsolidationPolicy == karpv1.ConsolidationPolicyWhenEmpty && movable > 0:
-			return false, fmt.Sprintf("it is consolidated only when it is empty (consolidationPolicy WhenEmpty of NodePool %s), and it has %d pods that would move",
+			return false, fmt.Sprintf("it is consolidated only when it is empty (consolidationPolicy WhenEmpty of NodePool "+
+				"%s), and it has %d pods that would move",
 				pool.Name, movable)
 		}
 	}
@@ -173,7 +184,8 @@ func prevented(wanted []karpv1.DisruptionReason, around surroundings) []string {
 		}
 		allowed := around.pool.MustGetAllowedDisruptions(clock.RealClock{}, around.nodes, reason)
 		if allowed-around.disrupting <= 0 {
-			parts = append(parts, fmt.Sprintf("the budgets of NodePool %s allow no disruption for the reason %s now (%d allowed, %d under way)", around.pool.Name,
+			parts = append(parts, fmt.Sprintf("the budgets of NodePool %s allow no disruption for the reason %s now (%d "+
+				"allowed, %d under way)", around.pool.Name,
 				reason, allowed, around.disrupting))
 		}
 	}
@@ -187,11 +199,13 @@ func prevented(wanted []karpv1.DisruptionReason, around surroundings) []string {
 		if podutils.IsDoNotDisruptActive(pod, clock.RealClock{}, nil) {
 			holders = append(holders, name)
 		} else if budget := blockingBudget(pod, around.budgets); budget != "" && len(wanted) > 0 {
-			parts = append(parts, fmt.Sprintf("PodDisruptionBudget %s allows no eviction of pod %s now, which prevents it", budget, name))
+			parts = append(parts, fmt.Sprintf("PodDisruptionBudget %s allows no eviction of pod %s now, which prevents it",
+				budget, name))
 		}
 	}
 	if len(holders) > 0 {
-		parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
+		parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey,
+			strings.Join(holders, ", ")))
 	}
 	return parts
 }
@@ -200,7 +214,8 @@ func prevented(wanted []karpv1.DisruptionReason, around surroundings) []string {
 func blockingBudget(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) string {
 	budget, _ := lo.Find(budgets, func(b policyv1.PodDisruptionBudget) bool {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		return err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) && b.Status.DisruptionsAllowed == 0
+		return err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) &&
+			b.Status.DisruptionsAllowed == 0
 	})
 	if budget.Name == "" {
 		return ""

@@ -33,7 +33,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// setup is the controller and its settings, as far as they are known. It says how commands have to be written, and never fails.
+// setup is the controller and its settings, as far as they are known. It says how commands have to be written, and
+// never fails.
 type setup struct {
 	*session.Session
 }
@@ -52,12 +53,14 @@ func (s setup) namespace() string {
 // upgrade is the command that installs or upgrades a chart, in the release that the documentation names.
 func (s setup) upgrade(chart string) string {
 	part := strings.TrimPrefix(chart, "karpenter-provider-bizflycloud")
-	return fmt.Sprintf("helm upgrade --install karpenter%s charts/karpenter-provider-bizflycloud%s --namespace %s", part, part, s.namespace())
+	return fmt.Sprintf("helm upgrade --install karpenter%s charts/karpenter-provider-bizflycloud%s --namespace %s", part,
+		part, s.namespace())
 }
 
 // set is the command that sets a value of the chart.
 func (s setup) set(value string) string {
-	return fmt.Sprintf("helm upgrade karpenter charts/karpenter-provider-bizflycloud --namespace %s --reset-then-reuse-values --set %s", s.namespace(), value)
+	return fmt.Sprintf("helm upgrade karpenter charts/karpenter-provider-bizflycloud --namespace %s "+
+		"--reset-then-reuse-values --set %s", s.namespace(), value)
 }
 
 // listFact is a fact that is all objects of a kind.
@@ -82,7 +85,10 @@ func optional[O client.Object](ctx context.Context, r *reading, key types.Namesp
 }
 
 var (
-	factSetup = newFact("settings of the controller", func(_ context.Context, r *reading) (setup, error) { return setup{r.Session}, nil })
+	factSetup = newFact("settings of the controller", func(_ context.Context, r *reading) (setup,
+		error) {
+		return setup{r.Session}, nil
+	})
 
 	// factConnection is why the cluster cannot be read; nil where it can.
 	factConnection = newFact("connection to the cluster", func(_ context.Context, r *reading) (error, error) {
@@ -117,22 +123,28 @@ var (
 
 	factDeployments = listFact("Deployments", func() *appsv1.DeploymentList { return &appsv1.DeploymentList{} })
 
-	factAutoscalerStatus = newFact("status of a cluster-autoscaler", func(ctx context.Context, r *reading) (*corev1.ConfigMap, error) {
-		return optional(ctx, r, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"}, &corev1.ConfigMap{})
+	factAutoscalerStatus = newFact("status of a cluster-autoscaler", func(ctx context.Context,
+		r *reading) (*corev1.ConfigMap, error) {
+		return optional(ctx, r, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"},
+			&corev1.ConfigMap{})
 	})
 
-	factBuffers = listFact("CapacityBuffers", func() *autoscalingv1beta1.CapacityBufferList { return &autoscalingv1beta1.CapacityBufferList{} })
+	factBuffers = listFact("CapacityBuffers",
+		func() *autoscalingv1beta1.CapacityBufferList { return &autoscalingv1beta1.CapacityBufferList{} })
 
-	factOverlays = listFact("NodeOverlays", func() *karpv1alpha1.NodeOverlayList { return &karpv1alpha1.NodeOverlayList{} })
+	factOverlays = listFact("NodeOverlays",
+		func() *karpv1alpha1.NodeOverlayList { return &karpv1alpha1.NodeOverlayList{} })
 
 	factNodes = listFact("nodes", func() *corev1.NodeList { return &corev1.NodeList{} })
 
-	factPoolNodes = listFact("nodes of BKE's pools", func() *corev1.NodeList { return &corev1.NodeList{} }, bke.SelectPoolNodes)
+	factPoolNodes = listFact("nodes of BKE's pools", func() *corev1.NodeList { return &corev1.NodeList{} },
+		bke.SelectPoolNodes)
 
 	factNodePools  = listFact("NodePools", func() *karpv1.NodePoolList { return &karpv1.NodePoolList{} })
 	factNodeClaims = listFact("NodeClaims", func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} })
 
-	factNodeClasses = listFact("BizflyNodeClasses", func() *v1alpha1.BizflyNodeClassList { return &v1alpha1.BizflyNodeClassList{} })
+	factNodeClasses = listFact("BizflyNodeClasses",
+		func() *v1alpha1.BizflyNodeClassList { return &v1alpha1.BizflyNodeClassList{} })
 
 	// Before the installation the cluster does not know these kinds, and has none of them.
 	factAnyNodePools   = orNone(factNodePools)
@@ -140,7 +152,8 @@ var (
 	factAnyNodeClasses = orNone(factNodeClasses)
 	factAnyOverlays    = orNone(factOverlays)
 
-	factProviderConfig = newFact("ProviderConfig", func(ctx context.Context, r *reading) (*v1alpha1.ProviderConfig, error) {
+	factProviderConfig = newFact("ProviderConfig", func(ctx context.Context, r *reading) (*v1alpha1.ProviderConfig,
+		error) {
 		return optional(ctx, r, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})
 	})
 
@@ -193,7 +206,8 @@ var (
 				texts[nodeClass.Name] = lo.FromPtr(nodeClass.Spec.UserData)
 				continue
 			}
-			secret, err := optional(ctx, r, types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: from.Name}, &corev1.Secret{})
+			secret, err := optional(ctx, r, types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: from.Name},
+				&corev1.Secret{})
 			if err != nil {
 				return nil, fmt.Errorf("the user data of BizflyNodeClass %s was not read: %w", nodeClass.Name, err)
 			}

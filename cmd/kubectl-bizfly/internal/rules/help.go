@@ -48,12 +48,16 @@ func (p *Pod) help(ctx context.Context, w *world, pod *corev1.Pod) {
 	tried := 0
 	for _, pool := range p.Pools {
 		failed := lo.Filter(pool.Checks, func(c Check, _ int) bool { return c.failed() })
-		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy { return remediesOf(pool.Name, pod, c) })) {
+		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy {
+			return remediesOf(pool.Name,
+				pod, c)
+		})) {
 			if tried++; len(combination) == 0 || tried > maxTried {
 				break
 			}
 			if price, ok := w.try(ctx, pool.Name, pod, combination); ok {
-				all = append(all, proven{strings.Join(lo.Map(combination, func(r remedy, _ int) string { return r.text }), "; and "), price})
+				all = append(all, proven{strings.Join(lo.Map(combination, func(r remedy, _ int) string { return r.text }),
+					"; and "), price})
 				break
 			}
 		}
@@ -75,9 +79,12 @@ func combinations(obstacles [][]remedy) [][]remedy {
 	return all
 }
 
-// try reports whether Karpenter would launch a node of the NodePool for the pod if the remedies were applied, and its price.
-func (w *world) try(ctx context.Context, poolName string, pod *corev1.Pod, remedies []remedy) (price float64, launched bool) {
-	pool, found := lo.Find(memory.Of[*karpv1.NodePool](w.objects), func(p *karpv1.NodePool) bool { return p.Name == poolName })
+// try reports whether Karpenter would launch a node of the NodePool for the pod if the remedies were applied, and its
+// price.
+func (w *world) try(ctx context.Context, poolName string, pod *corev1.Pod, remedies []remedy) (price float64,
+	launched bool) {
+	pool, found := lo.Find(memory.Of[*karpv1.NodePool](w.objects),
+		func(p *karpv1.NodePool) bool { return p.Name == poolName })
 	if !found {
 		return 0, false
 	}
@@ -109,7 +116,8 @@ func (w *world) nodeClassOf(pool *karpv1.NodePool) *v1alpha1.BizflyNodeClass {
 }
 
 // sizeKeys are the labels of a flavor by which a NodePool limits the size of nodes.
-var sizeKeys = []string{corev1.LabelInstanceTypeStable, v1alpha1.LabelInstanceCPU, v1alpha1.LabelInstanceMemory, v1alpha1.LabelInstanceFamily,
+var sizeKeys = []string{corev1.LabelInstanceTypeStable, v1alpha1.LabelInstanceCPU, v1alpha1.LabelInstanceMemory,
+	v1alpha1.LabelInstanceFamily,
 	v1alpha1.LabelInstanceCategory, v1alpha1.LabelInstanceGeneration}
 
 // remediesOf are what may remove an obstacle, the most likely first.
@@ -124,37 +132,46 @@ func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 			}
 		}}}
 	case "static":
-		return []remedy{{sprintf("raise spec.replicas of NodePool %[1]s (kubectl edit nodepool %[1]s), or let the pod run on another NodePool"),
+		return []remedy{{sprintf("raise spec.replicas of NodePool %[1]s (kubectl edit nodepool %[1]s), or let the pod run " +
+			"on another NodePool"),
 			func(c *changed) { c.pool.Spec.Replicas = nil }}}
 	case "limits":
-		return []remedy{{sprintf("raise spec.limits of NodePool %[1]s (kubectl edit nodepool %[1]s), or let other pods of it end"),
+		return []remedy{{sprintf("raise spec.limits of NodePool %[1]s (kubectl edit nodepool %[1]s), or let other pods of " +
+			"it end"),
 			func(c *changed) { c.pool.Spec.Limits = nil }}}
 	case "launches":
-		return []remedy{{sprintf("remove what holds launches of NodePool %[1]s back (kubectl describe providerconfig,bizflynodeclass)"),
+		return []remedy{{sprintf("remove what holds launches of NodePool %[1]s back (kubectl describe " +
+			"providerconfig,bizflynodeclass)"),
 			func(c *changed) { c.forget = true }}}
 	case "taints":
-		return []remedy{{sprintf("add a toleration for the taints of NodePool %[1]s to the pod (kubectl get nodepool %[1]s -o " +
+		return []remedy{{sprintf("add a toleration for the taints of NodePool %[1]s to the pod (kubectl get nodepool %[1]s " +
+			"-o " +
 			"jsonpath='{.spec.template.spec.taints}')"), func(c *changed) {
 			c.pod.Spec.Tolerations = append(c.pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
 		}}}
 	case "offerings":
-		return []remedy{{sprintf("wait for capacity, or allow more zones, categories or sizes in NodePool %[1]s: kubectl bizfly flavors --nodepool %[1]s"),
+		return []remedy{{sprintf("wait for capacity, or allow more zones, categories or sizes in NodePool %[1]s: kubectl " +
+			"bizfly flavors --nodepool %[1]s"),
 			func(c *changed) { c.forget = true }}}
 	case "minValues":
-		return []remedy{{sprintf("lower minValues in the requirements of NodePool %[1]s (kubectl edit nodepool %[1]s)"), func(c *changed) {
-			for i := range c.pool.Spec.Template.Spec.Requirements {
-				c.pool.Spec.Template.Spec.Requirements[i].MinValues = nil
-			}
-		}}}
+		return []remedy{{sprintf("lower minValues in the requirements of NodePool %[1]s (kubectl edit nodepool %[1]s)"),
+			func(c *changed) {
+				for i := range c.pool.Spec.Template.Spec.Requirements {
+					c.pool.Spec.Template.Spec.Requirements[i].MinValues = nil
+				}
+			}}}
 	case "zone":
-		return []remedy{{sprintf("relax its zone; the BizflyNodeClass and the requirements of NodePool %[1]s decide which zones there are " +
+		return []remedy{{sprintf("relax its zone; the BizflyNodeClass and the requirements of NodePool %[1]s decide which " +
+			"zones there are " +
 			"(kubectl bizfly flavors --nodepool %[1]s)"), func(c *changed) { dropKey(c.pod, corev1.LabelTopologyZone) }}}
 	case "flavors":
 		var remedies []remedy
-		for _, key := range append(slices.Clone(sizeKeys), corev1.LabelTopologyZone, corev1.LabelArchStable, corev1.LabelOSStable,
+		for _, key := range append(slices.Clone(sizeKeys), corev1.LabelTopologyZone, corev1.LabelArchStable,
+			corev1.LabelOSStable,
 			v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, karpv1.CapacityTypeLabelKey) {
 			if strings.Contains(obstacle.Detail, key+" ") {
-				remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %[2]s names what excludes "+
+				remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly flavors "+
+					"--nodepool %[2]s names what excludes "+
 					"each flavor", key, pool), func(c *changed) {
 					dropKey(c.pod, key)
 					dropRequirements(c.pool, key)
@@ -166,7 +183,8 @@ func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 		return sizeRemedies(pool, pod, obstacle)
 	}
 	if key, ok := strings.CutPrefix(obstacle.Name, "requirement "); ok {
-		return []remedy{{fmt.Sprintf("change the pod's requirement %s, or let NodePool %s allow it", key, pool), func(c *changed) { dropKey(c.pod, key) }}}
+		return []remedy{{fmt.Sprintf("change the pod's requirement %s, or let NodePool %s allow it", key, pool),
+			func(c *changed) { dropKey(c.pod, key) }}}
 	}
 	return nil
 }
@@ -184,7 +202,8 @@ func sizeRemedies(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 		}
 		for _, percent := range []int64{125, 150} {
 			size := resource.NewQuantity((requested.Value()*percent/100>>30+10)/10*10<<30, resource.BinarySI)
-			remedies = append(remedies, remedy{fmt.Sprintf("raise spec.rootDisk.size of the BizflyNodeClass of NodePool %s to %s, which replaces its nodes", pool, size),
+			remedies = append(remedies, remedy{fmt.Sprintf("raise spec.rootDisk.size of the BizflyNodeClass of NodePool %s to "+
+				"%s, which replaces its nodes", pool, size),
 				func(c *changed) {
 					if c.nodeClass != nil {
 						c.nodeClass.Spec.RootDisk = lo.ToPtr(lo.FromPtr(c.nodeClass.Spec.RootDisk))
@@ -195,7 +214,8 @@ func sizeRemedies(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 		}
 		return remedies
 	}
-	return append(remedies, remedy{fmt.Sprintf("allow larger flavors in NodePool %[1]s: kubectl bizfly flavors --nodepool %[1]s", pool),
+	return append(remedies, remedy{fmt.Sprintf("allow larger flavors in NodePool %[1]s: kubectl bizfly flavors "+
+		"--nodepool %[1]s", pool),
 		func(c *changed) { dropRequirements(c.pool, sizeKeys...) }},
 		remedy{fmt.Sprintf("request less in the pod than what NodePool %s leaves", pool), func(c *changed) {
 			for i := range c.pod.Spec.Containers {
@@ -207,13 +227,17 @@ func sizeRemedies(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 // dropKey takes a key from what the pod requires of its node.
 func dropKey(pod *corev1.Pod, key string) {
 	delete(pod.Spec.NodeSelector, key)
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
+		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return
 	}
 	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	for i := range required.NodeSelectorTerms {
 		term := &required.NodeSelectorTerms[i]
-		term.MatchExpressions = lo.Reject(term.MatchExpressions, func(r corev1.NodeSelectorRequirement, _ int) bool { return r.Key == key })
+		term.MatchExpressions = lo.Reject(term.MatchExpressions, func(r corev1.NodeSelectorRequirement,
+			_ int) bool {
+			return r.Key == key
+		})
 	}
 	required.NodeSelectorTerms = lo.Filter(required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm, _ int) bool {
 		return len(t.MatchExpressions)+len(t.MatchFields) > 0

@@ -82,7 +82,8 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 		resolved := &v1alpha1.BizflyNodeClass{}
 		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" &&
 			made.Objects.Get(ctx, types.NamespacedName{Name: stored.Name}, resolved) == nil {
-			made.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)}, "launches pause", time.Hour)
+			made.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)}, "launches pause",
+				time.Hour)
 		}
 	}
 	return &simulation{made}, nil
@@ -94,12 +95,16 @@ func (s *simulation) waitAlone(ctx context.Context, pod *corev1.Pod) error {
 	if err := s.Objects.List(ctx, pods); err != nil {
 		return err
 	}
-	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) { return &other, other.Spec.NodeName != "" })
+	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
+		return &other,
+			other.Spec.NodeName != ""
+	})
 	s.Objects.SetPods(append(bound, pod))
 	return s.Observe(ctx)
 }
 
-// launches are what the cluster shows of launches: its NodeClaims by name, and the events of NodeClaims, also of those that have ended.
+// launches are what the cluster shows of launches: its NodeClaims by name, and the events of NodeClaims, also of those
+// that have ended.
 type launches struct {
 	claims map[string]karpv1.NodeClaim
 	events []corev1.Event
@@ -116,7 +121,8 @@ func readLaunches(ctx context.Context, s *session.Session) launches {
 	return launches{lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Name }), events.Items}
 }
 
-// nodePoolOf returns the NodePool of a NodeClaim. Core names a NodeClaim after it, which is what is left of one that has ended.
+// nodePoolOf returns the NodePool of a NodeClaim. Core names a NodeClaim after it, which is what is left of one that
+// has ended.
 func (l launches) nodePoolOf(name string) string {
 	if claim, ok := l.claims[name]; ok {
 		return claim.Labels[karpv1.NodePoolLabelKey]
@@ -127,16 +133,20 @@ func (l launches) nodePoolOf(name string) string {
 // failedOffering is how the controller's events name an offering (internal/events).
 var failedOffering = regexp.MustCompile(`(?:Insufficient capacity for |create request for |is deleted\. |^Server \S+ \()(\S+) in ([^\s)]+)(?: \(([^)]*)\))?`)
 
-// mark marks the offerings unavailable whose launches lately failed, with the scope that the controller gives its marks, which it keeps in
-// memory, and for as long as a first failure does: repeated ones last longer.
-func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan.Simulation, objects memory.Objects, pools []karpv1.NodePool) error {
+// mark marks the offerings unavailable whose launches lately failed, with the scope that the controller gives its
+// marks, which it keeps in memory, and for as long as a first failure does: repeated ones last longer.
+func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan.Simulation, objects memory.Objects,
+	pools []karpv1.NodePool) error {
 	list := &v1alpha1.BizflyNodeClassList{}
 	if err := simulation.Objects.List(ctx, list); err != nil {
 		return err
 	}
 	nodeClasses := lo.KeyBy(lo.ToSlicePtr(list.Items), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
 	// The simulation's NodeClasses have no managed fields.
-	changedAt := lo.SliceToMap(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) (string, time.Time) { return n.Name, lastChanged(n) })
+	changedAt := lo.SliceToMap(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) (string,
+		time.Time) {
+		return n.Name, lastChanged(n)
+	})
 	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
 		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 	})
@@ -147,12 +157,14 @@ func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan
 			l.markSizes(ctx, s, simulation, event, pools)
 			continue
 		}
-		nodeClass := nodeClasses[lo.CoalesceOrEmpty(lo.FromPtr(l.claims[name].Spec.NodeClassRef).Name, ofPool[l.nodePoolOf(name)])]
+		nodeClass := nodeClasses[lo.CoalesceOrEmpty(lo.FromPtr(l.claims[name].Spec.NodeClassRef).Name,
+			ofPool[l.nodePoolOf(name)])]
 		parts := failedOffering.FindStringSubmatch(event.Message)
 		if nodeClass == nil || parts == nil {
 			continue
 		}
-		scope := capacity.Offering{Flavor: parts[1], Zone: parts[2], BillingPlan: bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}
+		scope := capacity.Offering{Flavor: parts[1], Zone: parts[2],
+			BillingPlan: bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}
 		launched, until := lastSeen(event), lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)
 		switch event.Reason {
 		case ourevents.ReasonOfferingUnavailable:
@@ -167,7 +179,8 @@ func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan
 		if scope.NodeClass != "" && launched.Before(changedAt[nodeClass.Name]) {
 			continue
 		}
-		reason := fmt.Sprintf("%s, until about %s or longer", lo.CoalesceOrEmpty(parts[3], event.Reason), until.Local().Format(time.TimeOnly))
+		reason := fmt.Sprintf("%s, until about %s or longer", lo.CoalesceOrEmpty(parts[3], event.Reason),
+			until.Local().Format(time.TimeOnly))
 		simulation.Capacity.MarkUnavailable(ctx, scope, reason, time.Until(until))
 	}
 	return nil
@@ -177,7 +190,8 @@ func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan
 var tooBig = regexp.MustCompile(`a server of (\d+) vCPUs and (\d+) MiB`)
 
 // markSizes marks what is as big as a server that the quota did not allow, for as long as the controller does.
-func (l launches) markSizes(ctx context.Context, s *session.Session, simulation *plan.Simulation, event *corev1.Event, pools []karpv1.NodePool) {
+func (l launches) markSizes(ctx context.Context, s *session.Session, simulation *plan.Simulation, event *corev1.Event,
+	pools []karpv1.NodePool) {
 	parts := tooBig.FindStringSubmatch(event.Message)
 	until := lastSeen(event).Add(s.Settings.AccountPause)
 	if parts == nil || time.Now().After(until) {
@@ -192,14 +206,16 @@ func (l launches) markSizes(ctx context.Context, s *session.Session, simulation 
 		for _, it := range all {
 			sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
 			if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
-				simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name}, fmt.Sprintf("quota exceeded, until about %s or longer",
-					until.Local().Format(time.TimeOnly)), time.Until(until))
+				simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name},
+					fmt.Sprintf("quota exceeded, until about %s or longer",
+						until.Local().Format(time.TimeOnly)), time.Until(until))
 			}
 		}
 	}
 }
 
-// lastChanged is when the spec of a NodeClass was last written: the controller forgets then what failed with the former one.
+// lastChanged is when the spec of a NodeClass was last written: the controller forgets then what failed with the former
+// one.
 func lastChanged(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
 	return lo.Latest(lo.FilterMap(nodeClass.ManagedFields, func(entry metav1.ManagedFieldsEntry, _ int) (time.Time, bool) {
 		return lo.FromPtr(entry.Time).Time, entry.Subresource == ""
@@ -247,7 +263,8 @@ func (l launches) underWay(pools map[string]bool) []*karpv1.NodeClaim {
 	return claims
 }
 
-// tainted are the nodes of the NodePools that have joined and take no pod yet, since nobody has removed a startup taint.
+// tainted are the nodes of the NodePools that have joined and take no pod yet, since nobody has removed a startup
+// taint.
 func (l launches) tainted(pools map[string]bool, nodes *corev1.NodeList) []Entry {
 	return lo.FilterMap(lo.FromPtr(nodes).Items, func(node corev1.Node, _ int) (Entry, bool) {
 		claim, ok := lo.Find(lo.Values(l.claims), func(c karpv1.NodeClaim) bool { return c.Status.NodeName == node.Name })
@@ -264,8 +281,8 @@ func registered(claim *karpv1.NodeClaim) bool {
 	return claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
 }
 
-// warnings returns what went wrong in the last hour with NodeClaims of the NodePools whose nodes have not joined. Of one that does not exist any
-// more, only two reasons show that.
+// warnings returns what went wrong in the last hour with NodeClaims of the NodePools whose nodes have not joined. Of
+// one that does not exist any more, only two reasons show that.
 func (l launches) warnings(pools map[string]bool) []Entry {
 	return lo.FilterMap(l.events, func(event corev1.Event, _ int) (Entry, bool) {
 		name, at := event.InvolvedObject.Name, lastSeen(&event)

@@ -24,7 +24,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// owned are the servers and the NodeClaims of the cluster. Servers are read first: a NodeClaim that is listed after its server cannot be missed.
+// owned are the servers and the NodeClaims of the cluster. Servers are read first: a NodeClaim that is listed after its
+// server cannot be missed.
 type owned struct {
 	servers []*gobizfly.Server
 	claims  []karpv1.NodeClaim
@@ -42,7 +43,8 @@ var (
 		}
 		return owned{servers, claims.Items}, nil
 	})
-	factAnyOwned = newFact("servers and NodeClaims, if there are any", func(ctx context.Context, r *reading) (owned, error) {
+	factAnyOwned = newFact("servers and NodeClaims, if there are any", func(ctx context.Context, r *reading) (owned,
+		error) {
 		value, err := orNone(factOwned).in(ctx, r)
 		if len(value.servers) == 0 && err == nil {
 			value.servers, err = factServers.in(ctx, r)
@@ -77,7 +79,8 @@ var (
 
 // serverRules are about servers that should run.
 var serverRules = []rule{{
-	code: "ServerStopped", about: "servers", severity: Warning, why: "its node is not ready, and the disk is paid for all the same",
+	code: "ServerStopped", about: "servers", severity: Warning, why: "its node is not ready, and the disk is paid for " +
+		"all the same",
 	given: given1(factAnyOwned, func(all owned) outcome {
 		claims := map[string]string{}
 		for i := range all.claims {
@@ -88,7 +91,8 @@ var serverRules = []rule{{
 		return found(lo.FilterMap(all.servers, func(s *gobizfly.Server, _ int) (Finding, bool) {
 			return Finding{
 				What: fmt.Sprintf("server %s (%s) of NodeClaim %s is stopped (%s)", s.Name, s.ID, claims[s.ID], s.Status),
-				Fix: fmt.Sprintf("bizfly server start %s (if nobody has stopped it on purpose, the account may be unpaid), or kubectl delete nodeclaim %s", s.ID,
+				Fix: fmt.Sprintf("bizfly server start %s (if nobody has stopped it on purpose, the account may be unpaid), or "+
+					"kubectl delete nodeclaim %s", s.ID,
 					claims[s.ID]),
 			}, claims[s.ID] != "" && s.Status == instance.StatusShutoff
 		})...)
@@ -107,15 +111,16 @@ var leftoverRules = []rule{
 		given: given1(factInterfaces, func(interfaces []*gobizfly.NetworkInterface) outcome {
 			return found(lo.FilterMap(interfaces, func(port *gobizfly.NetworkInterface, _ int) (Finding, bool) {
 				return Finding{
-					What: fmt.Sprintf("the public address %s (%s) is used by no server", lo.CoalesceOrEmpty(port.IPAddress, port.Name), port.ID),
-					Fix:  "bizfly wan-ip delete " + port.ID,
+					What: fmt.Sprintf("the public address %s (%s) is used by no server", lo.CoalesceOrEmpty(port.IPAddress, port.Name),
+						port.ID),
+					Fix: "bizfly wan-ip delete " + port.ID,
 				}, bizfly.UsedBy(port) == "" && strings.Contains(strings.ToUpper(port.Type), "WAN")
 			})...)
 		})},
 }
 
-// lostServers are the servers of this cluster that no NodeClaim accounts for. A NodeClaim that was restored from a backup has another UID than
-// its server's metadata name.
+// lostServers are the servers of this cluster that no NodeClaim accounts for. A NodeClaim that was restored from a
+// backup has another UID than its server's metadata name.
 func lostServers(all owned, uid string, prices map[string]float64) outcome {
 	known := sets.New(lo.Compact(lo.FlatMap(all.claims, func(c karpv1.NodeClaim, _ int) []string {
 		server, _ := providerid.Parse(c.Status.ProviderID)
@@ -123,8 +128,10 @@ func lostServers(all owned, uid string, prices map[string]float64) outcome {
 	}))...)
 	return found(lo.FilterMap(all.servers, func(server *gobizfly.Server, _ int) (Finding, bool) {
 		f := Finding{
-			What: fmt.Sprintf("server %s (%s) was launched by Karpenter for this cluster, and no NodeClaim accounts for it", server.Name, server.ID),
-			Why:  "it is paid for", Fix: "bizfly server delete " + server.ID + " (garbage collection deletes it within minutes where the controller runs)",
+			What: fmt.Sprintf("server %s (%s) was launched by Karpenter for this cluster, and no NodeClaim accounts for it",
+				server.Name, server.ID),
+			Why: "it is paid for", Fix: "bizfly server delete " + server.ID +
+				" (garbage collection deletes it within minutes where the controller runs)",
 			VNDPerMonth: prices[server.Flavor.Name] * plan.HoursPerMonth,
 		}
 		if f.VNDPerMonth > 0 {
@@ -135,19 +142,24 @@ func lostServers(all owned, uid string, prices map[string]float64) outcome {
 	})...)
 }
 
-// lostDisks are root disks without a server, and volumes of pods without a PersistentVolume. It leaves out what garbage collection does:
-// root disks made from a snapshot or named like a server that exists, and disks that are being created or deleted.
-func lostDisks(volumes []*gobizfly.Volume, servers []*gobizfly.Server, handles sets.Set[string], snapshot *catalog.Snapshot, prices *pricing.Table) outcome {
+// lostDisks are root disks without a server, and volumes of pods without a PersistentVolume. It leaves out what garbage
+// collection does: root disks made from a snapshot or named like a server that exists, and disks that are being created
+// or deleted.
+func lostDisks(volumes []*gobizfly.Volume, servers []*gobizfly.Server, handles sets.Set[string],
+	snapshot *catalog.Snapshot, prices *pricing.Table) outcome {
 	live := sets.New(lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.Name })...)
 	return found(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
 		server, isRoot := strings.CutSuffix(volume.Name, instance.RootDiskSuffix)
-		lost := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name, instance.CSIVolumePrefix)
+		lost := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name,
+			instance.CSIVolumePrefix)
 		perMonth := diskPrice(prices, snapshot, volume) * plan.HoursPerMonth
 		return Finding{
 			VNDPerMonth: perMonth,
-			What:        fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster names it", volume.Name, volume.ID, volume.Size),
-			Why:         fmt.Sprintf("it is paid for: about %s VND per month. It may belong to another cluster of the project", output.VND(perMonth)),
-			Fix:         "bizfly volume delete " + volume.ID,
+			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster "+
+				"names it", volume.Name, volume.ID, volume.Size),
+			Why: fmt.Sprintf("it is paid for: about %s VND per month. It may belong to another cluster of the project",
+				output.VND(perMonth)),
+			Fix: "bizfly volume delete " + volume.ID,
 		}, lost && instance.Settled(volume) && len(volume.Attachments) == 0 && !handles.Has(volume.ID)
 	})...)
 }
@@ -155,7 +167,8 @@ func lostDisks(volumes []*gobizfly.Volume, servers []*gobizfly.Server, handles s
 // diskPrice is what a disk costs, in VND per hour.
 func diskPrice(prices *pricing.Table, snapshot *catalog.Snapshot, volume *gobizfly.Volume) float64 {
 	medium := v1alpha1.DiskMediumSSD
-	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
+	if found, ok := lo.Find(snapshot.VolumeTypes,
+		func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
 		if m, known := catalog.Medium(found); known {
 			medium = m
 		}

@@ -36,8 +36,10 @@ type offer struct {
 }
 
 var (
-	// factClassesOrDefaults are the BizflyNodeClasses that are not being deleted, or one of defaults where there is none at all.
-	factClassesOrDefaults = newFact("BizflyNodeClasses or defaults", func(ctx context.Context, r *reading) ([]v1alpha1.BizflyNodeClass, error) {
+	// factClassesOrDefaults are the BizflyNodeClasses that are not being deleted, or one of defaults where there is none
+	// at all.
+	factClassesOrDefaults = newFact("BizflyNodeClasses or defaults", func(ctx context.Context,
+		r *reading) ([]v1alpha1.BizflyNodeClass, error) {
 		all := &v1alpha1.BizflyNodeClassList{}
 		if r.Cluster != nil {
 			var err error
@@ -56,9 +58,10 @@ var (
 		return []v1alpha1.BizflyNodeClass{*standard}, nil
 	})
 
-	// factResolved are the conditions of BizflyNodeClasses that the controller's own code finds not to be True now: what the controller found
-	// last may be older than the fault.
-	factResolved = newFact("what BizflyNodeClasses select", func(ctx context.Context, r *reading) ([]plan.Assumption, error) {
+	// factResolved are the conditions of BizflyNodeClasses that the controller's own code finds not to be True now: what
+	// the controller found last may be older than the fault.
+	factResolved = newFact("what BizflyNodeClasses select", func(ctx context.Context, r *reading) ([]plan.Assumption,
+		error) {
 		cloud, err := r.Cloud(ctx)
 		if err != nil {
 			return nil, err
@@ -103,7 +106,10 @@ func readOffers(ctx context.Context, r *reading) ([]offer, error) {
 	}
 	if len(pools.Items) == 0 {
 		all, _, err := plan.StandardFlavors(ctx, cloud)
-		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool { return len(it.Offerings.Available()) > 0 })}}, err
+		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType,
+			_ int) bool {
+			return len(it.Offerings.Available()) > 0
+		})}}, err
 	}
 	objects := unresolved(nodeClasses)
 	for i := range pools.Items {
@@ -128,11 +134,13 @@ func foreign(pool *karpv1.NodePool) string {
 	if ref.Group == v1alpha1.GroupVersion.Group && ref.Kind == "BizflyNodeClass" {
 		return ""
 	}
-	return fmt.Sprintf("it is of another provider (%s of %s): no controller here serves it", lo.CoalesceOrEmpty(ref.Kind, "no kind"),
+	return fmt.Sprintf("it is of another provider (%s of %s): no controller here serves it", lo.CoalesceOrEmpty(ref.Kind,
+		"no kind"),
 		lo.CoalesceOrEmpty(ref.Group, "no group"))
 }
 
-// notReady returns why an object is not ready at its present generation, as its controllers have stored it; empty if it is ready.
+// notReady returns why an object is not ready at its present generation, as its controllers have stored it; empty if it
+// is ready.
 func notReady(object status.Object) string {
 	ready, causes := preflight.Ready(object)
 	if ready {
@@ -153,15 +161,18 @@ var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string,
 		return found(lo.FilterMap(assumptions, func(a plan.Assumption, _ int) (Finding, bool) {
 			return Finding{
 				What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", a.NodeClass, a.Condition.Reason, a.Condition.Message),
-				Fix: lo.Ternary(a.NodeClass == ofDefaults, "kubectl bizfly doctor --preflight (again, once there is a BizflyNodeClass that sets what this names)",
+				Fix: lo.Ternary(a.NodeClass == ofDefaults, "kubectl bizfly doctor --preflight (again, once there is a "+
+					"BizflyNodeClass that sets what this names)",
 					"kubectl edit bizflynodeclass "+a.NodeClass),
 			}, a.Condition.Type == condition
 		})...)
 	})
 	return of
 }), rule{
-	code: "NodeClassDeleting", about: "NodeClasses", severity: Warning, why: "nothing is launched with it any more; it is gone when its NodeClaims are",
-	given: given2(factAnyNodeClasses, factAnyNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList, claims *karpv1.NodeClaimList) outcome {
+	code: "NodeClassDeleting", about: "NodeClasses", severity: Warning, why: "nothing is launched with it any more; it " +
+		"is gone when its NodeClaims are",
+	given: given2(factAnyNodeClasses, factAnyNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
+		claims *karpv1.NodeClaimList) outcome {
 		return found(lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
 			waitsFor := lo.FilterMap(claims.Items, func(c karpv1.NodeClaim, _ int) (string, bool) {
 				return c.Name, lo.FromPtr(c.Spec.NodeClassRef).Name == n.Name
@@ -178,7 +189,10 @@ var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string,
 // nodeClassConditions are those that the controller's code resolves, without Ready.
 func nodeClassConditions() []string {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	types := lo.FilterMap(nodeClass.StatusConditions().List(), func(c status.Condition, _ int) (string, bool) { return c.Type, c.Type != status.ConditionReady })
+	types := lo.FilterMap(nodeClass.StatusConditions().List(), func(c status.Condition, _ int) (string,
+		bool) {
+		return c.Type, c.Type != status.ConditionReady
+	})
 	slices.Sort(types)
 	return lo.Uniq(append(types, v1alpha1.ConditionTypeEgressAvailable))
 }
@@ -187,11 +201,20 @@ func nodeClassCode(condition string) string {
 	return "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(condition, "Ready"), "Available")
 }
 
-// effects are what it means that a condition is False on which Ready does not depend, and which only the controller can find out.
+// effects are what it means that a condition is False on which Ready does not depend, and which only the controller can
+// find out.
 var effects = map[string]string{
-	v1alpha1.ConditionTypeWithinSpendingLimits: "launches that would exceed the limit do not happen, and their pods stay pending",
-	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection only " +
+	v1alpha1.ConditionTypeWithinSpendingLimits: "launches that would exceed the limit do not happen, and their pods stay " +
+		"" +
+		"" +
+		"" +
+		"" +
+		"" +
+		"pending",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection " +
+		"only " +
 		"reports, until a user confirms the control plane",
+	v1alpha1.ConditionTypeAccountAccepted:     "all launches pause, and one is tried after each pause",
 	v1alpha1.ConditionTypeLaunchesSucceeding:  "no server is launched with it while launches pause",
 	v1alpha1.ConditionTypeBillingPlanSuitable: "each launch is prepaid, so nodes that come and go cost more",
 }
@@ -208,15 +231,20 @@ func reported(kind string, object status.Object) []Finding {
 
 // storedRules are about conditions that the controller has stored and that need no cloud.
 var storedRules = []rule{
-	{code: "ConditionFalse", about: "project", severity: Warning, given: given1(factProviderConfig, func(config *v1alpha1.ProviderConfig) outcome {
-		if config == nil {
-			return inapplicable("there is no ProviderConfig")
-		}
-		return found(reported("ProviderConfig", config)...)
-	})},
-	{code: "ConditionFalse", about: "NodeClasses", severity: Warning, given: given1(factNodeClasses, func(nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
-		return found(lo.FlatMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) []Finding { return reported("BizflyNodeClass", &n) })...)
-	})},
+	{code: "ConditionFalse", about: "project", severity: Warning, given: given1(factProviderConfig,
+		func(config *v1alpha1.ProviderConfig) outcome {
+			if config == nil {
+				return inapplicable("there is no ProviderConfig")
+			}
+			return found(reported("ProviderConfig", config)...)
+		})},
+	{code: "ConditionFalse", about: "NodeClasses", severity: Warning, given: given1(factNodeClasses,
+		func(nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
+			return found(lo.FlatMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass,
+				_ int) []Finding {
+				return reported("BizflyNodeClass", &n)
+			})...)
+		})},
 }
 
 var nodePoolRules = []rule{
@@ -224,42 +252,56 @@ var nodePoolRules = []rule{
 		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
 			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
 				return Finding{What: fmt.Sprintf("NodePool %s: %s", pool.Name, foreign(pool)),
-					Fix: fmt.Sprintf("kubectl edit nodepool %s (spec.template.spec.nodeClassRef: group %s, kind BizflyNodeClass), or leave it to its provider", pool.Name,
+					Fix: fmt.Sprintf("kubectl edit nodepool %s (spec.template.spec.nodeClassRef: group %s, kind BizflyNodeClass), or "+
+						"leave it to its provider", pool.Name,
 						v1alpha1.GroupVersion.Group)}, foreign(pool) != ""
 			})
 		})},
-	{code: "NodePoolNotReady", about: "NodePools", severity: Error, why: "no node is launched for it", given: given2(factNodePools, factSetup, unreadyPools)},
-	{code: "NodePoolStaticOff", about: "NodePools", severity: Error, why: "no node is launched for it, and none for a pod either",
+	{code: "NodePoolNotReady", about: "NodePools", severity: Error, why: "no node is launched for it",
+		given: given2(factNodePools, factSetup, unreadyPools)},
+	{code: "NodePoolStaticOff", about: "NodePools", severity: Error,
+		why: "no node is launched for it, and none for a pod either",
 		given: given2(factNodePools, factSetup, func(pools *karpv1.NodePoolList, s setup) outcome {
 			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				return Finding{What: fmt.Sprintf("NodePool %s has spec.replicas, and the feature gate StaticCapacity is off", pool.Name),
-					Fix: s.set("settings.featureGates.staticCapacity=true")}, pool.Spec.Replicas != nil && !s.Core.FeatureGates.StaticCapacity && s.installed()
+				return Finding{What: fmt.Sprintf("NodePool %s has spec.replicas, and the feature gate StaticCapacity is off",
+						pool.Name),
+						Fix: s.set("settings.featureGates.staticCapacity=true")}, pool.Spec.Replicas != nil &&
+						!s.Core.FeatureGates.StaticCapacity && s.installed()
 			})
 		})},
-	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending", given: given1(factNodePools,
-		func(pools *karpv1.NodePoolList) outcome {
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) { return limited(pool, plan.LimitReached(pool, nil)) })
-		})},
+	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
+		given: given1(factNodePools,
+			func(pools *karpv1.NodePoolList) outcome {
+				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+					return limited(pool, plan.LimitReached(pool,
+						nil))
+				})
+			})},
 	// What is left of a limit that is not used up may be less than any flavor of the NodePool needs.
-	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending", given: given2(factNodePools, factOffers,
-		func(pools *karpv1.NodePoolList, offers []offer) outcome {
-			flavors := lo.SliceToMap(offers, func(o offer) (string, []*corecloudprovider.InstanceType) { return lo.FromPtr(o.pool).Name, o.flavors })
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				if plan.LimitReached(pool, nil) != nil {
-					return Finding{}, false
-				}
-				return limited(pool, plan.LimitReached(pool, flavors[pool.Name]))
-			})
-		})},
+	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
+		given: given2(factNodePools, factOffers,
+			func(pools *karpv1.NodePoolList, offers []offer) outcome {
+				flavors := lo.SliceToMap(offers, func(o offer) (string,
+					[]*corecloudprovider.InstanceType) {
+					return lo.FromPtr(o.pool).Name, o.flavors
+				})
+				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+					if plan.LimitReached(pool, nil) != nil {
+						return Finding{}, false
+					}
+					return limited(pool, plan.LimitReached(pool, flavors[pool.Name]))
+				})
+			})},
 }
 
-// limited is the finding about a limit. The number of nodes of a static NodePool does not follow pods, and one with a limit of 0 is paused on
-// purpose.
+// limited is the finding about a limit. The number of nodes of a static NodePool does not follow pods, and one with a
+// limit of 0 is paused on purpose.
 func limited(pool *karpv1.NodePool, err error) (Finding, bool) {
 	if err == nil || pool.Spec.Replicas != nil || plan.Paused(pool) {
 		return Finding{}, false
 	}
-	return Finding{What: fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), Fix: "kubectl edit nodepool " + pool.Name}, true
+	return Finding{What: fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err),
+		Fix: "kubectl edit nodepool " + pool.Name}, true
 }
 
 // eachPool looks at each NodePool.
@@ -267,7 +309,10 @@ func eachPool(pools *karpv1.NodePoolList, look func(*karpv1.NodePool) (Finding, 
 	if len(pools.Items) == 0 {
 		return inapplicable("there is no NodePool")
 	}
-	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding, bool) { return look(pool) })...)
+	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding,
+		bool) {
+		return look(pool)
+	})...)
 }
 
 // unreadyPools names a NodeClass that is not ready once, and not for each of its NodePools.
@@ -295,7 +340,8 @@ func unreadyPools(pools *karpv1.NodePoolList, s setup) outcome {
 		names := list(lo.Map(of, func(pool *karpv1.NodePool, _ int) string { return pool.Name }))
 		what := fmt.Sprintf("NodePool %s is not ready: %s", names, notReady(of[0]))
 		if len(of) > 1 {
-			what = fmt.Sprintf("%d NodePools (%s) are not ready, because BizflyNodeClass %s is not: %s", len(of), names, name, notReady(of[0]))
+			what = fmt.Sprintf("%d NodePools (%s) are not ready, because BizflyNodeClass %s is not: %s", len(of), names, name,
+				notReady(of[0]))
 		}
 		findings = append(findings, Finding{What: what, Fix: "kubectl describe bizflynodeclass " + name})
 	}
@@ -316,7 +362,8 @@ var flavorRules = []rule{{
 			}
 			if len(o.flavors) == 0 {
 				result.state = fails
-				result.findings = append(result.findings, Finding{What: whose + " leaves no flavor that can be launched", Fix: command})
+				result.findings = append(result.findings, Finding{What: whose + " leaves no flavor that can be launched",
+					Fix: command})
 				continue
 			}
 			result.known = append(result.known, Known{Name: "flavors of " + whose, Value: describeOffer(o)})
@@ -341,7 +388,8 @@ func describeOffer(o offer) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d in %s, from %s at %s VND per hour", len(o.flavors), strings.Join(sortedKeys(zones), " and "), cheapest.flavor,
+	return fmt.Sprintf("%d in %s, from %s at %s VND per hour", len(o.flavors), strings.Join(sortedKeys(zones), " and "),
+		cheapest.flavor,
 		output.VND(cheapest.price))
 }
 
@@ -349,31 +397,36 @@ func describeOffer(o offer) string {
 const recently = 24 * time.Hour
 
 var launchRules = []rule{
-	{code: "QuotaRejected", about: "rejected launches", severity: Warning, why: "pods stay pending, or run on flavors that cost more",
+	{code: "QuotaRejected", about: "rejected launches", severity: Warning,
+		why: "pods stay pending, or run on flavors that cost more",
 		fix: "raise the project's quota in the BizFly Cloud console, or top up the balance",
 		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
 			quota := lo.Filter(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
 			if len(quota) == 0 {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: %s", len(quota),
+			return found(Finding{What: fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: "+
+				"%s", len(quota),
 				quota[len(quota)-1].Message)})
 		})},
-	{code: "LaunchesFailed", about: "rejected launches", severity: Warning, why: "nodes come late, and each attempt is paid for",
+	{code: "LaunchesFailed", about: "rejected launches", severity: Warning,
+		why: "nodes come late, and each attempt is paid for",
 		fix: "kubectl get events --namespace default --field-selector type=Warning",
 		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
 			other := lo.Reject(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
 			if len(other) == 0 {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other), other[len(other)-1].Message)})
+			return found(Finding{What: fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other),
+				other[len(other)-1].Message)})
 		})},
 }
 
 // failedLaunches are the events of the last day that report one, the oldest first.
 func failedLaunches(all []corev1.Event, now time.Time) []corev1.Event {
 	of := lo.Filter(all, func(e corev1.Event, _ int) bool {
-		return now.Sub(lastSeen(&e)) <= recently && (ofQuota(&e) || lo.Contains([]string{events.ReasonLaunchesPaused, events.ReasonLaunchRejected,
+		return now.Sub(lastSeen(&e)) <= recently && (ofQuota(&e) || lo.Contains([]string{events.ReasonLaunchesPaused,
+			events.ReasonLaunchRejected,
 			events.ReasonLaunchFailed, events.ReasonNodeNotRegistered}, e.Reason))
 	})
 	slices.SortStableFunc(of, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })

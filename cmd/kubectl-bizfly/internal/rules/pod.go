@@ -73,8 +73,10 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	return answer, answer.explain(ctx, newReading(s), pod, "")
 }
 
-// ForWorkload explains one of the pods of a workload, one that is pending if there is any. It knows some types by the names that kubectl knows.
-func ForWorkload(ctx context.Context, s *session.Session, kind string, key types.NamespacedName) (answer *Pod, known bool, err error) {
+// ForWorkload explains one of the pods of a workload, one that is pending if there is any. It knows some types by the
+// names that kubectl knows.
+func ForWorkload(ctx context.Context, s *session.Session, kind string, key types.NamespacedName) (answer *Pod,
+	known bool, err error) {
 	var object client.Object
 	var selector func() *metav1.LabelSelector
 	switch strings.TrimSuffix(kind, "s") {
@@ -101,15 +103,20 @@ func ForWorkload(ctx context.Context, s *session.Session, kind string, key types
 		return nil, true, fmt.Errorf("reading the workload: %w", err)
 	}
 	pods := &corev1.PodList{}
-	if err := s.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabelsSelector{Selector: selects}); err != nil {
+	if err := s.List(ctx, pods, client.InNamespace(key.Namespace),
+		client.MatchingLabelsSelector{Selector: selects}); err != nil {
 		return nil, true, fmt.Errorf("reading the pods of the workload: %w", err)
 	}
 	if len(pods.Items) == 0 {
 		return nil, true, fmt.Errorf("%s/%s has no pod: kubectl describe %[1]s %[2]s says why", kind, key.Name)
 	}
-	pending := lo.Filter(pods.Items, func(pod corev1.Pod, _ int) bool { return pod.Spec.NodeName == "" && plan.Counts(&pod) })
+	pending := lo.Filter(pods.Items, func(pod corev1.Pod, _ int) bool {
+		return pod.Spec.NodeName == "" &&
+			plan.Counts(&pod)
+	})
 	chosen, _ := lo.First(append(pending, pods.Items...))
-	s.Note("%d of the %d pods of %s/%s are pending; this is about %s", len(pending), len(pods.Items), kind, key.Name, chosen.Name)
+	s.Note("%d of the %d pods of %s/%s are pending; this is about %s", len(pending), len(pods.Items), kind, key.Name,
+		chosen.Name)
 	answer, err = ForPod(ctx, s, client.ObjectKeyFromObject(&chosen))
 	return answer, true, err
 }
@@ -120,13 +127,21 @@ func ForNodePool(ctx context.Context, s *session.Session, name string) (*Pool, e
 		return nil, fmt.Errorf("reading the NodePool: %w", err)
 	}
 	answer := &Pod{}
-	if err := answer.explain(ctx, newReading(s), &corev1.Pod{}, name); err != nil {
+	all := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	if err := answer.explain(ctx, newReading(s), &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, name); err != nil {
 		return nil, err
 	}
 	if len(answer.Pools) == 0 {
 		return nil, fmt.Errorf("NodePool %s was not looked at", name)
 	}
-	return &answer.Pools[0], nil
+	pool := &answer.Pools[0]
+	// What is about pods alone does not matter here.
+	pool.Checks = lo.Reject(pool.Checks, func(c Check, _ int) bool {
+		return c.Name == "taints" || c.Name == "static" ||
+			c.Name == "size" && c.OK
+	})
+	pool.Fits = lo.EveryBy(pool.Checks, func(c Check) bool { return c.OK })
+	return pool, nil
 }
 
 // explain applies the rules about a pod to each NodePool, or to the one that is named alone.
@@ -176,11 +191,13 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only
 	return nil
 }
 
-// waitsForScheduler reports whether Karpenter plans nothing for the pod, whatever NodePools there are: kube-scheduler has chosen a node, has
-// failed with it, or does not look at it.
+// waitsForScheduler reports whether Karpenter plans nothing for the pod, whatever NodePools there are: kube-scheduler
+// has chosen a node, has failed with it, or does not look at it.
 func waitsForScheduler(pod *corev1.Pod) bool {
-	scheduled, _ := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-	return pod.Status.NominatedNodeName != "" || len(pod.Spec.SchedulingGates) > 0 || scheduled.Reason == corev1.PodReasonSchedulerError
+	scheduled, _ := lo.Find(pod.Status.Conditions,
+		func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	return pod.Status.NominatedNodeName != "" || len(pod.Spec.SchedulingGates) > 0 ||
+		scheduled.Reason == corev1.PodReasonSchedulerError
 }
 
 // stateOf says where the pod stands.
@@ -188,28 +205,34 @@ func stateOf(pod *corev1.Pod) string {
 	switch {
 	case pod.Spec.NodeName != "":
 		bound := fmt.Sprintf("it is bound to node %s and %s", pod.Spec.NodeName, strings.ToLower(string(pod.Status.Phase)))
-		resize, waits := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+		resize, waits := lo.Find(pod.Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
 		if waits {
-			return fmt.Sprintf("%s, and its resize is %s (%s); Karpenter launches no node for a resize: delete the pod, so that it launches one for its replacement "+
+			return fmt.Sprintf("%s, and its resize is %s (%s); Karpenter launches no node for a resize: delete the pod, so "+
+				"that it launches one for its replacement "+
 				"where that needs one", bound, resize.Reason, resize.Message)
 		}
 		return bound + "; Karpenter has nothing to do for it"
 	case !plan.Counts(pod):
 		return "Karpenter launches no node for it: it has ended, is being deleted, or belongs to a DaemonSet or to a node"
 	case len(pod.Spec.SchedulingGates) > 0:
-		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it",
+		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor "+
+			"Karpenter look at it",
 			pod.Spec.SchedulingGates[0].Name)
 	}
 	scheduler := lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler")
-	scheduled, tried := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	scheduled, tried := lo.Find(pod.Status.Conditions,
+		func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	switch {
 	case pod.Status.NominatedNodeName != "":
-		return fmt.Sprintf("kube-scheduler (%s) has chosen node %s, where its volumes are being created or pods make room for it; Karpenter plans nothing "+
+		return fmt.Sprintf("kube-scheduler (%s) has chosen node %s, where its volumes are being created or pods make room "+
+			"for it; Karpenter plans nothing "+
 			"for it meanwhile, and keeps the node", scheduler, pod.Status.NominatedNodeName)
 	case !tried || scheduled.Reason == "":
 		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer", scheduler)
 	case scheduled.Reason != corev1.PodReasonUnschedulable:
-		return fmt.Sprintf("kube-scheduler (%s) failed with it (%s), so that Karpenter launches nothing for it: %s", scheduler, scheduled.Reason,
+		return fmt.Sprintf("kube-scheduler (%s) failed with it (%s), so that Karpenter launches nothing for it: %s",
+			scheduler, scheduled.Reason,
 			scheduled.Message)
 	}
 	return "kube-scheduler found no node: " + scheduled.Message
@@ -230,13 +253,14 @@ func askPool(ctx context.Context, facts *reading, name string) Pool {
 	return pool
 }
 
-// checksOf are the lines of all rules about one thing. What a rule that holds says is left out where another one fails or is not known.
+// checksOf are the lines of all rules about one thing. What a rule that holds says is left out where another one fails
+// or is not known.
 func checksOf(about string, outcomes []outcome) []Check {
 	var checks []Check
 	for i, o := range outcomes {
 		others := slices.Concat(outcomes[:i], outcomes[i+1:])
 		for _, f := range o.findings {
-			checks = append(checks, Check{Name: lo.CoalesceOrEmpty(f.Fix, about), Detail: f.What})
+			checks = append(checks, Check{Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What})
 		}
 		if o.state == notKnown && !lo.ContainsBy(outcomes, func(other outcome) bool { return other.state == fails }) {
 			checks = append(checks, Check{Name: about, Unknown: true, Detail: o.reason})
@@ -270,7 +294,8 @@ func mergeUnknown(checks []Check) []Check {
 	return merged
 }
 
-// podRequirements are what a pod asks of its node, sorted by key. Of alternatives the scheduler tries the first one first.
+// podRequirements are what a pod asks of its node, sorted by key. Of alternatives the scheduler tries the first one
+// first.
 func podRequirements(pod *corev1.Pod) []*scheduling.Requirement {
 	all := scheduling.NewStrictPodRequirements(pod).Values()
 	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
@@ -309,7 +334,8 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 		return true, nil
 	}
 	n := planned.Nodes[0]
-	launch := fmt.Sprintf("launch a %s in %s for %s VND per hour (NodePool %s)", n.Flavor, n.Zone, output.VND(n.VNDPerHour), n.NodePool)
+	launch := fmt.Sprintf("launch a %s in %s for %s VND per hour (NodePool %s)", n.Flavor, n.Zone,
+		output.VND(n.VNDPerHour), n.NodePool)
 	p.Outcome = "Karpenter can " + launch
 	chosen, _ := lo.Find(p.Pools, func(pool Pool) bool { return pool.Name == n.NodePool })
 	held, isHeld := lo.Find(chosen.Checks, func(c Check) bool { return c.failed() && c.Name == "launches" })

@@ -49,6 +49,7 @@ type fit struct {
 	all, compatible, fitting []*corecloudprovider.InstanceType
 	requests                 corev1.ResourceList
 	rootDisk                 string
+	written                  map[string]string
 	unavailable              []string
 	available                int
 }
@@ -66,21 +67,25 @@ var (
 	})
 
 	// factNodeClassOf is the NodePool's NodeClass as the controller has stored it; nil where there is none.
-	factNodeClassOf = newAsked("BizflyNodeClass", func(ctx context.Context, r *reading) (*v1alpha1.BizflyNodeClass, error) {
+	factNodeClassOf = newAsked("BizflyNodeClass", func(ctx context.Context, r *reading) (*v1alpha1.BizflyNodeClass,
+		error) {
 		q, err := factServed.in(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		return optional(ctx, r, types.NamespacedName{Name: lo.FromPtr(q.pool.Spec.Template.Spec.NodeClassRef).Name}, &v1alpha1.BizflyNodeClass{})
+		return optional(ctx, r, types.NamespacedName{Name: lo.FromPtr(q.pool.Spec.Template.Spec.NodeClassRef).Name},
+			&v1alpha1.BizflyNodeClass{})
 	})
 
-	// factLimit is what the controller reports of a limit of the whole cluster that holds launches back; empty where none does.
+	// factLimit is what the controller reports of a limit of the whole cluster that holds launches back; empty where none
+	// does.
 	factLimit = newFact("limits of the cluster", func(ctx context.Context, r *reading) (string, error) {
 		config, err := factProviderConfig.in(ctx, r)
 		return falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits), err
 	})
 
-	factTypes = newAsked("instance types", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType, error) {
+	factTypes = newAsked("instance types", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType,
+		error) {
 		q, err := factServed.in(ctx, r)
 		if err != nil {
 			return nil, err
@@ -96,7 +101,8 @@ var (
 		return all, nil
 	})
 
-	factUsable = newAsked("flavors of the NodePool", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType, error) {
+	factUsable = newAsked("flavors of the NodePool", func(ctx context.Context,
+		r *reading) ([]*corecloudprovider.InstanceType, error) {
 		q, err := factServed.in(ctx, r)
 		if err != nil {
 			return nil, err
@@ -125,7 +131,8 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	}
 	found := zones{wants: scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpExists)}
 	if own := scheduling.NewStrictPodRequirements(r.asked.pod); own.Has(corev1.LabelTopologyZone) {
-		found.wants, found.causes = found.wants.Intersection(own.Get(corev1.LabelTopologyZone)), append(found.causes, "its node selector and affinity")
+		found.wants, found.causes = found.wants.Intersection(own.Get(corev1.LabelTopologyZone)), append(found.causes,
+			"its node selector and affinity")
 	}
 	alternatives, err := corescheduling.NewVolumeTopology(w.simulation.Objects).GetRequirements(ctx, r.asked.pod)
 	if err != nil {
@@ -133,7 +140,8 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	}
 	// Of alternatives, which only volumes with several terms have, the first is what the scheduler tries first.
 	if volumes := lo.FirstOrEmpty(alternatives); volumes.Has(corev1.LabelTopologyZone) {
-		found.wants, found.causes = found.wants.Intersection(volumes.Get(corev1.LabelTopologyZone)), append(found.causes, "its volumes")
+		found.wants, found.causes = found.wants.Intersection(volumes.Get(corev1.LabelTopologyZone)), append(found.causes,
+			"its volumes")
 	}
 	found.exist = lo.Uniq(lo.FlatMap(all, func(it *corecloudprovider.InstanceType, _ int) []string {
 		return lo.Map(it.Offerings, func(o *corecloudprovider.Offering, _ int) string { return o.Zone() })
@@ -162,7 +170,8 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 	if err != nil {
 		return fit{}, err
 	}
-	f := fit{wanted: requirementsOf(r.asked.pool), all: all, requests: resources.RequestsForPods(r.asked.pod)}
+	f := fit{wanted: requirementsOf(r.asked.pool), all: all, requests: resources.RequestsForPods(r.asked.pod),
+		written: written(r.asked)}
 	f.wanted.Add(podRequirements(r.asked.pod)...)
 	if len(in.causes) > 0 {
 		f.wanted.Add(in.wants)
@@ -172,7 +181,8 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 		return resources.Fits(f.requests, it.Allocatable())
 	})
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := w.simulation.Objects.Get(ctx, types.NamespacedName{Name: r.asked.pool.Spec.Template.Spec.NodeClassRef.Name}, nodeClass); err != nil {
+	if err := w.simulation.Objects.Get(ctx, types.NamespacedName{Name: r.asked.pool.Spec.Template.Spec.NodeClassRef.Name},
+		nodeClass); err != nil {
 		return f, err
 	}
 	f.rootDisk = v1alpha1.DefaultRootDiskSize
@@ -195,9 +205,11 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 	return f, nil
 }
 
-func compatibleWith(all []*corecloudprovider.InstanceType, wanted scheduling.Requirements) []*corecloudprovider.InstanceType {
+func compatibleWith(all []*corecloudprovider.InstanceType,
+	wanted scheduling.Requirements) []*corecloudprovider.InstanceType {
 	return lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool {
-		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.HasCompatible(wanted)
+		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+			it.Offerings.HasCompatible(wanted)
 	})
 }
 
@@ -228,7 +240,8 @@ var podRules = []rule{
 		if q.pool.Spec.Replicas == nil {
 			return positive()
 		}
-		return no("it is static: Karpenter launches the %d nodes of its spec.replicas, and none for a pod", *q.pool.Spec.Replicas)
+		return no("it is static: Karpenter launches the %d nodes of its spec.replicas, and none for a pod",
+			*q.pool.Spec.Replicas)
 	})},
 	{code: "PoolLimitUsedUp", about: "limits", given: given1(factServed, func(q question) outcome {
 		if err := plan.LimitReached(q.pool, nil); err != nil {
@@ -236,7 +249,8 @@ var podRules = []rule{
 		}
 		return positive()
 	})},
-	{code: "PoolLimitLeavesNothing", about: "limits", given: given2(factServed, factUsable, func(q question, usable []*corecloudprovider.InstanceType) outcome {
+	{code: "PoolLimitLeavesNothing", about: "limits", given: given2(factServed, factUsable, func(q question,
+		usable []*corecloudprovider.InstanceType) outcome {
 		switch err := plan.LimitReached(q.pool, usable); {
 		case plan.LimitReached(q.pool, nil) != nil:
 			return inapplicable("they are used up")
@@ -290,7 +304,8 @@ var podRules = []rule{
 			return inapplicable("there is no flavor for the pod")
 		case err != nil:
 			return no("%s", strings.Join(lo.Map(sortedKeys(unsatisfied), func(key string, _ int) string {
-				return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d", unsatisfied[key], key,
+				return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d",
+					unsatisfied[key], key,
 					lo.FromPtr(f.wanted.Get(key).MinValues()))
 			}), "; "))
 		case f.wanted.HasMinValues():
@@ -303,14 +318,16 @@ var podRules = []rule{
 			return inapplicable("no flavor satisfies the requirements")
 		}
 		largest := largestOf(f.compatible)
-		text := fmt.Sprintf("%d of these are large enough for %s (the largest, %s, leaves %s for pods and DaemonSets)", len(f.fitting), sizeOf(f.requests, f.requests),
+		text := fmt.Sprintf("%d of these are large enough for %s (the largest, %s, leaves %s for pods and DaemonSets)",
+			len(f.fitting), sizeOf(f.requests, f.requests),
 			largest.Name, sizeOf(largest.Allocatable(), f.requests))
 		if len(f.fitting) > 0 {
 			return yes(text)
 		}
 		return no("%s%s", text, tooLittle(f))
 	})},
-	{code: "PoolLimitTooSmall", about: "limits", given: given3(factServed, factUsable, factFit, func(q question, usable []*corecloudprovider.InstanceType, f fit) outcome {
+	{code: "PoolLimitTooSmall", about: "limits", given: given3(factServed, factUsable, factFit, func(q question,
+		usable []*corecloudprovider.InstanceType, f fit) outcome {
 		if len(f.fitting) == 0 || plan.LimitReached(q.pool, usable) != nil {
 			return inapplicable("there is no flavor for the pod")
 		}
@@ -327,7 +344,8 @@ var podRules = []rule{
 		const most = 8
 		text := fmt.Sprintf("%d offerings of these are available", f.available)
 		if len(f.unavailable) > 0 {
-			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most, len(f.unavailable))], "; "))
+			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most,
+				len(f.unavailable))], "; "))
 		}
 		if more := len(f.unavailable) - most; more > 0 {
 			text += fmt.Sprintf("; and %d more", more)
@@ -359,9 +377,10 @@ func conflicts(q question) outcome {
 			continue
 		}
 		result.state = fails
-		result.findings = append(result.findings, Finding{Fix: name, What: fmt.Sprintf("the pod requires %s, the NodePool %s", requirement,
-			lo.TernaryF(has.Has(requirement.Key), func() string { return "has " + has.Get(requirement.Key).String() },
-				func() string { return "does not define this label" }))})
+		result.findings = append(result.findings, Finding{name: name,
+			What: fmt.Sprintf("the pod requires %s, the NodePool %s", requirement,
+				lo.TernaryF(has.Has(requirement.Key), func() string { return "has " + has.Get(requirement.Key).String() },
+					func() string { return "does not define this label" }))})
 	}
 	return result
 }
@@ -369,13 +388,15 @@ func conflicts(q question) outcome {
 // heldBack is what the controller has stored that keeps it from launching.
 func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeClass, limit string) outcome {
 	stored := lo.FromPtr(config).Status.Conditions
-	for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable, v1alpha1.ConditionTypeScopePinned,
-		v1alpha1.ConditionTypeControlPlaneRecognized} {
+	for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable,
+		v1alpha1.ConditionTypeScopePinned,
+		v1alpha1.ConditionTypeControlPlaneRecognized, v1alpha1.ConditionTypeAccountAccepted} {
 		if message := falseMessage(stored, condition); message != "" {
 			return no("the ProviderConfig's %s is False: %s", condition, message)
 		}
 	}
-	if paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding); paused != "" {
+	if paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions,
+		v1alpha1.ConditionTypeLaunchesSucceeding); paused != "" {
 		return no("%s", paused)
 	}
 	if limit != "" {
@@ -400,11 +421,44 @@ func falseMessage(conditions []status.Condition, conditionType string) string {
 	return found.Message
 }
 
+// written are the requirements of pods and NodePools by key, as users have written them: core has one for each key,
+// with other operators.
+func written(q question) map[string]string {
+	texts := map[string][]string{}
+	add := func(key string, operator corev1.NodeSelectorOperator, values []string) {
+		const most = 5
+		if more := len(values) - most; more > 0 {
+			values = append(slices.Clone(values[:most]), fmt.Sprintf("and %d others", more))
+		}
+		texts[key] = append(texts[key], strings.TrimSuffix(fmt.Sprintf("%s %v", operator, values), " []"))
+	}
+	for _, r := range q.pool.Spec.Template.Spec.Requirements {
+		add(r.Key, r.Operator, r.Values)
+	}
+	for key, value := range q.pool.Spec.Template.Labels {
+		add(key, corev1.NodeSelectorOpIn, []string{value})
+	}
+	for key, value := range q.pod.Spec.NodeSelector {
+		add(key, corev1.NodeSelectorOpIn, []string{value})
+	}
+	if affinity := q.pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		// Of alternatives the scheduler tries the first one first.
+		terms := lo.FromPtr(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution).NodeSelectorTerms
+		for _, r := range lo.FirstOrEmpty(terms).MatchExpressions {
+			add(r.Key, r.Operator, r.Values)
+		}
+	}
+	return lo.MapValues(texts, func(of []string, key string) string { return key + " " + strings.Join(of, " and ") })
+}
+
 // blockers are the requirements without which some flavor would be left, by key.
 func blockers(f fit) []string {
 	var keys []string
 	for _, requirement := range f.wanted.Values() {
-		others := scheduling.NewRequirements(lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement, _ int) bool { return r.Key == requirement.Key })...)
+		others := scheduling.NewRequirements(lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement,
+			_ int) bool {
+			return r.Key == requirement.Key
+		})...)
 		if len(compatibleWith(f.all, others)) > 0 {
 			keys = append(keys, requirement.Key)
 		}
@@ -419,7 +473,8 @@ func blockedBy(f fit) string {
 	if len(keys) == 0 {
 		// Several requirements leave none each on their own.
 		for _, requirement := range f.wanted.Values() {
-			if requirement.Key != karpv1.NodePoolLabelKey && len(compatibleWith(f.all, scheduling.NewRequirements(requirement))) == 0 {
+			if requirement.Key != karpv1.NodePoolLabelKey && len(compatibleWith(f.all,
+				scheduling.NewRequirements(requirement))) == 0 {
 				keys = append(keys, requirement.Key)
 			}
 		}
@@ -428,7 +483,9 @@ func blockedBy(f fit) string {
 	if len(keys) == 0 {
 		return "together they leave none"
 	}
-	return strings.Join(lo.Map(keys, func(key string, _ int) string { return "none has " + f.wanted.Get(key).String() }), ", ")
+	return strings.Join(lo.Map(keys, func(key string, _ int) string {
+		return "none has " + lo.CoalesceOrEmpty(f.written[key], f.wanted.Get(key).String())
+	}), ", ")
 }
 
 func largestOf(of []*corecloudprovider.InstanceType) *corecloudprovider.InstanceType {
@@ -453,7 +510,8 @@ func tooLittle(f fit) string {
 		case most.IsZero():
 			_, _ = fmt.Fprintf(&text, "; no flavor has %s", name)
 		case name == corev1.ResourceEphemeralStorage:
-			_, _ = fmt.Fprintf(&text, "; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves (spec.rootDisk.size of the BizflyNodeClass)",
+			_, _ = fmt.Fprintf(&text, "; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves "+
+				"(spec.rootDisk.size of the BizflyNodeClass)",
 				wanted.String(), gib(most), f.rootDisk)
 		default:
 			_, _ = fmt.Fprintf(&text, "; no flavor has more than %s of %s", most.String(), name)

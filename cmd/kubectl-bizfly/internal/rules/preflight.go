@@ -96,8 +96,9 @@ func readPoolServer(ctx context.Context, r *reading) (*poolServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the server of node %s: %w", interfaces.Node, err)
 	}
-	found := &poolServer{node: interfaces.Node, name: server.Name, zone: server.AvailabilityZone, plan: server.BillingPlan, interfaces: interfaces,
-		differs: map[string][]string{}}
+	found := &poolServer{node: interfaces.Node, name: server.Name, zone: server.AvailabilityZone, plan: server.BillingPlan,
+		interfaces: interfaces,
+		differs:    map[string][]string{}}
 	if metadata, err := cloud.API.GetServerMetadata(ctx, id); err != nil {
 		r.Note("the metadata of the server of node %s was not read: %s", interfaces.Node, err)
 	} else {
@@ -118,15 +119,18 @@ func readPoolServer(ctx context.Context, r *reading) (*poolServer, error) {
 }
 
 var serviceRules = []rule{{
-	code: "ServiceMissing", about: "account", severity: Info, fix: "bizfly --help (another region may have it: set cloud.region)",
+	code: "ServiceMissing", about: "account", severity: Info, fix: "bizfly --help (another region may have it: set " +
+		"cloud.region)",
 	given: given2(factLogin, factServices, func(cloud *session.Cloud, in []string) outcome {
-		known := []Known{{Name: "project", Value: fmt.Sprintf("%s in region %s at %s", cloud.Scope.ProjectID, cloud.Scope.Region, cloud.Scope.Host)}}
+		known := []Known{{Name: "project", Value: fmt.Sprintf("%s in region %s at %s", cloud.Scope.ProjectID,
+			cloud.Scope.Region, cloud.Scope.Host)}}
 		if len(in) == 0 {
 			return positive(known...)
 		}
 		result := found(lo.Map(lo.Without(sortedKeys(services), in...), func(name string, _ int) Finding {
-			return Finding{Severity: lo.Ternary(name == "cloud_server", Error, Info), What: fmt.Sprintf("the service catalog has no %s for the region", name),
-				Why: "it is asked for " + services[name] + ", which are read elsewhere or missed"}
+			return Finding{Severity: lo.Ternary(name == "cloud_server", Error, Info),
+				What: fmt.Sprintf("the service catalog has no %s for the region", name),
+				Why:  "it is asked for " + services[name] + ", which are read elsewhere or missed"}
 		})...)
 		result.known = append(known, Known{Name: "services of the region", Value: strings.Join(in, ", ")})
 		return result
@@ -134,12 +138,14 @@ var serviceRules = []rule{{
 }}
 
 // volumeTypeRules only tell what there is: nothing about it can be wrong.
-var volumeTypeRules = []rule{{about: "volume types", given: given1(factCatalog, func(snapshot *catalog.Snapshot) outcome {
-	return positive(Known{Name: "volume types, as name and type", Value: strings.Join(lo.Map(snapshot.VolumeTypes, func(t *gobizfly.VolumeType, _ int) string {
-		return fmt.Sprintf("%s (%s)", t.Name, lo.CoalesceOrEmpty(t.Type, "none"))
-	}), ", ")}, Known{Name: "which of the two a create request names",
-		Unknown: "the controller tries the forms that were seen, and keeps the one that is accepted"})
-})}}
+var volumeTypeRules = []rule{{about: "volume types", given: given1(factCatalog,
+	func(snapshot *catalog.Snapshot) outcome {
+		return positive(Known{Name: "volume types, as name and type", Value: strings.Join(lo.Map(snapshot.VolumeTypes,
+			func(t *gobizfly.VolumeType, _ int) string {
+				return fmt.Sprintf("%s (%s)", t.Name, lo.CoalesceOrEmpty(t.Type, "none"))
+			}), ", ")}, Known{Name: "which of the two a create request names",
+			Unknown: "the controller tries the forms that were seen, and keeps the one that is accepted"})
+	})}}
 
 var joinRules = []rule{{
 	code: "JoinEndpointUnreachable", about: "join endpoint", severity: Warning,
@@ -159,16 +165,20 @@ var poolServerRules = []rule{{
 	why: "pods may not reach each other, or nodes be public where the pool's are private",
 	given: given1(factPoolServer, func(server *poolServer) outcome {
 		result := found(lo.FilterMap(server.classes, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
-			fix := fmt.Sprintf("kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", n.Name, like(server.interfaces))
+			fix := fmt.Sprintf("kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", n.Name,
+				like(server.interfaces))
 			if n.Name == ofDefaults {
 				fix = fmt.Sprintf(`echo '{"apiVersion": %q, "kind": "BizflyNodeClass", "metadata": {"name": "default"}, "spec": %s}' | kubectl apply -f -`,
 					v1alpha1.GroupVersion, like(server.interfaces))
 			}
-			return Finding{Fix: fix, What: fmt.Sprintf("servers of BizflyNodeClass %s would not be like that of node %s, which is of a pool: %s", n.Name,
+			return Finding{Fix: fix, What: fmt.Sprintf("servers of BizflyNodeClass %s would not be like that of node %s, which "+
+				"is of a pool: %s", n.Name,
 				server.node, strings.Join(server.differs[n.Name], "; "))}, len(server.differs[n.Name]) > 0
 		})...)
-		result.known = []Known{{Name: "pool server", Value: fmt.Sprintf("%s: zone %s, billing plan %s, networks [%s], firewalls [%s], public address: %t",
-			server.name, server.zone, server.plan, strings.Join(server.interfaces.Networks, " "), strings.Join(server.interfaces.Firewalls, " "),
+		result.known = []Known{{Name: "pool server", Value: fmt.Sprintf("%s: zone %s, billing plan %s, networks [%s], "+
+			"firewalls [%s], public address: %t",
+			server.name, server.zone, server.plan, strings.Join(server.interfaces.Networks,
+				" "), strings.Join(server.interfaces.Firewalls, " "),
 			server.interfaces.PublicIPv4)}}
 		if server.metadata != nil {
 			result.known = append(result.known, Known{Name: "names of its metadata", Value: strings.Join(server.metadata, ", ")})
@@ -180,15 +190,18 @@ var poolServerRules = []rule{{
 // like is the part of a NodeClass that makes its servers like the pool's, as JSON.
 func like(pool *v1alpha1.PoolServerStatus) string {
 	terms := func(ids []string) string {
-		return "[" + strings.Join(lo.Map(ids, func(id string, _ int) string { return fmt.Sprintf(`{"id": %q}`, id) }), ", ") + "]"
+		return "[" + strings.Join(lo.Map(ids, func(id string, _ int) string { return fmt.Sprintf(`{"id": %q}`, id) }), ", ") +
+			"]"
 	}
-	return fmt.Sprintf(`{"networkSelectorTerms": %s, "firewallSelectorTerms": %s, "publicIPv4": %t}`, terms(pool.Networks), terms(pool.Firewalls),
+	return fmt.Sprintf(`{"networkSelectorTerms": %s, "firewallSelectorTerms": %s, "publicIPv4": %t}`, terms(pool.Networks),
+		terms(pool.Firewalls),
 		pool.PublicIPv4)
 }
 
-// differences returns what new servers of the NodeClass have otherwise than a server of a pool. A firewall that the cloud attaches to each
-// server makes no difference.
-func differences(ctx context.Context, networks *network.DefaultProvider, nodeClass *v1alpha1.BizflyNodeClass, pool *v1alpha1.PoolServerStatus) []string {
+// differences returns what new servers of the NodeClass have otherwise than a server of a pool. A firewall that the
+// cloud attaches to each server makes no difference.
+func differences(ctx context.Context, networks *network.DefaultProvider, nodeClass *v1alpha1.BizflyNodeClass,
+	pool *v1alpha1.PoolServerStatus) []string {
 	var differs []string
 	if wanted, err := networks.Networks(ctx, nodeClass); err == nil {
 		ids := lo.Map(wanted, func(n network.Network, _ int) string { return n.ID })
@@ -200,7 +213,10 @@ func differences(ctx context.Context, networks *network.DefaultProvider, nodeCla
 	wanted, unread := networks.Firewalls(ctx, like)
 	if firewalls, err := networks.Firewalls(ctx, nodeClass); err == nil && unread == nil {
 		if missing, _ := lo.Difference(wanted, firewalls); len(missing) > 0 {
-			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f v1alpha1.FirewallStatus, _ int) string { return f.Name }), ", "))
+			differs = append(differs, "without firewall "+strings.Join(lo.Map(missing, func(f v1alpha1.FirewallStatus,
+				_ int) string {
+				return f.Name
+			}), ", "))
 		}
 	}
 	if public := nodeClass.EffectivePublicIPv4(); public != pool.PublicIPv4 {

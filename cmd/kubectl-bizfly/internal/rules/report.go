@@ -46,13 +46,15 @@ type Finding struct {
 	Fix  string `json:"fix"`
 	// VNDPerMonth is what it costs, where it costs.
 	VNDPerMonth float64 `json:"vndPerMonth,omitempty"`
+	// name is what why calls it, where a rule has several things to say.
+	name string
 }
 
 // Report is what was checked.
 type Report struct {
 	Findings []Finding `json:"findings"`
-	// Passed is what is in order: every rule about it holds. Skipped is what is not known, and NotApplicable what there is nothing to check
-	// of, with the reason.
+	// Passed is what is in order: every rule about it holds. Skipped is what is not known, and NotApplicable what there is
+	// nothing to check of, with the reason.
 	Passed        []string          `json:"passed"`
 	Skipped       map[string]string `json:"skipped,omitempty"`
 	NotApplicable map[string]string `json:"notApplicable,omitempty"`
@@ -78,9 +80,13 @@ type Read struct {
 	Error string    `json:"error,omitempty"`
 }
 
-// Failed reports whether the exit status is one of failure: for errors and, where the user is strict, for warnings and for what is not known.
+// Failed reports whether the exit status is one of failure: for errors and, where the user is strict, for warnings and
+// for what is not known.
 func (r *Report) Failed(strict bool) bool {
-	return strict && len(r.Skipped) > 0 || lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
+	return strict && len(r.Skipped) > 0 || lo.ContainsBy(r.Findings, func(f Finding) bool {
+		return f.Severity == Error ||
+			strict && f.Severity == Warning
+	})
 }
 
 // Examine applies the rules about an installation.
@@ -102,14 +108,15 @@ var unseen = []Known{
 	{Name: "boot and join", Unknown: "no server was created"},
 }
 
-// Preflight applies the rules that need no installation, each request of which is a login or only reads, and finds out what a launch depends
-// on. Where neither an installation nor the user names the BKE cluster, it is learned from its pools, as the page on the installation lets
-// the controller do.
+// Preflight applies the rules that need no installation, each request of which is a login or only reads, and finds out
+// what a launch depends on. Where neither an installation nor the user names the BKE cluster, it is learned from its
+// pools, as the page on the installation lets the controller do.
 func Preflight(ctx context.Context, s *session.Session) *Report {
 	ctx, cancel := context.WithTimeoutCause(ctx, PreflightTime, errPreflightTime)
 	defer cancel()
 	nodes := &corev1.NodeList{}
-	if s.Deployment == nil && s.Settings.BKEClusterID == "" && s.List(ctx, nodes, client.HasLabels{bke.LabelPoolNode}, client.Limit(1)) == nil &&
+	if s.Deployment == nil && s.Settings.BKEClusterID == "" && s.List(ctx, nodes, client.HasLabels{bke.LabelPoolNode},
+		client.Limit(1)) == nil &&
 		len(nodes.Items) > 0 {
 		s.Settings.BKEDiscoverFromPool = true
 	}
@@ -120,7 +127,8 @@ func Preflight(ctx context.Context, s *session.Session) *Report {
 
 // examine applies the rules, and reports what all rules about one thing come to.
 func examine(ctx context.Context, facts *reading, rules []rule) *Report {
-	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}, NotApplicable: map[string]string{}}
+	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{},
+		NotApplicable: map[string]string{}}
 	byAbout := map[string][]outcome{}
 	for i := range rules {
 		result := rules[i].apply(ctx, facts)
@@ -129,7 +137,10 @@ func examine(ctx context.Context, facts *reading, rules []rule) *Report {
 	}
 	for _, about := range lo.Uniq(lo.Map(rules, func(r rule, _ int) string { return r.about })) {
 		reasons := func(of state) string {
-			return strings.Join(lo.Uniq(lo.FilterMap(byAbout[about], func(o outcome, _ int) (string, bool) { return o.reason, o.state == of })), "; ")
+			return strings.Join(lo.Uniq(lo.FilterMap(byAbout[about], func(o outcome, _ int) (string, bool) {
+				return o.reason,
+					o.state == of
+			})), "; ")
 		}
 		has := func(of state) bool {
 			return lo.ContainsBy(byAbout[about], func(o outcome) bool { return o.state == of })
@@ -144,7 +155,10 @@ func examine(ctx context.Context, facts *reading, rules []rule) *Report {
 			report.NotApplicable[about] = reasons(doesNotApply)
 		}
 	}
-	slices.SortStableFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	slices.SortStableFunc(report.Findings, func(a, b Finding) int {
+		return cmp.Compare(rank[a.Severity],
+			rank[b.Severity])
+	})
 	report.Notes = facts.Notes
 	for _, name := range slices.Sorted(maps.Keys(facts.facts)) {
 		fact := Read{Name: name, At: facts.facts[name].at}
@@ -161,7 +175,8 @@ var severityColors = map[Severity]text.Color{Error: text.FgRed, Warning: text.Fg
 // Print prints a report for users.
 func Print(printer *output.Printer, r *Report) {
 	for _, f := range r.Findings {
-		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
+		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity],
+			fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
 			f.Why, f.Fix)
 	}
 	for _, fact := range r.Facts {
@@ -183,7 +198,8 @@ func Print(printer *output.Printer, r *Report) {
 	count := func(severity Severity) int {
 		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })
 	}
-	printer.Printf("\n%s, %s, %s passed, %d not checked\n", output.Plural(count(Error), "error"), output.Plural(count(Warning), "warning"),
+	printer.Printf("\n%s, %s, %s passed, %d not checked\n", output.Plural(count(Error), "error"),
+		output.Plural(count(Warning), "warning"),
 		output.Plural(len(r.Passed), "check"), len(r.Skipped))
 	if waste := lo.SumBy(r.Findings, func(f Finding) float64 { return f.VNDPerMonth }); waste > 0 {
 		printer.Printf("Paid for without need: about %s VND per month\n", output.VND(waste))

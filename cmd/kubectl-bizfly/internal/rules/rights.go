@@ -36,7 +36,8 @@ var neededRules = []rbacv1.PolicyRule{
 	policyRule("", []string{"namespaces", "persistentvolumes", "persistentvolumeclaims"}, "get", "list", "watch"),
 	policyRule("storage.k8s.io", []string{"storageclasses", "csinodes", "volumeattachments"}, "get", "list", "watch"),
 	policyRule("", []string{"events"}, "create", "patch"),
-	{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"}, Verbs: []string{"get"}},
+	{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"},
+		Verbs: []string{"get"}},
 }
 
 // NeededRules are what the controller needs in every configuration.
@@ -48,7 +49,8 @@ func missingRights(granted grants, s setup) outcome {
 	if ok {
 		return positive()
 	}
-	return found(Finding{What: fmt.Sprintf("the service account %s may not %s", granted.account, list(lo.Map(missing, describeRule))),
+	return found(Finding{What: fmt.Sprintf("the service account %s may not %s", granted.account, list(lo.Map(missing,
+		describeRule))),
 		Fix: s.upgrade(operator.Name)})
 }
 
@@ -59,7 +61,8 @@ func wideRights(granted grants) outcome {
 		return positive()
 	}
 	_, account, _ := strings.Cut(granted.account, "/")
-	return found(Finding{What: fmt.Sprintf("the service account %s may %s in all namespaces", granted.account, list(lo.Map(wide, describeRule))),
+	return found(Finding{What: fmt.Sprintf("the service account %s may %s in all namespaces", granted.account,
+		list(lo.Map(wide, describeRule))),
 		Fix: "kubectl get clusterrolebindings -o wide | grep " + account})
 }
 
@@ -72,5 +75,6 @@ func tooWide(r rbacv1.PolicyRule) bool {
 
 func describeRule(r rbacv1.PolicyRule, _ int) string {
 	group := strings.Join(lo.Compact(r.APIGroups), ",")
-	return strings.TrimSuffix(fmt.Sprintf("%s %s.%s", strings.Join(r.Verbs, ","), strings.Join(r.Resources, ","), group), ".")
+	return strings.TrimSuffix(fmt.Sprintf("%s %s.%s", strings.Join(r.Verbs, ","), strings.Join(r.Resources, ","), group),
+		".")
 }

@@ -1,8 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules is what the plugin knows to be right or wrong about a cluster and a project: doctor, its preflight and why answer from one
-// table. A rule declares the facts that it needs and sees no others. Where one of them could not be read, its result is not known.
+// Package rules is what the plugin knows to be right or wrong about a cluster and a project: doctor, its preflight and
+// why answer from one table. A rule declares the facts that it needs and sees no others. Where one of them could not be
+// read, its result is not known.
 package rules
 
 import (
@@ -182,9 +183,11 @@ func given4[A, B, C, D any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], deci
 	}}
 }
 
-func given5[A, B, C, D, E any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], e *fact[E], decide func(A, B, C, D, E) outcome) given {
+func given5[A, B, C, D, E any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], e *fact[E], decide func(A, B, C, D,
+	E) outcome) given {
 	return given{[]need{a, b, c, d, e}, func(ctx context.Context, r *reading) outcome {
-		return decide(lo.Must(a.in(ctx, r)), lo.Must(b.in(ctx, r)), lo.Must(c.in(ctx, r)), lo.Must(d.in(ctx, r)), lo.Must(e.in(ctx, r)))
+		return decide(lo.Must(a.in(ctx, r)), lo.Must(b.in(ctx, r)), lo.Must(c.in(ctx, r)), lo.Must(d.in(ctx, r)),
+			lo.Must(e.in(ctx, r)))
 	}}
 }
 

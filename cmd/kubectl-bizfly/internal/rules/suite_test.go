@@ -32,7 +32,8 @@ var _ = ginkgo.Describe("a rule", func() {
 				for _, other := range r.needs {
 					facts.facts[other.called()] = read{err: lo.Ternary(other == missing, failed, nil)}
 				}
-				Expect(r.apply(ctx, facts)).To(Equal(outcome{state: notKnown, reason: "the fact failed"}), "%s without %s", r.code, missing.called())
+				Expect(r.apply(ctx, facts)).To(Equal(outcome{state: notKnown, reason: "the fact failed"}), "%s without %s", r.code,
+					missing.called())
 			}
 		}
 	})
@@ -68,10 +69,12 @@ var _ = ginkgo.Describe("a rule", func() {
 		unknown := outcome{state: notKnown, reason: "forbidden"}
 		Expect(report(positive(), positive()).Passed).To(ConsistOf("thing"))
 		Expect(report(positive(), inapplicable("none")).Passed).To(ConsistOf("thing"))
-		Expect(report(positive(), unknown)).To(And(HaveField("Passed", BeEmpty()), HaveField("Skipped", Equal(map[string]string{"thing": "forbidden"}))))
+		Expect(report(positive(), unknown)).To(And(HaveField("Passed", BeEmpty()), HaveField("Skipped",
+			Equal(map[string]string{"thing": "forbidden"}))))
 		Expect(report(found(Finding{}), unknown)).To(And(HaveField("Findings", HaveLen(1)), HaveField("Skipped", HaveLen(1))))
 		Expect(report(positive(), found(Finding{})).Passed).To(BeEmpty())
-		Expect(report(inapplicable("none"))).To(And(HaveField("Passed", BeEmpty()), HaveField("NotApplicable", HaveKeyWithValue("thing", "none"))))
+		Expect(report(inapplicable("none"))).To(And(HaveField("Passed", BeEmpty()), HaveField("NotApplicable",
+			HaveKeyWithValue("thing", "none"))))
 		Expect(checksOf("launches", []outcome{unknown, yes("nothing holds them back")})).To(
 			Equal([]Check{{Name: "launches", Unknown: true, Detail: "forbidden"}}))
 	})

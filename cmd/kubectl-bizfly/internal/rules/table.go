@@ -11,15 +11,15 @@ import (
 
 // installationRules are what doctor checks, in the order of its report.
 var installationRules = slices.Concat(
-	clusterRules, installedRules, credentialRules, accountRules, scopeRules, bkeRules, workerPoolRules, autoscalerRules, bufferRules, ccmRules,
-	nodeClassRules, storedRules, nodePoolRules, flavorRules, overlayRules, volumeRules, firewallRules, metadataRules, launchRules, serverRules,
-	leftoverRules,
+	clusterRules, installedRules, credentialRules, accountRules, scopeRules, bkeRules, workerPoolRules, autoscalerRules,
+	bufferRules, ccmRules, nodeClassRules, storedRules, nodePoolRules, flavorRules, overlayRules, volumeRules,
+	firewallRules, metadataRules, launchRules, serverRules, leftoverRules,
 )
 
 // preflightRules are those that need no installation.
 var preflightRules = slices.Concat(
-	clusterRules, credentialRules, accountRules, serviceRules, volumeTypeRules, bkeRules, joinRules, workerPoolRules, autoscalerRules, ccmRules,
-	poolServerRules, nodeClassRules, flavorRules, volumeRules,
+	clusterRules, credentialRules, accountRules, serviceRules, volumeTypeRules, bkeRules, joinRules, workerPoolRules,
+	autoscalerRules, ccmRules, poolServerRules, nodeClassRules, flavorRules, volumeRules,
 )
 
 // Described is a rule as the page of the plugin lists it.

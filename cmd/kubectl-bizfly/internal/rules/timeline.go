@@ -100,7 +100,8 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 		l.add(node.CreationTimestamp.Time, "node", "the node joined the cluster", false)
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady {
-				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status, condition.Message),
+				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status,
+					condition.Message),
 					condition.Status != corev1.ConditionTrue)
 			}
 		}
@@ -116,19 +117,22 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 	return l
 }
 
-// help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly Cloud's API is known that
-// returns what a server has printed there.
+// help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly
+// Cloud's API is known that returns what a server has printed there.
 func help(claim *karpv1.NodeClaim, server string) []string {
 	if claim == nil || server == "" || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	launched, registered := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched), claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	if !launched.IsTrue() || registered.IsTrue() {
 		return nil
 	}
 	until := claim.CreationTimestamp.Add(ttl.Registration).Local()
-	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its page shows what it printed while it "+
-		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
+	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its "+
+		"page shows what it printed while it "+
+		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns "+
+		"it)", server, until.Format(time.TimeOnly))}
 }
 
 func (l *Life) add(at time.Time, from, what string, problem bool) {
@@ -137,11 +141,14 @@ func (l *Life) add(at time.Time, from, what string, problem bool) {
 
 // fromClaim reads what the NodeClaim itself records.
 func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
-	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
+	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s",
+		lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
 		false)
 	intent := instance.Intent{}
-	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text), &intent) == nil {
-		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone,
+	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text),
+		&intent) == nil {
+		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)",
+			intent.Attempt, intent.Flavor, intent.Zone,
 			intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
 	}
 	for _, condition := range claim.Status.Conditions {
@@ -178,7 +185,8 @@ func (l *Life) fromCloud(ctx context.Context, s *session.Session) {
 		l.add(created, "BizFly Cloud", fmt.Sprintf("server %s was created as %s", server.ID, server.Name), false)
 	}
 	// The cloud does not say since when.
-	l.add(time.Time{}, "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status), server.Status == instance.StatusError)
+	l.add(time.Time{}, "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status),
+		server.Status == instance.StatusError)
 }
 
 // now is the state of the node in one sentence.
@@ -192,7 +200,8 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 	for _, step := range []struct{ condition, waiting string }{
 		{karpv1.ConditionTypeLaunched, "it waits for BizFly Cloud to launch the server"},
 		{karpv1.ConditionTypeRegistered, "the server is launched, and its node has not joined the cluster yet"},
-		{karpv1.ConditionTypeInitialized, "the node has joined, and is not initialized yet (readiness, startup taints or extended resources)"},
+		{karpv1.ConditionTypeInitialized, "the node has joined, and is not initialized yet (readiness, startup taints or " +
+			"extended resources)"},
 	} {
 		if condition := claim.StatusConditions().Get(step.condition); !condition.IsTrue() {
 			return strings.TrimSuffix(step.waiting+": "+lo.FromPtr(condition).Message, ": ")
@@ -223,7 +232,8 @@ func eventsOf(ctx context.Context, s *session.Session, kind string, object clien
 	}
 	entries := lo.FilterMap(list.Items, func(event corev1.Event, _ int) (Entry, bool) {
 		same := event.InvolvedObject.UID == object.GetUID() || event.InvolvedObject.UID == "" || kind == "Node"
-		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message, Problem: event.Type == corev1.EventTypeWarning}, same
+		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message,
+			Problem: event.Type == corev1.EventTypeWarning}, same
 	})
 	slices.SortStableFunc(entries, byTime)
 	return entries
@@ -241,6 +251,7 @@ func lastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
 		return event.Series.LastObservedTime.Time
 	}
-	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time),
+	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time,
+		event.EventTime.Time),
 		event.LastTimestamp.Time)
 }
