@@ -16,6 +16,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -38,18 +39,10 @@ var (
 			return owned{}, err
 		}
 		claims := &karpv1.NodeClaimList{}
-		if err := r.List(ctx, claims); err != nil {
+		if err := r.List(ctx, claims); err != nil && !session.IsMissing(err) {
 			return owned{}, err
 		}
 		return owned{servers, claims.Items}, nil
-	})
-	factAnyOwned = newFact("servers and NodeClaims, if there are any", func(ctx context.Context, r *reading) (owned,
-		error) {
-		value, err := orNone(factOwned).in(ctx, r)
-		if len(value.servers) == 0 && err == nil {
-			value.servers, err = factServers.in(ctx, r)
-		}
-		return value, err
 	})
 
 	// factFlavorPrices are the prices of flavors with the default disk, in VND per hour.
@@ -81,7 +74,7 @@ var (
 var serverRules = []rule{{
 	code: "ServerStopped", about: "servers", severity: Warning, why: "its node is not ready, and the disk is paid for " +
 		"all the same",
-	given: given1(factAnyOwned, func(all owned) outcome {
+	given: given1(factOwned, func(all owned) outcome {
 		claims := map[string]string{}
 		for i := range all.claims {
 			if id, ok := providerid.Parse(all.claims[i].Status.ProviderID); ok && all.claims[i].DeletionTimestamp == nil {
@@ -102,7 +95,7 @@ var serverRules = []rule{{
 // leftoverRules are about what is paid for and belongs to nobody.
 var leftoverRules = []rule{
 	{code: "ServerWithoutNodeClaim", about: "servers without owner", severity: Warning,
-		given: given3(factAnyOwned, factClusterUID, factFlavorPrices, lostServers)},
+		given: given3(factOwned, factClusterUID, factFlavorPrices, lostServers)},
 	// The project may have other clusters, so a person has to look before deleting.
 	{code: "DiskWithoutOwner", about: "disks without owner", severity: Warning,
 		given: given5(factVolumes, factServers, factHandles, factCatalog, factPrices, lostDisks)},
