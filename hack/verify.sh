@@ -100,7 +100,7 @@ check_versions() {
   builder=$(sed -n 's|^FROM .*/golang:\([0-9.]*\)-.* AS builder$|\1|p' hack/release/Dockerfile) go=$(sed -n 's/^go //p' go.mod)
   [[ $(printf '%s\n' "${builder:-none}" "$go" | sort -V | tail -n 1) == "$go" ]] ||
     { echo "Go of the builder in hack/release/Dockerfile is ${builder:-not found}, newer than $go of go.mod: go get go@$builder"; failed=1; }
-  file=cmd/kubectl-bizfly/internal/doctor/cluster.go
+  file=cmd/kubectl-bizfly/internal/rules/cluster.go
   grep -qxF "const minimumVersion = \"$oldest\"" "$file" || { echo "minimumVersion of $file is not that of test/support/controlplane/oldest: $oldest"; failed=1; }
   return $failed
 }

@@ -124,7 +124,7 @@ func exitOn(err error) {
 func providerControllers(op *operator.Operator, opts *options.Options, cluster *state.Cluster) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.Launches.LimitReached,
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.Launches,
 			op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),

@@ -525,9 +525,13 @@ var _ = Describe("Create", func() {
 			Expect(available(pool)).To(BeZero())
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
 			Expect(createRequests()).To(Equal(1), "no create request during the pause")
+			rejected, _ := env.CloudProvider.Launches.AccountRejected()
+			Expect(rejected).To(Equal(reason))
 			env.Clock.Step(options.Defaults().AccountPause + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 			launched(nodeClaim(pool))
+			rejected, _ = env.CloudProvider.Launches.AccountRejected()
+			Expect(rejected).To(BeEmpty())
 		},
 			Entry("by its balance", cloud.EffectBalance, capacity.ReasonBalanceExhausted),
 		)

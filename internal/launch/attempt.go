@@ -140,6 +140,7 @@ func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *
 	}
 	switch {
 	case err == nil:
+		l.rejected.Store(nil)
 		return l.reportServer(ctx, launch, server, reason), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown):
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", l.learnFromFailure(ctx, launch, err),

@@ -85,6 +85,8 @@ type Launcher struct {
 	reserving sync.Mutex
 	// heldBack is the last launch that a limit of the cluster held back.
 	heldBack atomic.Pointer[heldBack]
+	// rejected is the last launch that the account's balance or credentials ended; nil once another one has a server.
+	rejected atomic.Pointer[heldBack]
 }
 
 // New returns a Launcher.

@@ -111,6 +111,15 @@ func (l *Launcher) LimitReached() (reason, description string) {
 	return "", ""
 }
 
+// AccountRejected returns the reason and BizFly Cloud's answer while launches pause for the account's balance or
+// credentials, and an empty reason while they do not.
+func (l *Launcher) AccountRejected() (reason, description string) {
+	if last := l.rejected.Load(); last != nil && l.config.Clock.Now().Before(last.until) {
+		return last.reason, last.description
+	}
+	return "", ""
+}
+
 // moreExpensive are the offering and the others of its NodeClass that cost more than what is left, without NodeOverlays
 // as all that is paid.
 func (l *Launcher) moreExpensive(ctx context.Context, launch *Launch, candidate Candidate,

@@ -120,6 +120,9 @@ func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.O
 	switch scope {
 	case scopeAccount:
 		marked = []capacity.Offering{{}}
+		// Longer than the pause, so that the condition stays while launches keep being rejected.
+		l.rejected.Store(&heldBack{reason: c.reason, description: f.err.Error(),
+			until: l.config.Clock.Now().Add(2 * c.period)})
 		l.config.Recorder.Publish(events.AccountLimitReached(launch.NodeClaim, c.reason, c.period, f.err))
 	case scopeSize:
 		cpu, memoryMiB := sizeOf(tried)

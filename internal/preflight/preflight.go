@@ -17,6 +17,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// Ready reports whether the controllers have found an object ready at its present generation, and which of its conditions are why it is not.
+// Without a cause it was not checked yet.
+func Ready(object status.Object) (ready bool, causes []status.Condition) {
+	conditions := object.StatusConditions(status.WithObservedOnly())
+	if root := conditions.Root(); root.IsTrue() && root.ObservedGeneration == object.GetGeneration() {
+		return true, nil
+	}
+	return false, lo.Filter(conditions.List(), func(c status.Condition, _ int) bool {
+		return !c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
+	})
+}
+
 // Look returns the conditions of the ProviderConfig and of all BizflyNodeClasses as text, and an error if there is no ProviderConfig, or one
 // of these is not ready at its present generation or cannot be read.
 func Look(ctx context.Context, reader client.Reader) (string, error) {
@@ -30,16 +42,13 @@ func Look(ctx context.Context, reader client.Reader) (string, error) {
 	var unready []string
 	look := func(kind string, object status.Object) {
 		name := kind + " " + object.GetName()
-		conditions := object.StatusConditions(status.WithObservedOnly())
-		if root := conditions.Root(); root.IsTrue() && root.ObservedGeneration == object.GetGeneration() {
+		ready, causes := Ready(object)
+		if ready {
 			_, _ = fmt.Fprintf(&text, "%s: ready\n", name)
 			return
 		}
 		unready = append(unready, name)
 		_, _ = fmt.Fprintf(&text, "%s: not ready\n", name)
-		causes := lo.Filter(conditions.List(), func(c status.Condition, _ int) bool {
-			return !c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
-		})
 		for _, c := range causes {
 			_, _ = fmt.Fprintf(&text, "  %s is %s: %s: %q\n", c.Type, c.Status, c.Reason, c.Message)
 		}

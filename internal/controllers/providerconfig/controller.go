@@ -62,16 +62,16 @@ const (
 
 // Controller keeps the configuration active.
 type Controller struct {
-	create       bool
-	clock        clock.Clock
-	kubeClient   client.Client
-	recorder     events.Recorder
-	config       *config.DefaultProvider
-	tuning       *tuning.DefaultProvider
-	catalog      catalog.Provider
-	elected      <-chan struct{}
-	limitReached func() (reason, description string)
-	forms        *instance.Forms
+	create     bool
+	clock      clock.Clock
+	kubeClient client.Client
+	recorder   events.Recorder
+	config     *config.DefaultProvider
+	tuning     *tuning.DefaultProvider
+	catalog    catalog.Provider
+	elected    <-chan struct{}
+	launches   Launches
+	forms      *instance.Forms
 	// scope is that of the catalog, and refresh when a failed refresh of another one's is tried again.
 	scope   *bizfly.Scope
 	refresh time.Time
@@ -79,13 +79,21 @@ type Controller struct {
 	joiningSince time.Time
 }
 
+// Launches says what holds all launches back; an empty reason is nothing.
+type Launches interface {
+	// LimitReached is a limit of the cluster.
+	LimitReached() (reason, description string)
+	// AccountRejected is BizFly Cloud's rejection of the account.
+	AccountRejected() (reason, description string)
+}
+
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. limitReached is that of the CloudProvider.
+// create says so.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string), forms *instance.Forms,
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, launches Launches, forms *instance.Forms,
 	create bool, elected <-chan struct{}) *Controller {
 	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, limitReached: limitReached, forms: forms, elected: elected}
+		catalog: catalogProvider, launches: launches, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -171,7 +179,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.Status.Scope = lo.ToPtr(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
-	c.checkLimits(object.StatusConditions())
+	c.checkLaunches(object.StatusConditions())
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
 	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
@@ -231,14 +239,18 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-// checkLimits reports whether a limit of the cluster holds launches back. Core publishes the event, on the NodeClaim that ends.
-func (c *Controller) checkLimits(conditions status.ConditionSet) {
-	reason, description := c.limitReached()
-	if reason != "" {
-		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
-		return
+// checkLaunches reports what holds all launches back. The events are on the NodeClaims that end.
+func (c *Controller) checkLaunches(conditions status.ConditionSet) {
+	for conditionType, heldBack := range map[string]func() (reason, description string){
+		v1alpha1.ConditionTypeWithinSpendingLimits: c.launches.LimitReached,
+		v1alpha1.ConditionTypeAccountAccepted:      c.launches.AccountRejected,
+	} {
+		if reason, description := heldBack(); reason != "" {
+			conditions.SetFalse(conditionType, reason, description)
+			continue
+		}
+		conditions.SetTrue(conditionType)
 	}
-	conditions.SetTrue(v1alpha1.ConditionTypeWithinSpendingLimits)
 }
 
 // Register adds the controller to the manager; it runs before the lease is won.

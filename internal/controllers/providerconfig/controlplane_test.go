@@ -9,6 +9,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -98,14 +99,16 @@ var _ = Describe("The API servers that are recorded", func() {
 		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", providerconfig.ReasonControlPlaneUnknown),
 			HaveField("Message", ContainSubstring("a clone of this cluster would not be noticed"))))
 	})
-	It("should not matter to the limits of the cluster, which are a condition of their own", func() {
-		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits).IsTrue()).To(BeTrue())
-		process.limit = "MaxServersReached"
-		process.look()
-		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits)).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", "MaxServersReached")))
-		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue(), "everything else goes on")
-		process.limit = ""
-		process.look()
-		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits).IsTrue()).To(BeTrue())
-	})
+	DescribeTable("should not matter to what holds launches back, which are conditions of their own:", func(conditionType, reason string, held func() *string) {
+		for _, now := range []string{"", reason, ""} {
+			*held() = now
+			process.look()
+			Expect(condition(conditionType).IsTrue()).To(Equal(now == ""))
+			Expect(condition(conditionType).Reason).To(Equal(lo.CoalesceOrEmpty(now, conditionType)))
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue(), "everything else goes on")
+		}
+	},
+		Entry("limits of the cluster", v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", func() *string { return &process.limit }),
+		Entry("the account", v1alpha1.ConditionTypeAccountAccepted, "BalanceExhausted", func() *string { return &process.account }),
+	)
 })

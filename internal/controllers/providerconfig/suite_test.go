@@ -110,6 +110,8 @@ type replica struct {
 	forms instance.Forms
 	// limit is the reason of the limit that holds launches back.
 	limit string
+	// account is the reason of BizFly Cloud's rejection of the account.
+	account string
 	// elect lets it win the lease.
 	elect func()
 }
@@ -144,9 +146,15 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r.active, r.seen = options.NewStore(opts), opts
 	tuned := tuning.NewDefaultProvider(kubeClient, r.active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, func() (string, string) { return r.limit, "a description" }, &r.forms, create, elected)
+		r.catalog, r, &r.forms, create, elected)
 	return r
 }
+
+// LimitReached implements providerconfig.Launches.
+func (r *replica) LimitReached() (reason, description string) { return r.limit, "a description" }
+
+// AccountRejected implements providerconfig.Launches.
+func (r *replica) AccountRejected() (reason, description string) { return r.account, "a description" }
 
 // look reconciles as often as the controller asks for it at once.
 func (r *replica) look() {

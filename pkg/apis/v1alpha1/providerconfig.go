@@ -30,6 +30,9 @@ const (
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
+	// ConditionTypeAccountAccepted is False while BizFly Cloud rejects launches for the account's balance or its credentials: all launches
+	// pause then, and one is tried after each pause.
+	ConditionTypeAccountAccepted = "AccountAccepted"
 )
 
 // ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's
@@ -173,6 +176,7 @@ type ScopeStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether the configuration is active"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.status!=\"True\")].reason",description="Why not; empty while it is ready"
+// +kubebuilder:printcolumn:name="Account",type="string",JSONPath=".status.conditions[?(@.type==\"AccountAccepted\")].status",description="False while all launches pause for the account's balance or credentials"
 // +kubebuilder:printcolumn:name="Region",type="string",JSONPath=".status.scope.region",description="Where the servers are"
 // +kubebuilder:printcolumn:name="Project",type="string",JSONPath=".status.scope.projectID",description="The project of the servers"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="The age of the object"

@@ -181,7 +181,7 @@ func (f *fleet) Patch(context.Context, client.Object, client.Patch, ...client.Pa
 func (f *fleet) cloud() *instance.DefaultProvider {
 	api := memoryAPI{servers: lo.Map(f.servers, func(s *instance.Instance, _ int) *gobizfly.Server {
 		return &gobizfly.Server{
-			ID: s.ID, Name: s.Name, Status: s.Status, FlavorName: s.Flavor, AvailabilityZone: s.Zone, BillingPlan: s.BillingPlan, NetworkPlan: s.NetworkPlan,
+			ID: s.ID, Name: s.Name, Status: s.Status, FlavorName: s.Flavor, AvailabilityZone: s.Zone, BillingPlan: s.BillingPlan, NetworkPlan: "free_datatransfer",
 			CreatedAt: "2026-01-01T00:00:00Z", AttachedVolumes: []gobizfly.AttachedVolume{{ID: s.ID, AttachedType: "rootdisk"}},
 			Metadata: map[string]string{
 				v1alpha1.MetadataClusterUID: s.ClusterUID, v1alpha1.MetadataNodeClaim: s.NodeClaim, v1alpha1.MetadataNodeClaimUID: s.NodeClaimUID,

@@ -7,7 +7,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 )
 
 func (a *App) doctor() *cobra.Command {
@@ -23,8 +23,8 @@ if it gave no answer.`,
 			if err != nil {
 				return err
 			}
-			report := lo.Ternary(preflight, doctor.Preflight, doctor.Examine)(ctx, s)
-			if err := finish(printer, report, nil, doctor.Print); err != nil {
+			report := lo.Ternary(preflight, rules.Preflight, rules.Examine)(ctx, s)
+			if err := finish(printer, report, nil, rules.Print); err != nil {
 				return err
 			}
 			if report.Failed(strict) {

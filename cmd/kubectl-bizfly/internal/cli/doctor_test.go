@@ -5,20 +5,19 @@ package cli_test
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
+	"net/http/httputil"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -27,11 +26,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -40,15 +39,15 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -151,16 +150,142 @@ func (f *fixture) pin(host string) {
 	}})
 }
 
-func codesOf(report doctor.Report) []string {
-	return lo.Map(report.Findings, func(finding doctor.Finding, _ int) string { return finding.Code })
+func codesOf(report rules.Report) []string {
+	return lo.Map(report.Findings, func(finding rules.Finding, _ int) string { return finding.Code })
 }
 
 // provoked are the codes of the findings that the table below provokes.
 var provoked = map[string]bool{}
 
-func finding(name, code string, severity doctor.Severity, provoke func(*fixture)) TableEntry {
+// finding is a rule, what breaks it, and what its fix does.
+func finding(name, code string, severity rules.Severity, provoke, fix func(*fixture)) TableEntry {
 	provoked[code] = true
-	return Entry(name, code, severity, provoke)
+	return Entry(name, code, severity, provoke, fix)
+}
+
+// expectFinding provokes a finding, applies its fix, and expects that this ends it.
+func (f *fixture) expectFinding(code string, severity rules.Severity, provoke, fix func(*fixture), args ...string) rules.Report {
+	GinkgoHelper()
+	provoke(f)
+	report := answer[rules.Report](f, args...)
+	found, ok := lo.Find(report.Findings, func(finding rules.Finding) bool { return finding.Code == code })
+	Expect(ok).To(BeTrue(), "%+v skipped: %v", report.Findings, report.Skipped)
+	Expect(found.Severity).To(Equal(severity))
+	Expect([]string{found.What, found.Why, found.Fix}).ToNot(ContainElement(BeEmpty()))
+	Expect(f.run(args...)).To(Equal(lo.Ternary(report.Failed(false), cli.ExitFindings, cli.ExitOK)))
+	Expect(f.out).To(ContainSubstring(code))
+	fix(f)
+	Expect(codesOf(answer[rules.Report](f, args...))).ToNot(ContainElement(code), "its fix ends it: %s", found.Fix)
+	return report
+}
+
+// apiServer lets the API server be of a version.
+func apiServer(gitVersion string) func(*fixture) {
+	return func(f *fixture) {
+		f.change = func(s *connect.Session) {
+			clientset := fake.NewClientset()
+			clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: gitVersion}
+			s.Kubernetes = clientset
+		}
+	}
+}
+
+// scaledToZero is what the fix of a second autoscaler does.
+func scaledToZero(name string) func(*fixture) {
+	return func(f *fixture) {
+		of := &appsv1.Deployment{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "kube-system", Name: name}, of)).To(Succeed())
+		of.Spec.Replicas = lo.ToPtr(int32(0))
+		f.put(of)
+	}
+}
+
+func deleted(object client.Object) func(*fixture) {
+	return func(f *fixture) { Expect(f.objects.Delete(context.Background(), object)).To(Succeed()) }
+}
+
+// configured stores a ProviderConfig in which nothing is wrong.
+func configured(f *fixture) {
+	f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+}
+
+// useTLS puts an endpoint with TLS before the cloud, whose certificate the ProviderConfig trusts.
+func useTLS(f *fixture) {
+	front := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(lo.Must(url.Parse(f.URL))))
+	DeferCleanup(front.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})
+	f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{CABundle: string(authority)}})
+	setEnv("BIZFLY_CLOUD_API_URL", front.URL+"/api")
+}
+
+// releaseAddresses deletes the public addresses of the project.
+func releaseAddresses(f *fixture) {
+	ctx, credentials := context.Background(), f.Credentials()
+	api := lo.Must(gobizfly.NewClient(gobizfly.WithAPIURL(f.APIURL), gobizfly.WithRegionName(credentials.Region)))
+	token := lo.Must(api.Token.Init(ctx, &gobizfly.TokenCreateRequest{AuthMethod: "application_credential", AppCredID: credentials.AppCredID,
+		AppCredSecret: credentials.AppCredSecret}))
+	api.SetKeystoneToken(token)
+	for _, address := range f.State().WanIPs {
+		Expect(api.CloudServer.PublicNetworkInterfaces().Delete(ctx, address.ID)).To(Succeed())
+	}
+}
+
+// openKubelet adds the rule that the API server needs.
+func openKubelet(f *fixture) {
+	f.Edit(func(c *cloud.Catalog) {
+		selected := &c.Firewalls[cloud.RegionHN][0]
+		selected.Inbound = append(selected.Inbound, cloud.FirewallRule{Direction: "ingress", EtherType: "IPv4",
+			Protocol: lo.ToPtr("tcp"), PortRangeMin: lo.ToPtr(10250), PortRangeMax: lo.ToPtr(10250)})
+	})
+}
+
+// readyPool makes NodePool default ready, as the controllers do when nothing is wrong with it.
+func readyPool(f *fixture) {
+	pool := &karpv1.NodePool{}
+	Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+	f.put(pool)
+}
+
+func removeServers(f *fixture) {
+	for _, server := range f.Servers() {
+		Expect(f.RemoveServer(server.ID)).To(Succeed())
+	}
+}
+
+func removeVolumes(f *fixture) {
+	for _, volume := range f.State().Volumes {
+		Expect(f.RemoveVolume(volume.ID)).To(Succeed())
+	}
+}
+
+// applyPrinted applies the manifest that a preflight prints.
+func applyPrinted(f *fixture) {
+	report := answer[rules.Report](f, "doctor", "--preflight")
+	differs, _ := lo.Find(report.Findings, func(finding rules.Finding) bool { return finding.Code == "PoolServerDiffers" })
+	document, _, _ := strings.Cut(strings.TrimPrefix(differs.Fix, "echo '"), "' | kubectl apply -f -")
+	f.apply(document)
+}
+
+// deletingClass is a BizflyNodeClass that is being deleted, with a NodeClaim.
+func deletingClass(f *fixture) {
+	nodeClass("{}")(f)
+	claim := claimNamed("default-x7k2p")
+	claim.Spec.NodeClassRef = &karpv1.NodeClassReference{Name: "default"}
+	f.put(claim)
+	of := &v1alpha1.BizflyNodeClass{}
+	Expect(f.objects.Get(context.Background(), metav1Key("default"), of)).To(Succeed())
+	of.Finalizers = []string{"karpenter.bizflycloud.vn/termination"}
+	Expect(f.objects.Update(context.Background(), of)).To(Succeed())
+	Expect(f.objects.Delete(context.Background(), of)).To(Succeed())
+}
+
+// stoppedServer is a server of a NodeClaim that somebody, or the cloud, has stopped.
+func stoppedServer(f *fixture) {
+	server := f.AddServer(cloud.ServerSpec{Name: "n"})
+	f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID)}})
+	Expect(f.SetServerStatus(server.ID, "SHUTOFF")).To(Succeed())
 }
 
 var _ = Describe("doctor", func() {
@@ -179,215 +304,261 @@ var _ = Describe("doctor", func() {
 				Protocol: lo.ToPtr("tcp"), PortRangeMin: lo.ToPtr(10250), PortRangeMax: lo.ToPtr(10250)})
 		})
 		nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", firewall))(f)
-		report := answer[doctor.Report](f, "doctor")
+		report := answer[rules.Report](f, "doctor")
 		// The sandbox has no TLS.
 		Expect(report.Findings).To(HaveEach(HaveField("Code", "EndpointWithoutTLS")), "%+v", report.Findings)
 		Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)
 		Expect(f.run("doctor", "--strict")).To(Equal(cli.ExitFindings))
 	})
 
-	DescribeTable("should find", func(code string, severity doctor.Severity, provoke func(*fixture)) {
+	DescribeTable("should find, until its fix is applied,", func(code string, severity rules.Severity, provoke, fix func(*fixture)) {
+		f := newFixture()
 		f.install()
-		provoke(f)
-		report := answer[doctor.Report](f, "doctor")
-		found, ok := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == code })
-		Expect(ok).To(BeTrue(), "%+v skipped: %v", report.Findings, report.Skipped)
-		Expect(found.Severity).To(Equal(severity))
-		Expect(found.What).ToNot(BeEmpty())
-		Expect(found.Why).ToNot(BeEmpty())
-		Expect(found.Fix).ToNot(BeEmpty())
-		Expect(f.run("doctor")).To(Equal(lo.Ternary(report.Failed(false), cli.ExitFindings, cli.ExitOK)))
-		Expect(f.out).To(ContainSubstring(code))
+		f.expectFinding(code, severity, provoke, fix, "doctor")
 	},
-		finding("an unreachable cluster", "ClusterUnreachable", doctor.Error, func(f *fixture) { f.reader = nil }),
-		finding("an API server that is too old", "APIServerTooOld", doctor.Error, func(f *fixture) {
-			f.change = func(s *connect.Session) {
-				clientset := fake.NewClientset()
-				clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.29.4"}
-				s.Kubernetes = clientset
-			}
-		}),
-		finding("missing definitions", "DefinitionsMissing", doctor.Error, func(f *fixture) {
+		finding("an unreachable cluster", "ClusterUnreachable", rules.Error, func(f *fixture) { f.reader = nil },
+			func(f *fixture) { f.reader = f.objects }),
+		finding("an API server that is too old", "APIServerTooOld", rules.Error, apiServer("v1.29.4"), apiServer("v1.30.0")),
+		finding("missing definitions", "DefinitionsMissing", rules.Error, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), apis.CRDs[0].DeepCopy())).To(Succeed())
-		}),
-		finding("outdated definitions", "DefinitionsOutdated", doctor.Error, func(f *fixture) {
+		}, (*fixture).install),
+		finding("outdated definitions", "DefinitionsOutdated", rules.Error, func(f *fixture) {
 			old := apis.CRDs[0].DeepCopy()
 			spec := old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 			old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = apiextensionsv1.JSONSchemaProps{Type: spec.Type}
 			f.put(old)
-		}),
-		finding("a plugin of another version than the controller", "VersionSkew", doctor.Warning, func(f *fixture) {
+		}, (*fixture).install),
+		finding("a plugin of another version than the controller", "VersionSkew", rules.Warning, func(f *fixture) {
 			controller := f.controller()
 			controller.Labels["app.kubernetes.io/version"] = "9.9.9"
 			f.put(controller)
-		}),
-		finding("no controller", "ControllerNotInstalled", doctor.Info, func(f *fixture) {
+		}, (*fixture).install),
+		finding("no controller", "ControllerNotInstalled", rules.Info, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), f.controller())).To(Succeed())
-		}),
-		finding("a controller that is not ready", "ControllerNotReady", doctor.Error, func(f *fixture) {
+		}, (*fixture).install),
+		finding("nodes that outlived the controller", "ControllerGone", rules.Error, func(f *fixture) {
+			Expect(f.objects.Delete(context.Background(), f.controller())).To(Succeed())
+			f.put(claimNamed("default-x7k2p"))
+		}, (*fixture).install),
+		finding("a controller that is not ready", "ControllerNotReady", rules.Error, func(f *fixture) {
 			controller := f.controller()
 			controller.Status.ReadyReplicas = 0
 			f.put(controller)
-		}),
-		finding("missing rights", "RightsMissing", doctor.Error, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: doctor.NeededRules()[1:]})
-		}),
-		finding("rights that are too wide", "RightsTooWide", doctor.Warning, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(doctor.NeededRules(),
+		}, (*fixture).install),
+		finding("missing rights", "RightsMissing", rules.Error, func(f *fixture) {
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: rules.NeededRules()[1:]})
+		}, (*fixture).install),
+		finding("rights that are too wide", "RightsTooWide", rules.Warning, func(f *fixture) {
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(rules.NeededRules(),
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
-		}),
-		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
-		finding("the older provider for BizFly Cloud", "AnotherKarpenter", doctor.Error,
-			deployment("karpenter", "cr-hn-1.bizflycloud.vn/31ff/karpenter-provider-bizflycloud:v1.2.2-beta.1")),
-		finding("another provider of Karpenter, by digest", "AnotherKarpenter", doctor.Error,
-			deployment("autoscaler", "registry:5000/team/karpenter-provider-other@sha256:00")),
-		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
-			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
-		finding("a CapacityBuffer of another component", "BufferStrategyForeign", doctor.Warning, func(f *fixture) {
+		}, (*fixture).install),
+		finding("another Karpenter", "AnotherKarpenter", rules.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0"),
+			scaledToZero("karpenter")),
+		finding("the older provider for BizFly Cloud", "AnotherKarpenter", rules.Error,
+			deployment("karpenter", "cr-hn-1.bizflycloud.vn/31ff/karpenter-provider-bizflycloud:v1.2.2-beta.1"),
+			scaledToZero("karpenter")),
+		finding("another provider of Karpenter, by digest", "AnotherKarpenter", rules.Error,
+			deployment("autoscaler", "registry:5000/team/karpenter-provider-other@sha256:00"), scaledToZero("autoscaler")),
+		finding("a cluster-autoscaler", "ClusterAutoscaler", rules.Warning,
+			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0"),
+			scaledToZero("cluster-autoscaler")),
+		finding("a CapacityBuffer of another component", "BufferStrategyForeign", rules.Warning, func(f *fixture) {
 			buffers(f)
 			f.put(buffer("buffer.gke.io/standby-capacity"))
-		}),
-		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
-			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" })),
-		finding("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
-		finding("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
-		finding("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {
+		}, func(f *fixture) { f.put(buffer(autoscalingv1beta1.ActiveProvisioningStrategy)) }),
+		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", rules.Error,
+			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" }),
+			node(func(*corev1.Node) {})),
+		finding("nodes of another cloud", "ForeignNodes", rules.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" }),
+			node(func(*corev1.Node) {})),
+		finding("a zone label that is no zone", "ZoneLabelWrong", rules.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" }),
+			node(func(*corev1.Node) {})),
+		finding("no CSI driver", "CSIDriverMissing", rules.Info, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
-		}),
-		finding("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
+		}, (*fixture).install),
+		finding("volumes of another billing plan", "VolumeBillingPlan", rules.Warning,
 			func(f *fixture) {
 				volume := f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
 				f.put(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
 					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{VolumeHandle: volume.ID}}}})
-			}),
-		finding("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
-		finding("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
-		finding("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
-		finding("an endpoint that does not answer", "EndpointUnreachable", doctor.Error, func(*fixture) { setEnv("BIZFLY_CLOUD_API_URL", closedPort()) }),
-		finding("an endpoint whose certificate is not trusted", "EndpointTLS", doctor.Error, func(*fixture) {
+			}, deleted(&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}})),
+		finding("no credentials", "CredentialsMissing", rules.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") },
+			(*fixture).environment),
+		finding("rejected credentials", "CredentialsRejected", rules.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret"),
+			(*fixture).environment),
+		finding("an unknown region", "RegionUnknown", rules.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis"),
+			(*fixture).environment),
+		finding("an endpoint that does not answer", "EndpointUnreachable", rules.Error, func(*fixture) { setEnv("BIZFLY_CLOUD_API_URL", closedPort()) },
+			(*fixture).environment),
+		finding("an endpoint whose certificate is not trusted", "EndpointTLS", rules.Error, func(*fixture) {
 			server := httptest.NewTLSServer(http.NotFoundHandler())
 			server.Config.ErrorLog = nil
 			DeferCleanup(server.Close)
 			setEnv("BIZFLY_CLOUD_API_URL", server.URL+"/api")
-		}),
-		finding("a catalog that cannot be read", "CatalogUnreadable", doctor.Error, func(f *fixture) {
+		}, (*fixture).environment),
+		finding("a catalog that cannot be read", "CatalogUnreadable", rules.Error, func(f *fixture) {
 			f.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		}),
-		finding("an endpoint without TLS", "EndpointWithoutTLS", doctor.Warning, func(*fixture) {}),
-		finding("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) { f.pin(strings.TrimPrefix(f.URL, "http://")) }),
-		finding("an endpoint of another host than the servers'", "HostDiffers", doctor.Error, func(f *fixture) { f.pin("manage.bizflycloud.vn") }),
-		finding("nothing that keeps pods from the metadata service", "MetadataServiceOpen", doctor.Warning,
-			nodeClass(`{userData: "#!/bin/sh\n# iptables -I FORWARD -d 169.254.169.254 -j DROP\ncurl http://169.254.169.254/\n"}`)),
-		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", doctor.Warning, nodeClass("{}")),
-		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", doctor.Error, func(f *fixture) {
+		}, func(f *fixture) { f.ClearFaults() }),
+		finding("an endpoint without TLS", "EndpointWithoutTLS", rules.Warning, func(*fixture) {}, useTLS),
+		finding("credentials of another project", "ProjectDiffers", rules.Error, func(f *fixture) { f.pin(strings.TrimPrefix(f.URL, "http://")) },
+			configured),
+		finding("an endpoint of another host than the servers'", "HostDiffers", rules.Error, func(f *fixture) { f.pin("manage.bizflycloud.vn") },
+			configured),
+		finding("nothing that keeps pods from the metadata service", "MetadataServiceOpen", rules.Warning,
+			nodeClass(`{userData: "#!/bin/sh\n# iptables -I FORWARD -d 169.254.169.254 -j DROP\ncurl http://169.254.169.254/\n"}`),
+			func(f *fixture) {
+				f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+			}),
+		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", rules.Warning, nodeClass("{}"),
+			nodeClass("{publicIPv4: false}")),
+		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", rules.Error, func(f *fixture) {
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
 			f.put(object)
-		}),
-		finding("a limit of the cluster that holds launches back", "ConditionFalse", doctor.Warning, func(f *fixture) {
+		}, configured),
+		finding("a limit of the cluster that holds launches back", "ConditionFalse", rules.Warning, func(f *fixture) {
 			setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") // what the controller has stored needs no cloud
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers")
 			f.put(object)
-		}),
-		finding("launches that pause", "ConditionFalse", doctor.Warning, func(f *fixture) {
+		}, configured),
+		finding("launches that pause", "ConditionFalse", rules.Warning, func(f *fixture) {
 			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
 			f.put(object)
-		}),
-		finding("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
-		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", doctor.Error, func(*fixture) {
+		}, nodeClass("{}")),
+		finding("a BKE cluster that does not exist", "BKEClusterNotFound", rules.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa"),
+			(*fixture).environment),
+		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", rules.Error, func(*fixture) {
 			setEnv("BKE_CLUSTER_ID", "")
 			setEnv("BKE_CLUSTER_TOKEN", "")
 			setEnv("BKE_DISCOVER_FROM_POOL", "true")
-		}),
-		finding("a missing token where a NodeClass needs it", "BKEJoinIncomplete", doctor.Error, func(f *fixture) {
+		}, (*fixture).environment),
+		finding("a missing token where a NodeClass needs it", "BKEJoinIncomplete", rules.Error, func(f *fixture) {
 			setEnv("BKE_CLUSTER_TOKEN", "")
 			nodeClass("{}")(f)
-		}),
-		finding("a missing token that no NodeClass needs", "BKEJoinIncomplete", doctor.Warning, func(f *fixture) {
+		}, (*fixture).environment),
+		finding("a missing token that no NodeClass needs", "BKEJoinIncomplete", rules.Warning, func(f *fixture) {
 			setEnv("BKE_CLUSTER_TOKEN", "")
 			nodeClass("{bootstrapMode: Custom, userData: join}")(f)
-		}),
-		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", doctor.Error, variable("BKE_JOIN_ENDPOINT", "join-here")),
-		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", doctor.Warning, addAutoscalingPool),
-		finding("a zone that does not exist", "NodeClassZones", doctor.Error, nodeClass("{zones: [HN9]}")),
-		finding("an image that does not exist", "NodeClassImages", doctor.Error, nodeClass("{imageSelectorTerms: [{alias: bke@v1.19.0}]}")),
-		finding("a network that does not exist", "NodeClassNetworks", doctor.Error, nodeClass("{networkSelectorTerms: [{name: nowhere}]}")),
-		finding("a firewall that does not exist", "NodeClassFirewalls", doctor.Error, nodeClass("{firewallSelectorTerms: [{name: nowhere}]}")),
-		finding("a key that does not exist", "NodeClassSSHKey", doctor.Error, nodeClass("{sshKeyName: nobody}")),
-		finding("a volume type that does not exist", "NodeClassDisks", doctor.Error, nodeClass("{rootDisk: {size: 40Gi, volumeType: MAGNETIC}}")),
-		finding("flavors that do not exist", "NodeClassFlavors", doctor.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}")),
-		finding("what nodes join with is missing", "NodeClassBootstrap", doctor.Error, variable("BKE_JOIN_ENDPOINT", "")),
-		finding("no way out of the network", "NodeClassEgress", doctor.Warning, nodeClass("{publicIPv4: false}")),
-		finding("a firewall without a rule that nodes need", "FirewallPort", doctor.Warning, func(f *fixture) {
+		}, (*fixture).environment),
+		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", rules.Error, variable("BKE_JOIN_ENDPOINT", "join-here"),
+			(*fixture).environment),
+		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", rules.Warning, addAutoscalingPool,
+			func(f *fixture) { Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitOK), f.err) }),
+		finding("a zone that does not exist", "NodeClassZones", rules.Error, nodeClass("{zones: [HN9]}"), nodeClass("{}")),
+		finding("an image that does not exist", "NodeClassImages", rules.Error, nodeClass("{imageSelectorTerms: [{alias: bke@v1.19.0}]}"),
+			nodeClass("{}")),
+		finding("a network that does not exist", "NodeClassNetworks", rules.Error, nodeClass("{networkSelectorTerms: [{name: nowhere}]}"),
+			nodeClass("{}")),
+		finding("a firewall that does not exist", "NodeClassFirewalls", rules.Error, nodeClass("{firewallSelectorTerms: [{name: nowhere}]}"),
+			nodeClass("{}")),
+		finding("a key that does not exist", "NodeClassSSHKey", rules.Error, nodeClass("{sshKeyName: nobody}"),
+			nodeClass("{}")),
+		finding("a volume type that does not exist", "NodeClassDisks", rules.Error, nodeClass("{rootDisk: {size: 40Gi, volumeType: MAGNETIC}}"),
+			nodeClass("{}")),
+		finding("flavors that do not exist", "NodeClassFlavors", rules.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}"),
+			nodeClass("{}")),
+		finding("what nodes join with is missing", "NodeClassBootstrap", rules.Error, variable("BKE_JOIN_ENDPOINT", ""),
+			(*fixture).environment),
+		finding("no way out of the network", "NodeClassEgress", rules.Warning, nodeClass("{publicIPv4: false}"),
+			nodeClass("{}")),
+		finding("a firewall without a rule that nodes need", "FirewallPort", rules.Warning, func(f *fixture) {
 			f.Edit(func(c *cloud.Catalog) { c.Firewalls[cloud.RegionHN][0].Inbound = nil })
 			var name string
 			f.Edit(func(c *cloud.Catalog) { name = c.Firewalls[cloud.RegionHN][0].Name })
 			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
+		}, openKubelet),
+		finding("a NodePool of another provider", "NodePoolForeign", rules.Warning, func(f *fixture) {
+			f.apply(strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass").Replace(pools))
+		}, func(f *fixture) { f.apply(pools) }),
+		finding("a static NodePool without its feature gate", "NodePoolStaticOff", rules.Error, func(f *fixture) {
+			f.apply(strings.Replace(pools, "\nspec:\n  template", "\nspec:\n  replicas: 2\n  template", 1))
+		}, variable("FEATURE_GATES", "StaticCapacity=true")),
+		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
+		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
+			setEnv("FEATURE_GATES", "NodeOverlay=true")
+			ready := &karpv1alpha1.NodeOverlay{}
+			Expect(f.objects.Get(context.Background(), metav1Key("dearer"), ready)).To(Succeed())
+			ready.StatusConditions().SetTrue(karpv1alpha1.ConditionTypeValidationSucceeded)
+			f.put(ready)
 		}),
-		finding("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
-		finding("a NodePool whose limits are used up", "NodePoolLimit", doctor.Warning, limited("10", "10")),
-		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", doctor.Warning, func(f *fixture) {
+		finding("a BizflyNodeClass that waits for its NodeClaims", "NodeClassDeleting", rules.Warning, deletingClass,
+			deleted(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x7k2p"}})),
+		finding("a server that is stopped", "ServerStopped", rules.Warning, stoppedServer,
+			func(f *fixture) { Expect(f.SetServerStatus(f.Servers()[0].ID, "ACTIVE")).To(Succeed()) }),
+		finding("an unpaid account", "AccountUnpaid", rules.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) },
+			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
+		finding("a NodePool that is not ready", "NodePoolNotReady", rules.Error, func(f *fixture) { f.apply(pools) },
+			readyPool),
+		finding("a NodePool whose limits are used up", "NodePoolLimit", rules.Warning, limited("10", "10"),
+			limited("100", "10")),
+		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", rules.Warning, func(f *fixture) {
 			f.apply(pools)
 			limited("10", "9500m")(f)
-		}),
-		finding("an unpaid balance", "QuotaRejected", doctor.Warning,
-			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0)),
-		finding("rejections by the quota of vCPUs or memory", "QuotaRejected", doctor.Warning, event("e", quotaTooSmall, 0)),
-		finding("rejections by another quota", "QuotaRejected", doctor.Warning, event("e", quotaPaused, 0)),
-		finding("launches that failed", "LaunchesFailed", doctor.Warning,
-			event("e", events.NodeNotRegistered(&karpv1.NodeClaim{}, "x", "p2.2c_4g", "HN1"), 0)),
-		finding("launches that pause for another reason", "LaunchesFailed", doctor.Warning,
-			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0)),
-		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+		}, limited("100", "9500m")),
+		finding("an unpaid balance", "QuotaRejected", rules.Warning,
+			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0),
+			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
+		finding("rejections by the quota of vCPUs or memory", "QuotaRejected", rules.Warning, event("e", quotaTooSmall, 0),
+			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
+		finding("rejections by another quota", "QuotaRejected", rules.Warning, event("e", quotaPaused, 0),
+			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
+		finding("launches that failed", "LaunchesFailed", rules.Warning,
+			event("e", events.NodeNotRegistered(&karpv1.NodeClaim{}, "x", "p2.2c_4g", "HN1"), 0),
+			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
+		finding("launches that pause for another reason", "LaunchesFailed", rules.Warning,
+			event("e", events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, "LaunchNotPrepared", time.Hour, errors.New("no address")), 0),
+			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
+		finding("servers without owner", "ServerWithoutNodeClaim", rules.Warning, func(f *fixture) {
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
-		}),
-		finding("servers that name no NodeClaim", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+		}, removeServers),
+		finding("servers that name no NodeClaim", "ServerWithoutNodeClaim", rules.Warning, func(f *fixture) {
 			f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "launching"}})
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
-		}),
-		finding("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
-		finding("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
+		}, removeServers),
+		finding("disks without owner", "DiskWithoutOwner", rules.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) },
+			removeVolumes),
+		finding("addresses without owner", "AddressWithoutOwner", rules.Warning, func(f *fixture) {
 			server := f.AddServer(cloud.ServerSpec{Name: "short"})
 			Expect(f.AddWanIP(server.ID, "kept")).ToNot(BeEmpty())
 			Expect(f.RemoveServer(server.ID)).To(Succeed())
-		}),
+		}, releaseAddresses),
 	)
 
-	DescribeTable("should find before an installation", func(code string, severity doctor.Severity, provoke func(*fixture)) {
-		provoke(f)
-		report := answer[doctor.Report](f, "doctor", "--preflight")
-		found, ok := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == code })
-		Expect(ok).To(BeTrue(), "%+v skipped: %v", report.Findings, report.Skipped)
-		Expect(found.Severity).To(Equal(severity))
-		Expect([]string{found.What, found.Why, found.Fix}).ToNot(ContainElement(BeEmpty()))
+	DescribeTable("should find before an installation, until its fix is applied,", func(code string, severity rules.Severity, provoke, fix func(*fixture)) {
+		newFixture().expectFinding(code, severity, provoke, fix, "doctor", "--preflight")
 	},
-		finding("an account that is unpaid", "AccountUnpaid", doctor.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) }),
-		finding("a service that the region lacks", "ServiceMissing", doctor.Info, func(*fixture) {
+		finding("an account that is unpaid", "AccountUnpaid", rules.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) },
+			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
+		finding("a service that the region lacks", "ServiceMissing", rules.Info, func(*fixture) {
 			other := cloud.Start(cloud.Options{OmitServices: []string{"auto_scaling"}})
 			DeferCleanup(other.Close)
 			setEnv("BIZFLY_CLOUD_API_URL", other.APIURL)
 			setEnv("BIZFLY_CLOUD_APP_CRED_ID", other.Credentials().AppCredID)
 			setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", other.Credentials().AppCredSecret)
-		}),
-		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", doctor.Warning,
-			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") }),
-		finding("a pool server that is unlike new ones", "PoolServerDiffers", doctor.Warning, addPoolServer),
-		finding("a NodePool that leaves no flavor", "NoFlavorLeft", doctor.Error,
-			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }),
-		finding("a cluster-autoscaler outside the cluster", "ClusterAutoscaler", doctor.Warning, func(f *fixture) {
+		}, (*fixture).environment),
+		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", rules.Warning,
+			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") },
+			func(f *fixture) { setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c") }),
+		finding("a pool server that is unlike new ones", "PoolServerDiffers", rules.Warning, addPoolServer, applyPrinted),
+		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) },
+			func(f *fixture) { f.apply(pools) }),
+		finding("a cluster-autoscaler outside the cluster", "ClusterAutoscaler", rules.Warning, func(f *fixture) {
 			f.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{
 				"cluster-autoscaler.kubernetes.io/last-updated": time.Now().UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"),
 			}}})
-		}),
+		},
+			deleted(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}})),
 	)
 
 	It("should find out before an installation what a launch depends on", func() {
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		addPoolServer(f)
-		report := answer[doctor.Report](f, "doctor", "--preflight")
-		facts := lo.SliceToMap(report.Facts, func(fact doctor.Fact) (string, string) { return fact.Name, lo.CoalesceOrEmpty(fact.Value, "?") })
+		report := answer[rules.Report](f, "doctor", "--preflight")
+		facts := lo.SliceToMap(report.Facts, func(fact rules.Known) (string, string) { return fact.Name, lo.CoalesceOrEmpty(fact.Value, "?") })
 		Expect(facts).To(And(
 			HaveKeyWithValue("project", ContainSubstring(f.Credentials().ProjectID)),
 			HaveKeyWithValue("account", "nothing is unpaid"),
@@ -402,7 +573,7 @@ var _ = Describe("doctor", func() {
 			HaveKeyWithValue("boot and join", "?"),
 		))
 		Expect(fmt.Sprintf("%+v", report)).ToNot(ContainSubstring(f.BKE().ClusterToken))
-		differs, _ := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == "PoolServerDiffers" })
+		differs, _ := lo.Find(report.Findings, func(finding rules.Finding) bool { return finding.Code == "PoolServerDiffers" })
 		Expect(differs.What).To(And(ContainSubstring("not in network"), HaveSuffix("with a public address")))
 		document, _, _ := strings.Cut(strings.TrimPrefix(differs.Fix, "echo '"), "' | kubectl apply -f -")
 		like := &v1alpha1.BizflyNodeClass{}
@@ -413,16 +584,16 @@ var _ = Describe("doctor", func() {
 		Expect(f.out).To(ContainSubstring("? boot and join: not known until the first launch: no server was created"))
 
 		f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanOnDemand})
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Facts).To(ContainElement(
-			doctor.Fact{Name: "billing plans of volumes of pods", Value: "on_demand"}))
-		Expect(answer[doctor.Report](f, "doctor").Facts).To(BeEmpty(), "they are those of a preflight")
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Facts).To(ContainElement(
+			rules.Known{Name: "billing plans of volumes of pods", Value: "on_demand"}))
+		Expect(answer[rules.Report](f, "doctor").Facts).To(BeEmpty(), "they are those of a preflight")
 	})
 
 	It("should learn the BKE cluster from its pools where the user names none", func() {
 		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
 			unsetEnv(name)
 		}
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").NotApplicable).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
+		Expect(answer[rules.Report](f, "doctor", "--preflight").NotApplicable).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
 
 		addAutoscalingPool(f)
 		known := f.BKE()
@@ -431,7 +602,7 @@ var _ = Describe("doctor", func() {
 		node(func(n *corev1.Node) {
 			n.Labels["bke.bizflycloud.vn/node-id"], n.Spec.ProviderID = "1", "bizflycloud://"+server.ID
 		})(f)
-		report := answer[doctor.Report](f, "doctor", "--preflight")
+		report := answer[rules.Report](f, "doctor", "--preflight")
 		Expect(codesOf(report)).To(And(ContainElement("WorkerPoolAutoscaling"), Not(ContainElement(HavePrefix("BKE"))),
 			Not(ContainElement(BeElementOf("NodeClassImages", "NodeClassBootstrap")))), "%+v", report.Findings)
 		Expect(report.Facts).To(ContainElements(HaveField("Name", "join endpoint"), HaveField("Name", "pool server")), "%+v", report.Skipped)
@@ -445,10 +616,10 @@ var _ = Describe("doctor", func() {
 			silent.Close()
 		})
 		setEnv("BIZFLY_CLOUD_API_URL", silent.URL+"/api")
-		bound := doctor.PreflightTime
-		DeferCleanup(func() { doctor.PreflightTime = bound })
-		doctor.PreflightTime = time.Second
-		report := answer[doctor.Report](f, "doctor", "--preflight")
+		bound := rules.PreflightTime
+		DeferCleanup(func() { rules.PreflightTime = bound })
+		rules.PreflightTime = time.Second
+		report := answer[rules.Report](f, "doctor", "--preflight")
 		Expect(report.Skipped).To(ContainElement("the time of a preflight was over before BizFly Cloud or the cluster had answered"))
 		Expect(report.Passed).To(ContainElement("other autoscalers"), "what had its answer is told")
 		Expect(bound).To(Equal(time.Minute), "as the page says")
@@ -468,7 +639,7 @@ var _ = Describe("doctor", func() {
 		f.install()
 		nodeClass("{}")(f)
 		protect(f)
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
 	},
 		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
 		Entry("user data of a Secret", func(f *fixture) {
@@ -490,14 +661,14 @@ var _ = Describe("doctor", func() {
 		f.install()
 		nodeClass("{}")(f)
 		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "10.0.0.0/8"))
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
 	})
 
 	It("should name nodes of BKE's pools where only user data guards the metadata service", func() {
 		f.install()
 		nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)(f)
-		open := func() []doctor.Finding {
-			return lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(found doctor.Finding, _ int) bool { return found.Code == "MetadataServiceOpen" })
+		open := func() []rules.Finding {
+			return lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "MetadataServiceOpen" })
 		}
 		labelled := func(name string, labels map[string]string) {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: lo.Assign(labels, map[string]string{"bke.bizflycloud.vn/node-id": name})}})
@@ -507,7 +678,7 @@ var _ = Describe("doctor", func() {
 		for i := range 7 {
 			labelled(fmt.Sprintf("pool-1-%d", i), nil)
 		}
-		Expect(open()).To(HaveExactElements(And(HaveField("Severity", doctor.Warning), HaveField("What", And(
+		Expect(open()).To(HaveExactElements(And(HaveField("Severity", rules.Warning), HaveField("What", And(
 			ContainSubstring("BKE's pool nodes pool-1-0, pool-1-1, pool-1-2, pool-1-3, pool-1-4 and 2 more"), Not(ContainSubstring("default-x7k2p")))))))
 		nodeClass("{}")(f)
 		Expect(open()).To(HaveExactElements(HaveField("What", ContainSubstring("BizflyNodeClass default")), HaveField("What", ContainSubstring("pool-1-0"))))
@@ -518,12 +689,12 @@ var _ = Describe("doctor", func() {
 	It("should accept Karpenter's CapacityBuffers, and any while the controller ignores them", func() {
 		f.install()
 		f.put(buffer("buffer.gke.io/standby-capacity"))
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 		f = newFixture()
 		f.install()
 		buffers(f)
 		f.put(buffer("buffer.x-k8s.io/active-capacity"))
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 	})
 
 	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {
@@ -532,25 +703,25 @@ var _ = Describe("doctor", func() {
 			return crd.Spec.Names.Kind == "CapacityBuffer"
 		})
 		Expect(f.objects.Delete(context.Background(), definition.DeepCopy())).To(Succeed())
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("Definitions")))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("Definitions")))
 		buffers(f)
-		Expect(answer[doctor.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "DefinitionsMissing"),
+		Expect(answer[rules.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "DefinitionsMissing"),
 			HaveField("What", HaveSuffix(definition.Name)))))
 	})
 
 	It("should fail in strict mode for checks that could not look, not for inapplicable ones", func() {
 		f.install()
 		f.failLists(&karpv1.NodePoolList{}, forbidden)
-		report := answer[doctor.Report](f, "doctor")
+		report := answer[rules.Report](f, "doctor")
 		Expect(report.Skipped).To(HaveKeyWithValue("NodePools", ContainSubstring("you may not list nodepools.karpenter.sh")))
 		report.Findings = nil
 		Expect(report.Failed(false)).To(BeFalse())
 		Expect(report.Failed(true)).To(BeTrue())
 		f.failLists(&karpv1.NodePoolList{}, &meta.NoKindMatchError{})
-		Expect(answer[doctor.Report](f, "doctor").NotApplicable).To(HaveKey("NodePools"))
+		Expect(answer[rules.Report](f, "doctor").NotApplicable).To(HaveKey("NodePools"))
 		Expect(f.run("doctor")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("- NodePools: nothing to check: the cluster has no nodepools.karpenter.sh"))
-		Expect((&doctor.Report{NotApplicable: report.Skipped}).Failed(true)).To(BeFalse())
+		Expect((&rules.Report{NotApplicable: report.Skipped}).Failed(true)).To(BeFalse())
 	})
 
 	It("should find a second installation of the controller where the user has named the first", func() {
@@ -558,44 +729,58 @@ var _ = Describe("doctor", func() {
 		another := f.controller()
 		another.Namespace = "apps"
 		f.put(another)
-		report := answer[doctor.Report](f, "doctor", "--controller-namespace", "karpenter")
+		report := answer[rules.Report](f, "doctor", "--controller-namespace", "karpenter")
 		Expect(report.Findings).To(ContainElement(And(HaveField("Code", "AnotherKarpenter"), HaveField("What", ContainSubstring("apps/")))))
 	})
 
-	It("should have a spec above for every finding in its code", func() {
-		files := lo.Must(filepath.Glob("../doctor/*.go"))
-		codes := map[string]bool{"NodeClassEgress": true}
-		// The findings about NodeClasses are named after the conditions that a NodeClass needs.
-		nodeClass := &v1alpha1.BizflyNodeClass{}
-		nodeClass.StatusConditions()
-		for _, condition := range nodeClass.Status.Conditions {
-			if name := strings.TrimSuffix(condition.Type, "Ready"); name != "" {
-				codes["NodeClass"+name] = true
-			}
-		}
-		for _, file := range files {
-			source := lo.Must(parser.ParseFile(token.NewFileSet(), file, nil, 0))
-			ast.Inspect(source, func(n ast.Node) bool {
-				var code ast.Expr
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "one" {
-						code = n.Args[0]
-					}
-				case *ast.KeyValueExpr:
-					if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Code" {
-						code = n.Value
-					}
-				}
-				if literal, ok := code.(*ast.BasicLit); ok {
-					codes[lo.Must(strconv.Unquote(literal.Value))] = true
-				}
-				return true
-			})
-		}
-		Expect(len(codes)).To(BeNumerically(">", 40))
-		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
+	It("should have a spec above for every rule", func() {
+		codes := lo.Map(rules.Codes(), func(d rules.Described, _ int) string { return d.Code })
+		Expect(codes).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
 	})
+
+	It("should name a broken BizflyNodeClass once for all of its NodePools", func() {
+		f := newFixture()
+		f.install()
+		for _, name := range []string{"a", "b"} {
+			f.apply(strings.NewReplacer("metadata: {name: default}\nspec:\n", "metadata: {name: "+name+"}\nspec:\n").Replace(pools))
+			pool := &karpv1.NodePool{}
+			Expect(f.objects.Get(context.Background(), metav1Key(name), pool)).To(Succeed())
+			pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+			pool.StatusConditions().SetFalse(karpv1.ConditionTypeNodeClassReady, "ImageNotFound", "no image")
+			f.put(pool)
+		}
+		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
+			HaveExactElements(HaveField("What", HavePrefix("2 NodePools (a, b) are not ready, because BizflyNodeClass default is not:"))))
+	})
+
+	It("should say one line of a BizflyNodeClass that is being deleted", func() {
+		f := newFixture()
+		f.install()
+		deletingClass(f)
+		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return strings.HasPrefix(found.Code, "NodeClass") })).To(
+			HaveExactElements(HaveField("What", "BizflyNodeClass default is being deleted, and waits for its NodeClaims: default-x7k2p")))
+	})
+
+	DescribeTable("should not pass what it could not look at:", func(about string, list client.ObjectList, change func(*fixture)) {
+		f := newFixture()
+		f.install()
+		f.apply(pools)
+		if list != nil {
+			f.failLists(list, forbidden)
+		}
+		change(f)
+		report := answer[rules.Report](f, "doctor")
+		Expect(report.Passed).ToNot(ContainElement(about))
+		Expect(report.Skipped).To(HaveKey(about))
+	},
+		Entry("volumes without credentials", "volumes", nil, func(*fixture) { withoutCredentials() }),
+		Entry("zones without a catalog", "cloud controller manager", nil, func(*fixture) { withoutCredentials() }),
+		Entry("the nodes of other clouds", "cloud controller manager", &corev1.NodeList{}, func(*fixture) {}),
+		Entry("user data of a Secret", "metadata service", nil, func(f *fixture) {
+			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+			f.failGets(&corev1.Secret{})
+		}),
+	)
 
 	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {
 		f.install()
@@ -603,12 +788,12 @@ var _ = Describe("doctor", func() {
 			unsetEnv(name)
 		}
 		nodeClass("{bootstrapMode: Custom, userData: join}")(f)
-		report := answer[doctor.Report](f, "doctor")
+		report := answer[rules.Report](f, "doctor")
 		Expect(report.Passed).ToNot(ContainElement(BeElementOf("BKE cluster", "worker pools")))
 		Expect(report.NotApplicable).To(And(HaveKey("BKE cluster"), HaveKey("worker pools")))
 		Expect(codesOf(report)).ToNot(ContainElement(Or(HavePrefix("BKE"), HavePrefix("WorkerPool"))))
 		setEnv("BKE_DISCOVER_FROM_POOL", "true")
-		report = answer[doctor.Report](f, "doctor")
+		report = answer[rules.Report](f, "doctor")
 		Expect(report.Passed).ToNot(ContainElement("worker pools"))
 		Expect(codesOf(report)).To(ContainElement("BKEUnknown"))
 	})
@@ -627,7 +812,7 @@ var _ = Describe("doctor", func() {
 			n.Labels["bke.bizflycloud.vn/node-id"], n.Spec.ProviderID = "1", "bizflycloud://"+server.ID
 		})(f)
 		nodeClass("{}")(f)
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("NodeClass")))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement(HavePrefix("NodeClass")))
 	})
 
 	It("should resolve user data with a join token and a CA file, and issue no token", func() {
@@ -638,23 +823,23 @@ var _ = Describe("doctor", func() {
 			s.REST = &rest.Config{Host: closedPort(), TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
 		}
 		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
 	})
 
 	It("should name the last of several rejections by time", func() {
 		f.install()
 		event("a", quotaPaused, time.Minute)(f)
 		event("b", quotaTooSmall, time.Hour)(f)
-		found, _ := lo.Find(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding) bool { return finding.Code == "QuotaRejected" })
+		found, _ := lo.Find(answer[rules.Report](f, "doctor").Findings, func(finding rules.Finding) bool { return finding.Code == "QuotaRejected" })
 		Expect(found.What).To(And(HavePrefix("2 launches were rejected"), ContainSubstring(quotaPaused.Message)))
 	})
 
 	It("should name the environment where nothing is installed and there are no credentials", func() {
 		withoutCredentials()
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "CredentialsMissing"),
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "CredentialsMissing"),
 			HaveField("Fix", Equal("export BIZFLY_CLOUD_REGION=HN BIZFLY_CLOUD_APP_CRED_ID=... BIZFLY_CLOUD_APP_CRED_SECRET=...")))))
 		setEnv("BIZFLY_CLOUD_REGION", "Atlantis")
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "RegionUnknown"),
 			HaveField("Fix", "export BIZFLY_CLOUD_REGION=HN"))))
 	})
 
@@ -663,23 +848,17 @@ var _ = Describe("doctor", func() {
 		deployment("karpenter-dashboard", "ghcr.io/karpenter/dashboard:1")(f)
 		deployment("exporter", "ghcr.io/team/karpenter-exporter:1")(f)
 		f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving})
-		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", BeElementOf("AnotherKarpenter", "VolumeBillingPlan"))))
+		Expect(answer[rules.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", BeElementOf("AnotherKarpenter", "VolumeBillingPlan"))))
 	})
 
 	It("should look for other autoscalers without the right to read the status of one", func() {
 		f.install()
 		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)
-		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-				if _, ok := object.(*corev1.ConfigMap); ok {
-					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("no"))
-				}
-				return c.Get(ctx, key, object, options...)
-			},
-		})
-		report := answer[doctor.Report](f, "doctor")
+		f.failGets(&corev1.ConfigMap{})
+		report := answer[rules.Report](f, "doctor")
 		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
-		Expect(report.Notes).To(ContainElement(ContainSubstring("you may not get configmaps")))
+		Expect(report.Skipped).To(HaveKeyWithValue("other autoscalers", ContainSubstring("you may not get configmaps")))
+		Expect(report.Passed).ToNot(ContainElement("other autoscalers"))
 	})
 
 	It("should name a command that runs where no flavor is left without a NodePool", func() {
@@ -689,7 +868,7 @@ var _ = Describe("doctor", func() {
 				flavor.BillingPlans, flavor.Omit = []string{cloud.PlanSaving}, nil
 			}
 		})
-		Expect(answer[doctor.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
 			HaveField("Fix", "kubectl bizfly flavors"))))
 	})
 
@@ -698,7 +877,7 @@ var _ = Describe("doctor", func() {
 		f.apply(pools)
 		for _, limit := range []string{"10", "0"} {
 			limited(limit, "0")(f)
-			Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")), "with a limit of "+limit)
+			Expect(answer[rules.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "NodePoolLimit")), "with a limit of "+limit)
 		}
 	})
 
@@ -706,13 +885,13 @@ var _ = Describe("doctor", func() {
 		f.install()
 		server := f.AddServer(cloud.ServerSpec{Name: "n", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "old"}})
 		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID)}})
-		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "ServerWithoutNodeClaim")))
+		Expect(answer[rules.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "ServerWithoutNodeClaim")))
 	})
 
 	DescribeTable("should leave out disks that may be needed", func(provoke func(f *fixture)) {
 		f.install()
 		provoke(f)
-		Expect(answer[doctor.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "DiskWithoutOwner")))
+		Expect(answer[rules.Report](f, "doctor").Findings).ToNot(ContainElement(HaveField("Code", "DiskWithoutOwner")))
 	},
 		Entry("one made from a snapshot, perhaps to restore a root disk", func(f *fixture) {
 			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk", SnapshotID: "s"})
@@ -727,10 +906,10 @@ var _ = Describe("doctor", func() {
 		f.install()
 		f.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", BillingPlan: cloud.PlanOnDemand})
 		f.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", BillingPlan: cloud.PlanSaving})
-		disks := lo.Filter(answer[doctor.Report](f, "doctor").Findings, func(finding doctor.Finding, _ int) bool {
+		disks := lo.Filter(answer[rules.Report](f, "doctor").Findings, func(finding rules.Finding, _ int) bool {
 			return finding.Code == "DiskWithoutOwner"
 		})
-		slices.SortFunc(disks, func(a, b doctor.Finding) int { return strings.Compare(a.What, b.What) })
+		slices.SortFunc(disks, func(a, b rules.Finding) int { return strings.Compare(a.What, b.What) })
 		Expect(disks).To(HaveLen(2))
 		Expect(disks[1].VNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<", disks[0].VNDPerMonth)))
 	})
@@ -745,9 +924,9 @@ var _ = Describe("doctor", func() {
 	It("should need the rights that the manifests grant, and no others", func() {
 		role := &rbacv1.ClusterRole{}
 		readManifest("clusterrole.yaml", role)
-		covered, missing := validation.Covers(role.Rules, doctor.NeededRules())
+		covered, missing := validation.Covers(role.Rules, rules.NeededRules())
 		Expect(covered).To(BeTrue(), "%v", missing)
-		covered, missing = validation.Covers(doctor.NeededRules(), role.Rules)
+		covered, missing = validation.Covers(rules.NeededRules(), role.Rules)
 		Expect(covered).To(BeTrue(), "%v", missing)
 	})
 })

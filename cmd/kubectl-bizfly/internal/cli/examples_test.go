@@ -12,12 +12,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -28,9 +30,28 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
+	It("should list the rules", func() {
+		const begin, end = "<!-- rules -->\n", "<!-- end of rules -->"
+		table := "| code | severity | about | why it matters |\n| --- | --- | --- | --- |\n"
+		for _, d := range rules.Codes() {
+			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.About, lo.CoalesceOrEmpty(d.Why, "depends on what was found"))
+		}
+		text := string(lo.Must(os.ReadFile(examplesPage)))
+		before, rest, found := strings.Cut(text, begin)
+		written, after, ended := strings.Cut(rest, end)
+		Expect(found && ended).To(BeTrue())
+		if os.Getenv("UPDATE_DOCS") != "" {
+			Expect(os.WriteFile(examplesPage, []byte(before+begin+table+end+after), 0o644)).To(Succeed())
+			written = table
+		}
+		Expect(written).To(Equal(table), "UPDATE_DOCS=true writes it")
+	})
+
 	It("should show what the commands print", func() {
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
+		f.install()
 		f.apply(pools + "---\n" + web)
+		readyPool(f)
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(os.WriteFile("basic.yaml", []byte(strings.ReplaceAll(pools, "[premium]", "[basic]")), 0o600)).To(Succeed())
 		Expect(os.WriteFile("premium.yaml", []byte(pools), 0o600)).To(Succeed())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
@@ -17,7 +18,7 @@ import (
 
 func (a *App) flavors() *cobra.Command {
 	var options flavors.Options
-	var requirements string
+	var requirements, pod string
 	cmd := &cobra.Command{
 		Use: "flavors", Aliases: []string{"flavor"}, Args: cobra.NoArgs,
 		Short: "List flavors by zone: size as nodes see it, price, availability, and what excludes them",
@@ -29,6 +30,9 @@ func (a *App) flavors() *cobra.Command {
 			var err error
 			if options.Requirements, err = flavors.ParseRequirements(requirements); err != nil {
 				return err
+			}
+			if pod != "" {
+				options.Pod = types.NamespacedName{Namespace: a.namespace(), Name: pod}
 			}
 			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
@@ -48,6 +52,7 @@ func (a *App) flavors() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&options.NodePool, "nodepool", "", "list for the requirements of this NodePool, with the reason for every exclusion")
+	cmd.Flags().StringVar(&pod, "pod", "", "list what could run this pod, with the reason for every exclusion; with --nodepool, in that NodePool")
 	cmd.Flags().StringVar(&options.NodeClass, "nodeclass", "", "list for this BizflyNodeClass (disks, billing plan, zones); default: one of defaults")
 	cmd.Flags().StringVar(&requirements, "requirements", "", "filter, for example 'category in (basic,premium),cpu>3,memory<16384,zone=HN1'")
 	cmd.MarkFlagsMutuallyExclusive("nodepool", "nodeclass")

@@ -23,9 +23,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -300,7 +300,7 @@ var _ = Describe("plan", func() {
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "staying", Labels: map[string]string{"role": "other"}},
 				Spec:   corev1.NodeSpec{ProviderID: "bizflycloud://2", Taints: []corev1.Taint{{Key: "role", Effect: corev1.TaintEffectNoSchedule}}},
 				Status: corev1.NodeStatus{Allocatable: room, Capacity: room}})
-		before, outcome := answer[plan.Plan](f, "plan", "--pending"), answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome
+		before, outcome := answer[plan.Plan](f, "plan", "--pending"), answer[rules.Pod](f, "why", "web-0", "-n", "shop").Outcome
 		for name, spec := range map[string]corev1.PodSpec{
 			"onto-staying": {NodeSelector: map[string]string{"role": "other"}, Tolerations: []corev1.Toleration{{Key: "role", Operator: corev1.TolerationOpExists}}},
 			"onto-new": {Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
@@ -315,7 +315,7 @@ var _ = Describe("plan", func() {
 		after := answer[plan.Plan](f, "plan", "--pending")
 		Expect([]any{after.Pods, after.OnExisting, len(after.Nodes), after.Unplaced}).To(Equal([]any{6, 0, len(before.Nodes), before.Unplaced}))
 		Expect(after.VNDPerHour).To(Equal(before.VNDPerHour))
-		Expect(answer[why.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(Equal(outcome))
+		Expect(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(Equal(outcome))
 	})
 
 	It("should compute with the settings of the controller in the cluster", func() {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -48,7 +48,7 @@ var _ = Describe("pool", func() {
 		Expect(f.out).To(Equal("pool-1: sent enable_autoscaling: false; read back: autoscaling off, 1 node\n" +
 			fmt.Sprintf("The way back: bizfly kubernetes workerpool update %s %s --autoscaling=true --min-size 1 --max-size 3\n", f.BKE().ClusterUID, id)))
 		Expect(changes(f)).To(HaveExactElements(MatchJSON(`{"enable_autoscaling": false}`)))
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("WorkerPoolAutoscaling"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("WorkerPoolAutoscaling"))
 	})
 
 	It("should set both sizes to the present one where the cloud keeps autoscaling on", func() {
@@ -63,7 +63,7 @@ var _ = Describe("pool", func() {
 				"sent desired_size, min_size and max_size: 1; read back: autoscaling on, 1 node, 1 to 1")),
 		)))
 		Expect(changes(f)).To(HaveExactElements(MatchJSON(`{"enable_autoscaling": false}`), MatchJSON(`{"desired_size": 1, "min_size": 1, "max_size": 1}`)))
-		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("WorkerPoolAutoscaling"))
+		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("WorkerPoolAutoscaling"))
 	})
 
 	It("should set the sizes where the cloud rejects that autoscaling is off", func() {

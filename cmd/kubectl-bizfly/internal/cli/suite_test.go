@@ -29,8 +29,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -97,6 +97,13 @@ func newFixture(modes ...string) *fixture {
 	setEnv = GinkgoT().Setenv
 	DeferCleanup(f.Close)
 	f.reader = f.objects
+	f.environment()
+	f.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: clusterUID}})
+	return f
+}
+
+// environment sets what the plugin reads of its shell, as for this cloud.
+func (f *fixture) environment() {
 	credentials, bke := f.Credentials(), f.BKE()
 	for key, value := range map[string]string{
 		"BIZFLY_CLOUD_API_URL": f.APIURL, "BIZFLY_CLOUD_ALLOW_HTTP": "true", "BIZFLY_CLOUD_REGION": credentials.Region,
@@ -105,8 +112,6 @@ func newFixture(modes ...string) *fixture {
 	} {
 		setEnv(key, value)
 	}
-	f.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: clusterUID}})
-	return f
 }
 
 // withoutCredentials takes the way to the cloud away.
@@ -118,11 +123,22 @@ func withoutCredentials() {
 
 func (f *fixture) put(objects ...client.Object) {
 	GinkgoHelper()
+	ctx := context.Background()
 	for _, object := range objects {
 		// The status is written with the rest, whatever the object was read from.
-		Expect(client.IgnoreNotFound(f.objects.Delete(context.Background(), object))).To(Succeed())
+		stored := object.DeepCopyObject().(client.Object)
+		if f.objects.Get(ctx, client.ObjectKeyFromObject(object), stored) == nil && len(stored.GetFinalizers()) > 0 {
+			stored.SetFinalizers(nil)
+			Expect(f.objects.Update(ctx, stored)).To(Succeed())
+		}
+		Expect(client.IgnoreNotFound(f.objects.Delete(ctx, object))).To(Succeed())
+		deleting := object.GetDeletionTimestamp() != nil
 		object.SetResourceVersion("")
-		Expect(f.objects.Create(context.Background(), object)).To(Succeed())
+		object.SetDeletionTimestamp(nil)
+		Expect(f.objects.Create(ctx, object)).To(Succeed())
+		if deleting {
+			Expect(f.objects.Delete(ctx, object)).To(Succeed())
+		}
 	}
 }
 
@@ -134,6 +150,18 @@ func (f *fixture) failLists(of client.ObjectList, failed error) {
 				return failed
 			}
 			return c.List(ctx, list, options...)
+		},
+	})
+}
+
+// failGets forbids to read an object of a kind.
+func (f *fixture) failGets(of client.Object) {
+	f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if reflect.TypeOf(object) == reflect.TypeOf(of) {
+				return forbidden
+			}
+			return c.Get(ctx, key, object, options...)
 		},
 	})
 }
@@ -184,7 +212,7 @@ func (f *fixture) install() {
 	}
 	f.put(
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}},
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, Rules: doctor.NeededRules()},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, Rules: rules.NeededRules()},
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: operator.Name},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: operator.Name, Namespace: "karpenter"}},

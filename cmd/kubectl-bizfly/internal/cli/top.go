@@ -30,12 +30,16 @@ func (a *App) top() *cobra.Command {
 	}
 }
 
+// narrow is the width below which the bars would make rows of ordinary names wrap.
+const narrow = 126
+
 func printTop(printer *output.Printer, c *top.Cluster) {
+	bar := lo.Ternary(printer.Width > 0 && printer.Width < narrow, 0, 10)
 	printer.Rows([]string{"Node", "NodePool", "Flavor", "Zone", ">Age", "Status", "CPU", "Memory", ">Pods", ">VND/hour"},
 		lo.Map(c.Nodes, func(n top.Node, _ int) []string {
 			return []string{
 				n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
-				printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
+				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
 			}
 		}))
 	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),

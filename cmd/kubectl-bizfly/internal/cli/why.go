@@ -14,14 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 )
 
 func (a *App) why() *cobra.Command {
 	return &cobra.Command{
-		Use: "why POD | nodeclaim/NAME | node/NAME", Args: cobra.ExactArgs(1),
+		Use: "why POD | TYPE/NAME", Args: cobra.ExactArgs(1),
 		Short: "Explain why a pod is pending, or show the timeline of a NodeClaim or Node",
 		Example: `  kubectl bizfly why web-6f7d-abcde -n shop
+  kubectl bizfly why deploy/web -n shop
+  kubectl bizfly why nodepool/default
   kubectl bizfly why nodeclaim/default-x7k2p
   kubectl bizfly why node/default-x7k2p-1a2b3c`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,16 +38,25 @@ func (a *App) why() *cobra.Command {
 			}
 			switch strings.ToLower(kind) {
 			case "pod", "pods", "po":
-				answer, err := why.ForPod(ctx, s, types.NamespacedName{Namespace: a.namespace(), Name: name})
+				answer, err := rules.ForPod(ctx, s, types.NamespacedName{Namespace: a.namespace(), Name: name})
 				return finish(printer, answer, err, printPod)
 			case "nodeclaim", "nodeclaims", "nodeclaims.karpenter.sh":
-				answer, err := why.ForNodeClaim(ctx, s, name)
+				answer, err := rules.ForNodeClaim(ctx, s, name)
 				return finish(printer, answer, err, printLife)
+			case "nodepool", "nodepools", "nodepools.karpenter.sh":
+				answer, err := rules.ForNodePool(ctx, s, name)
+				return finish(printer, answer, err, func(printer *output.Printer, pool *rules.Pool) {
+					printPool(printer, *pool, "nodes can be launched for it", "no node can be launched for it")
+				})
 			case "node", "nodes", "no":
-				answer, err := why.ForNode(ctx, s, name)
+				answer, err := rules.ForNode(ctx, s, name)
 				return finish(printer, answer, err, printLife)
 			}
-			return fmt.Errorf("%q is neither a pod, nor nodeclaim/NAME, nor node/NAME", args[0])
+			key := types.NamespacedName{Namespace: a.namespace(), Name: name}
+			if answer, known, err := rules.ForWorkload(ctx, s, strings.ToLower(kind), key); known {
+				return finish(printer, answer, err, printPod)
+			}
+			return fmt.Errorf("%q is neither a pod, nor deploy/NAME, sts/NAME, rs/NAME, job/NAME, nodepool/NAME, nodeclaim/NAME or node/NAME", args[0])
 		},
 	}
 }
@@ -75,23 +86,36 @@ func finish[T any](printer *output.Printer, answer T, err error, table func(*out
 	return nil
 }
 
-func printPod(printer *output.Printer, p *why.Pod) {
+func printPod(printer *output.Printer, p *rules.Pod) {
 	printer.Printf("Pod %s\n  %s\n", p.Name, p.State)
 	if p.Outcome != "" {
 		printer.Printf("  %s\n", p.Outcome)
 	}
 	for _, pool := range p.Pools {
-		printer.Printf("\nNodePool %s: %s\n", pool.Name, lo.Ternary(pool.Fits, "it can run the pod", "it cannot run the pod"))
-		for _, check := range pool.Checks {
-			printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
-		}
+		printer.Printf("\n")
+		printPool(printer, pool, "it can run the pod", "it cannot run the pod")
 	}
 	printHelp(printer, p.Help)
 	printTimeline(printer, p.Events)
 	printer.Notes(p.Notes)
 }
 
-func printLife(printer *output.Printer, l *why.Life) {
+// printPool prints what a NodePool can do, cannot do, or may be able to do where not everything is known.
+func printPool(printer *output.Printer, pool rules.Pool, can, cannot string) {
+	known := lo.NoneBy(pool.Checks, func(c rules.Check) bool { return c.Unknown })
+	failed := lo.ContainsBy(pool.Checks, func(c rules.Check) bool { return !c.OK && !c.Unknown })
+	answer := lo.Ternary(failed, cannot, lo.Ternary(known, can, "what is known does not prevent it, and not everything is known"))
+	printer.Printf("NodePool %s: %s\n", pool.Name, answer)
+	for _, check := range pool.Checks {
+		if check.Unknown {
+			printer.Printf("  ? %s: not known: %s\n", check.Name, check.Detail)
+			continue
+		}
+		printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
+	}
+}
+
+func printLife(printer *output.Printer, l *rules.Life) {
 	printer.Printf("NodeClaim %s, node %s, server %s\n", lo.CoalesceOrEmpty(l.NodeClaim, "-"), lo.CoalesceOrEmpty(l.Node, "-"), lo.CoalesceOrEmpty(l.Server, "-"))
 	printer.Printf("  Now: %s\n  Disruption: %s\n", l.Now, l.Disruption)
 	printHelp(printer, l.Help)
@@ -109,12 +133,13 @@ func printHelp(printer *output.Printer, list []string) {
 	}
 }
 
-func printTimeline(printer *output.Printer, entries []why.Entry) {
+func printTimeline(printer *output.Printer, entries []rules.Entry) {
 	if len(entries) == 0 {
 		return
 	}
 	printer.Printf("\n")
-	printer.Rows([]string{"Time", "From", "", "What"}, lo.Map(entries, func(e why.Entry, _ int) []string {
-		return []string{e.Time.Local().Format(time.DateTime), e.From, lo.Ternary(e.Problem, printer.Paint(text.FgRed, "!"), ""), e.What}
+	printer.Rows([]string{"Time", "From", "", "What"}, lo.Map(entries, func(e rules.Entry, _ int) []string {
+		at := lo.Ternary(e.Time.IsZero(), "now", e.Time.Local().Format(time.DateTime))
+		return []string{at, e.From, lo.Ternary(e.Problem, printer.Paint(text.FgRed, "!"), ""), e.What}
 	}))
 }

@@ -21,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -56,6 +57,8 @@ type Options struct {
 	NodePool string
 	// NodeClass lists for a NodeClass; empty is one of defaults, unless NodePool names another.
 	NodeClass string
+	// Pod lists what could run this pod too, and what excludes the others.
+	Pod types.NamespacedName
 	// Requirements filter like those of a NodePool.
 	Requirements scheduling.Requirements
 }
@@ -134,6 +137,12 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 			return nil, err
 		}
 	}
+	var requests corev1.ResourceList
+	if o.Pod.Name != "" {
+		if requests, err = addPod(ctx, s, o.Pod, requirements); err != nil {
+			return nil, err
+		}
+	}
 	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
@@ -156,7 +165,7 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := rowsOf(explained, instanceTypes, requirements, o.NodePool != "", name != "")
+	rows := rowsOf(explained, instanceTypes, requirements, requests, o.NodePool != "" || o.Pod.Name != "", name != "")
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		// What cannot be launched at all has no price and comes last.
 		return cmp.Or(cmp.Compare(lo.Ternary(a.VNDPerHour == 0, 1, 0), lo.Ternary(b.VNDPerHour == 0, 1, 0)),
@@ -165,19 +174,39 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-// rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
+// rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool or a pod,
 // and what a NodeClass excludes only for that NodeClass.
-func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements,
+	requests corev1.ResourceList, explain, class bool) []Row {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	return lo.FilterMap(explained, func(e offerings.Explanation, _ int) (Row, bool) {
 		row := newRow(e, byName[e.Flavor])
 		if row.Reason != "" {
 			return row, e.Excluded == "" || class
 		}
-		row.Reason = conflict(requirements, byName[e.Flavor], e.Zone)
+		row.Reason = lo.CoalesceOrEmpty(conflict(requirements, byName[e.Flavor], e.Zone), tooSmall(byName[e.Flavor], requests))
 		row.Available = row.Reason == ""
-		return row, row.Available || pool
+		return row, row.Available || explain
 	})
+}
+
+// addPod adds what the pod requires of its node, and returns what it requests.
+func addPod(ctx context.Context, s *connect.Session, key types.NamespacedName, requirements scheduling.Requirements) (corev1.ResourceList, error) {
+	pod := &corev1.Pod{}
+	if err := s.Get(ctx, key, pod); err != nil {
+		return nil, fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	requirements.Add(scheduling.NewStrictPodRequirements(pod).Values()...)
+	return resources.RequestsForPods(pod), nil
+}
+
+// tooSmall says of what a flavor has too little for the requests.
+func tooSmall(it *corecloudprovider.InstanceType, requests corev1.ResourceList) string {
+	has := it.Allocatable()
+	return strings.Join(lo.FilterMap(slices.Sorted(maps.Keys(requests)), func(name corev1.ResourceName, _ int) (string, bool) {
+		wanted, left := requests[name], has[name]
+		return fmt.Sprintf("the pod requests %s of %s, and it leaves %s", wanted.String(), name, left.String()), wanted.Cmp(left) > 0
+	}), "; ")
 }
 
 // addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
@@ -190,6 +219,9 @@ func addNodePool(ctx context.Context, s *connect.Session, name string, requireme
 		return "", fmt.Errorf("reading NodePool %s: %w", name, err)
 	}
 	template := pool.Spec.Template
+	if ref := lo.FromPtr(template.Spec.NodeClassRef); ref.Group != v1alpha1.GroupVersion.Group || ref.Kind != "BizflyNodeClass" {
+		return "", fmt.Errorf("NodePool %s is of another provider (%s of %s): no controller here serves it", name, ref.Kind, ref.Group)
+	}
 	requirements.Add(scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...).Values()...)
 	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
 	return lo.FromPtr(template.Spec.NodeClassRef).Name, nil

@@ -134,6 +134,7 @@ func (p *Printer) Tick(ok bool) string {
 func (p *Printer) Rows(titles []string, rows [][]string) {
 	t := table.NewWriter()
 	t.SetOutputMirror(p.Out)
+	t.SuppressTrailingSpaces()
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "

@@ -112,9 +112,10 @@ func StatusOf(node *corev1.Node) string {
 	ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
 	case node.DeletionTimestamp != nil:
-		return "Deleting"
-	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
 		return "Draining"
+	// Core taints a node when it chooses it, and evicts its pods when its replacement is ready and the node is deleted.
+	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
+		return "Replacing"
 	case ready.Status != corev1.ConditionTrue:
 		return "NotReady"
 	case node.Spec.Unschedulable:

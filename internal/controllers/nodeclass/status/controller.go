@@ -36,6 +36,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// ReasonDeleting is the reason of Ready of a NodeClass that is being deleted.
+const ReasonDeleting = "Deleting"
+
 const (
 	// concurrency bounds how many NodeClasses are resolved at once: each may list half a dozen things in the cloud.
 	concurrency = 5
@@ -97,10 +100,14 @@ func (c *Controller) Name() string { return "nodeclass.status" }
 // Reconcile resolves one NodeClass and patches its status once.
 func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !nodeClass.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil
-	}
 	stored := nodeClass.DeepCopy()
+	if !nodeClass.DeletionTimestamp.IsZero() {
+		// Nothing is resolved any more, and kubectl get shows why the NodeClass is still there.
+		conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock), opstatus.WithObservedOnly())
+		conditions.SetFalse(opstatus.ConditionReady, ReasonDeleting, "It is being deleted, and stays until its last NodeClaim is gone")
+		nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
+		return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
+	}
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
 	for _, part := range c.subReconcilers() {
@@ -110,14 +117,23 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	explain(conditions, lo.Map(c.subReconcilers(), func(part subReconciler, _ int) string { return part.conditionType }))
 	nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
-	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
-		// The lock, because a merge patch replaces the complete list of conditions.
-		if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
-			return controllers.AfterLocked(fmt.Errorf("patching the status: %w", err))
-		}
+	if err := c.patch(ctx, stored, nodeClass); err != nil {
+		return controllers.AfterLocked(err)
 	}
 	c.publish(stored, nodeClass)
 	return reconcile.Result{RequeueAfter: requeue}, nil
+}
+
+// patch writes the status if it has changed.
+func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.BizflyNodeClass) error {
+	if equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
+		return nil
+	}
+	// The lock, because a merge patch replaces the complete list of conditions.
+	if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
+		return fmt.Errorf("patching the status: %w", err)
+	}
+	return nil
 }
 
 // publish emits an event for each condition that has become wrong since the NodeClass was stored.

@@ -414,14 +414,16 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(result.RequeueAfter).To(BeNumerically("~", time.Second, time.Second))
 		Expect(stored().Status.Conditions).To(BeEmpty())
 	})
-	It("should not be touched any more while the NodeClass is being deleted", func() {
+	It("should show nothing but the deletion while the NodeClass is being deleted", func() {
 		w := newSetup(nil)
 		nodeClass := apply("")
 		nodeClass.Finalizers = []string{"example.com/hold"}
 		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
 		deleting, result := w.look()
-		Expect(deleting.Status.Conditions).To(BeEmpty())
+		Expect(deleting.StatusConditions(status.WithObservedOnly()).List()).To(HaveExactElements(
+			And(HaveField("Type", "Ready"), HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", "Deleting"))))
+		Expect(deleting.Status.Summary.Reason).To(Equal("Deleting"))
 		Expect(result.RequeueAfter).To(BeZero())
 		deleting.Finalizers = nil
 		Expect(env.Client.Update(ctx, deleting)).To(Succeed())

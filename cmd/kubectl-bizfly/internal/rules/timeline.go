@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package why
+package rules
 
 import (
 	"context"
@@ -15,10 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
@@ -30,7 +28,8 @@ import (
 
 // Entry is one thing that happened.
 type Entry struct {
-	Time time.Time `json:"time"`
+	// Time is zero for what is so now, and is not known since when.
+	Time time.Time `json:"time,omitzero"`
 	// From is its source: event, condition, annotation, BizFly Cloud, or the NodeClaim.
 	From string `json:"from"`
 	What string `json:"what"`
@@ -93,7 +92,7 @@ func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node
 	if claim != nil {
 		l.NodeClaim = claim.Name
 		l.fromClaim(claim)
-		l.Timeline = append(l.Timeline, events(ctx, s, "NodeClaim", claim)...)
+		l.Timeline = append(l.Timeline, eventsOf(ctx, s, "NodeClaim", claim)...)
 		l.Server, _ = providerid.Parse(claim.Status.ProviderID)
 	}
 	if node != nil {
@@ -101,34 +100,39 @@ func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node
 		l.add(node.CreationTimestamp.Time, "node", "the node joined the cluster", false)
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady {
-				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status, condition.Message),
+				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status,
+					condition.Message),
 					condition.Status != corev1.ConditionTrue)
 			}
 		}
-		l.Timeline = append(l.Timeline, events(ctx, s, "Node", node)...)
+		l.Timeline = append(l.Timeline, eventsOf(ctx, s, "Node", node)...)
 		if id, ok := providerid.Parse(node.Spec.ProviderID); ok {
 			l.Server = id
 		}
 	}
 	l.fromCloud(ctx, s)
 	slices.SortStableFunc(l.Timeline, byTime)
-	l.Now, l.Disruption, l.Help = now(claim, node), disruption(ctx, s, claim, node), help(claim, l.Server)
+	l.Now, l.Help = now(claim, node), help(claim, l.Server)
+	l.Disruption = disruption(claim, readDisruption(ctx, s, claim, node))
 	return l
 }
 
-// help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly Cloud's API is known that
-// returns what a server has printed there.
+// help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly
+// Cloud's API is known that returns what a server has printed there.
 func help(claim *karpv1.NodeClaim, server string) []string {
 	if claim == nil || server == "" || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	launched, registered := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched), claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	if !launched.IsTrue() || registered.IsTrue() {
 		return nil
 	}
 	until := claim.CreationTimestamp.Add(ttl.Registration).Local()
-	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its page shows what it printed while it "+
-		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
+	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its "+
+		"page shows what it printed while it "+
+		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns "+
+		"it)", server, until.Format(time.TimeOnly))}
 }
 
 func (l *Life) add(at time.Time, from, what string, problem bool) {
@@ -137,11 +141,14 @@ func (l *Life) add(at time.Time, from, what string, problem bool) {
 
 // fromClaim reads what the NodeClaim itself records.
 func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
-	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
+	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s",
+		lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
 		false)
 	intent := instance.Intent{}
-	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text), &intent) == nil {
-		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone,
+	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text),
+		&intent) == nil {
+		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)",
+			intent.Attempt, intent.Flavor, intent.Zone,
 			intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
 	}
 	for _, condition := range claim.Status.Conditions {
@@ -171,13 +178,15 @@ func (l *Life) fromCloud(ctx context.Context, s *connect.Session) {
 	}
 	server, err := cloud.API.GetServer(ctx, l.Server)
 	if err != nil {
-		l.add(time.Now(), "BizFly Cloud", fmt.Sprintf("server %s: %s", l.Server, err), true)
+		l.add(time.Time{}, "BizFly Cloud", fmt.Sprintf("server %s: %s", l.Server, err), true)
 		return
 	}
 	if created, err := time.Parse(time.RFC3339, server.CreatedAt); err == nil {
 		l.add(created, "BizFly Cloud", fmt.Sprintf("server %s was created as %s", server.ID, server.Name), false)
 	}
-	l.add(time.Now(), "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status), server.Status == "ERROR")
+	// The cloud does not say since when.
+	l.add(time.Time{}, "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status),
+		server.Status == instance.StatusError)
 }
 
 // now is the state of the node in one sentence.
@@ -191,7 +200,8 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 	for _, step := range []struct{ condition, waiting string }{
 		{karpv1.ConditionTypeLaunched, "it waits for BizFly Cloud to launch the server"},
 		{karpv1.ConditionTypeRegistered, "the server is launched, and its node has not joined the cluster yet"},
-		{karpv1.ConditionTypeInitialized, "the node has joined, and is not initialized yet (readiness, startup taints or extended resources)"},
+		{karpv1.ConditionTypeInitialized, "the node has joined, and is not initialized yet (readiness, startup taints or " +
+			"extended resources)"},
 	} {
 		if condition := claim.StatusConditions().Get(step.condition); !condition.IsTrue() {
 			return strings.TrimSuffix(step.waiting+": "+lo.FromPtr(condition).Message, ": ")
@@ -206,43 +216,12 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 // nowOf says in a sentence what top says in a word.
 var nowOf = map[string]string{
 	"Ready": "it runs", "NotReady": "its node is not ready", "Cordoned": "it is cordoned",
-	"Draining": "its pods are being evicted", "Deleting": "its node is being deleted",
+	"Replacing": "Karpenter has chosen it for disruption; its pods stay until its replacement is ready",
+	"Draining":  "its pods are being evicted",
 }
 
-// disruption explains why the node is replaced, or what prevents it.
-func disruption(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
-	if claim == nil {
-		return "Karpenter disrupts only nodes that it launched"
-	}
-	var parts []string
-	if drifted := claim.StatusConditions().Get(karpv1.ConditionTypeDrifted); drifted.IsTrue() {
-		parts = append(parts, "it has drifted and is to be replaced: "+lo.CoalesceOrEmpty(drifted.Message, drifted.Reason))
-	}
-	if consolidatable := claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable); consolidatable.IsTrue() {
-		parts = append(parts, "it may be consolidated, when that makes the cluster cheaper")
-	}
-	if node != nil {
-		if node.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" {
-			parts = append(parts, "the node's annotation "+karpv1.DoNotDisruptAnnotationKey+" prevents it")
-		}
-		pods := &corev1.PodList{}
-		if err := s.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name}); err != nil {
-			s.Note("the pods of the node were not looked at: %s", err)
-		}
-		if holders := lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (string, bool) {
-			return pod.Namespace + "/" + pod.Name, podutils.IsActive(&pod) && podutils.IsDoNotDisruptActive(&pod, clock.RealClock{}, nil)
-		}); len(holders) > 0 {
-			parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
-		}
-	}
-	if len(parts) == 0 {
-		return "nothing marks it for disruption"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// events returns the events of an object, the oldest first.
-func events(ctx context.Context, s *connect.Session, kind string, object client.Object) []Entry {
+// eventsOf returns the events of an object, the oldest first.
+func eventsOf(ctx context.Context, s *connect.Session, kind string, object client.Object) []Entry {
 	list := &corev1.EventList{}
 	selector := client.MatchingFields{"involvedObject.name": object.GetName(), "involvedObject.kind": kind}
 	// Those of an object without a namespace are in default; elsewhere they may be forged by anyone who may write there.
@@ -253,18 +232,26 @@ func events(ctx context.Context, s *connect.Session, kind string, object client.
 	}
 	entries := lo.FilterMap(list.Items, func(event corev1.Event, _ int) (Entry, bool) {
 		same := event.InvolvedObject.UID == object.GetUID() || event.InvolvedObject.UID == "" || kind == "Node"
-		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message, Problem: event.Type == corev1.EventTypeWarning}, same
+		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message,
+			Problem: event.Type == corev1.EventTypeWarning}, same
 	})
 	slices.SortStableFunc(entries, byTime)
 	return entries
 }
 
-func byTime(a, b Entry) int { return a.Time.Compare(b.Time) }
+// byTime puts what happened last, and what is so now, at the end.
+func byTime(a, b Entry) int {
+	if a.Time.IsZero() != b.Time.IsZero() {
+		return lo.Ternary(a.Time.IsZero(), 1, -1)
+	}
+	return a.Time.Compare(b.Time)
+}
 
 func lastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
 		return event.Series.LastObservedTime.Time
 	}
-	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time),
+	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time,
+		event.EventTime.Time),
 		event.LastTimestamp.Time)
 }

@@ -1,0 +1,268 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
+
+	"github.com/bizflycloud/gobizfly"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// statusFresh is how long ago a cluster-autoscaler that still works has written its status, which it does every 10 s.
+const statusFresh = 10 * time.Minute
+
+// twoNodes is why two autoscalers cost money.
+const twoNodes = "each launches a node for them, and you pay for two"
+
+var autoscalerRules = []rule{
+	{code: "AnotherKarpenter", about: "other autoscalers", severity: Error, given: given2(factDeployments, factSetup,
+		otherKarpenters)},
+	{code: "ClusterAutoscaler", about: "other autoscalers", severity: Warning, why: "both see the same pending pods: " +
+		twoNodes,
+		given: given1(factDeployments, func(deployments *appsv1.DeploymentList) outcome {
+			return found(lo.FilterMap(deployments.Items, func(d appsv1.Deployment, _ int) (Finding, bool) {
+				images := strings.Join(lo.Map(d.Spec.Template.Spec.Containers, func(c corev1.Container,
+					_ int) string {
+					return c.Image
+				}), " ")
+				return Finding{What: fmt.Sprintf("the Deployment %s/%s is a cluster-autoscaler", d.Namespace, d.Name),
+						Fix: scaleToZero(&d)},
+					runsAsIs(&d) && !isOurs(&d) && !lo.SomeBy(d.Spec.Template.Spec.Containers, isKarpenter) &&
+						(strings.Contains(images, "cluster-autoscaler") || strings.Contains(d.Name, "cluster-autoscaler"))
+			})...)
+		})},
+	// One that runs outside the cluster, as BKE's does, writes its status into it.
+	{code: "ClusterAutoscaler", about: "other autoscalers", severity: Warning,
+		why: "it and Karpenter see the same pending pods: " + twoNodes,
+		fix: "kubectl bizfly pool pin --all (kubectl -n kube-system describe configmap cluster-autoscaler-status shows " +
+			"which pools it scales)",
+		given: given2(factAutoscalerStatus, factTime, func(status *corev1.ConfigMap, now time.Time) outcome {
+			if status == nil {
+				return positive()
+			}
+			written, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST",
+				status.Annotations["cluster-autoscaler.kubernetes.io/last-updated"])
+			if err != nil || now.Sub(written) > statusFresh {
+				return positive() // without a time it is not known to work
+			}
+			return found(Finding{What: "a cluster-autoscaler has written its status into ConfigMap " +
+				"kube-system/cluster-autoscaler-status at " +
+				written.UTC().Format(time.RFC3339)})
+		})},
+}
+
+// otherKarpenters are the Deployments of this controller but for the one that is known, and those of other providers.
+func otherKarpenters(deployments *appsv1.DeploymentList, s setup) outcome {
+	return found(lo.FilterMap(deployments.Items, func(d appsv1.Deployment, _ int) (Finding, bool) {
+		name := d.Namespace + "/" + d.Name
+		if isOurs(&d) {
+			return Finding{What: fmt.Sprintf("the Deployment %s is a second installation of this controller", name),
+					Why: "two controllers launch servers for the same pods and delete each other's", Fix: scaleToZero(&d)},
+				s.Deployment != nil && client.ObjectKeyFromObject(s.Deployment) != client.ObjectKeyFromObject(&d)
+		}
+		return Finding{What: fmt.Sprintf("the Deployment %s looks like another Karpenter", name),
+				Why: "it acts on the same NodePools and NodeClaims, so both launch and delete nodes", Fix: scaleToZero(&d)},
+			runsAsIs(&d) && lo.SomeBy(d.Spec.Template.Spec.Containers, isKarpenter)
+	})...)
+}
+
+func isOurs(d *appsv1.Deployment) bool { return d.Labels["app.kubernetes.io/name"] == operator.Name }
+
+func runsAsIs(d *appsv1.Deployment) bool { return lo.FromPtrOr(d.Spec.Replicas, 1) > 0 }
+
+func scaleToZero(d *appsv1.Deployment) string {
+	return fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=0", d.Namespace, d.Name)
+}
+
+// isKarpenter reports whether a container runs the controller of another Karpenter, such as
+// public.ecr.aws/karpenter/controller. Dashboards and exporters have the word in their images, too. The older provider
+// for BizFly Cloud has an image of this controller's name, without its label.
+func isKarpenter(container corev1.Container) bool {
+	image, _, _ := strings.Cut(container.Image, "@")
+	folders, name := path.Split(image)
+	name, _, _ = strings.Cut(name, ":")
+	return name == "karpenter" || name == "controller" && lo.Contains(strings.Split(folders, "/"), "karpenter") ||
+		strings.HasPrefix(name, "karpenter-provider-")
+}
+
+// bufferRules look for CapacityBuffers that another component provides: core does not look at their strategy, and
+// launches nodes for them too.
+var bufferRules = []rule{{
+	code: "BufferStrategyForeign", about: "capacity buffers", severity: Warning,
+	why: "Karpenter ignores the strategy and keeps running nodes for them as well, so that you pay for the capacity twice",
+	fix: "delete them, or set spec.provisioningStrategy to " + autoscalingv1beta1.ActiveProvisioningStrategy,
+	given: given2(factBuffers, factSetup, func(buffers *autoscalingv1beta1.CapacityBufferList, s setup) outcome {
+		if !s.Core.FeatureGates.CapacityBuffer {
+			return inapplicable("the feature gate CapacityBuffer is off")
+		}
+		foreign := lo.FilterMap(buffers.Items, func(b autoscalingv1beta1.CapacityBuffer, _ int) (string, bool) {
+			strategy := lo.FromPtr(b.Spec.ProvisioningStrategy)
+			return fmt.Sprintf("%s/%s (%s)", b.Namespace, b.Name, strategy), strategy != "" &&
+				strategy != autoscalingv1beta1.ActiveProvisioningStrategy
+		})
+		if len(foreign) == 0 {
+			return positive()
+		}
+		return found(Finding{What: "CapacityBuffers name a strategy of another component in spec.provisioningStrategy: " +
+			list(foreign)})
+	}),
+}}
+
+// overlayRules look for NodeOverlays that change nothing.
+var overlayRules = []rule{{
+	code: "NodeOverlayUnused", about: "node overlays", severity: Warning, why: "prices and sizes are those of the " +
+		"catalog, as if it did not exist",
+	given: given2(factAnyOverlays, factSetup, func(overlays *karpv1alpha1.NodeOverlayList, s setup) outcome {
+		if len(overlays.Items) == 0 {
+			return inapplicable("there is no NodeOverlay")
+		}
+		return found(lo.FilterMap(overlays.Items, func(o karpv1alpha1.NodeOverlay, _ int) (Finding, bool) {
+			if !s.Core.FeatureGates.NodeOverlay {
+				return Finding{What: fmt.Sprintf("NodeOverlay %s is not used: the feature gate NodeOverlay is off", o.Name),
+					Fix: s.set("settings.featureGates.nodeOverlay=true")}, true
+			}
+			cause := notReady(&o)
+			return Finding{What: fmt.Sprintf("NodeOverlay %s is not used: %s", o.Name, cause),
+				Fix: "kubectl describe nodeoverlay " + o.Name}, cause != ""
+		})...)
+	}),
+}}
+
+// initializing is how long the cloud controller manager may take with a node that has just joined.
+const initializing = time.Minute
+
+var ccmRules = []rule{
+	{code: "NodesUninitialized", about: "cloud controller manager", severity: Error,
+		why: "Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes",
+		fix: "kubectl -n kube-system logs -l k8s-app=bizfly-cloud-controller-manager (on BKE it runs outside the cluster: " +
+			"ask BizFly Cloud's support)",
+		given: given2(factNodes, factTime, func(nodes *corev1.NodeList, now time.Time) outcome {
+			late := namesOf(nodes, func(n *corev1.Node) bool {
+				return uninitialized(n) && now.Sub(n.CreationTimestamp.Time) >= initializing
+			})
+			if len(late) == 0 {
+				return positive()
+			}
+			return found(Finding{What: "the cloud controller manager has not initialized " + list(late)})
+		})},
+	{code: "ForeignNodes", about: "cloud controller manager", severity: Warning,
+		why: "Karpenter neither prices nor manages them",
+		fix: "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID",
+		given: given1(factNodes, func(nodes *corev1.NodeList) outcome {
+			foreign := namesOf(nodes, func(n *corev1.Node) bool { return !uninitialized(n) && !ours(n) })
+			if len(foreign) == 0 {
+				return positive()
+			}
+			return found(Finding{What: "these nodes have no provider ID of BizFly Cloud: " + list(foreign)})
+		})},
+	{code: "ZoneLabelWrong", about: "cloud controller manager", severity: Warning,
+		why: "pods that are spread over zones, or whose volume is in one, do not fit there",
+		fix: "kubectl -n kube-system rollout restart daemonset -l k8s-app=bizfly-cloud-controller-manager (on BKE: ask " +
+			"BizFly Cloud's support)",
+		given: given2(factNodes, factCatalog, func(nodes *corev1.NodeList, snapshot *catalog.Snapshot) outcome {
+			zones := lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, true })
+			wrong := lo.FilterMap(nodes.Items, func(n corev1.Node, _ int) (string, bool) {
+				zone := n.Labels[corev1.LabelTopologyZone]
+				return fmt.Sprintf("%s (%q)", n.Name, zone), !uninitialized(&n) && !zones[zone]
+			})
+			if len(wrong) == 0 {
+				return positive()
+			}
+			return found(Finding{What: "the label topology.kubernetes.io/zone is no zone of the region on " + list(wrong)})
+		})},
+}
+
+func ours(node *corev1.Node) bool {
+	_, is := providerid.Parse(node.Spec.ProviderID)
+	return is
+}
+
+// uninitialized reports whether the cloud controller manager has not finished with a node. Karpenter needs the provider
+// ID of the nodes that it launched, and of no other.
+func uninitialized(node *corev1.Node) bool {
+	return lo.ContainsBy(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) ||
+		!ours(node) && node.Labels[karpv1.NodePoolLabelKey] != ""
+}
+
+func namesOf(nodes *corev1.NodeList, which func(*corev1.Node) bool) []string {
+	return lo.FilterMap(nodes.Items, func(n corev1.Node, _ int) (string, bool) { return n.Name, which(&n) })
+}
+
+var volumeRules = []rule{
+	{code: "CSIDriverMissing", about: "volumes", severity: Info, why: "pods with volumes of BizFly Cloud cannot run",
+		fix: "kubectl get csidrivers",
+		given: given1(factCSIDriver, func(driver *storagev1.CSIDriver) outcome {
+			if driver != nil {
+				return positive()
+			}
+			return found(Finding{What: "the cluster has no CSI driver " + v1alpha1.CSIBlockDriver})
+		})},
+	{code: "VolumeBillingPlan", about: "volumes", severity: Warning,
+		why: "BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on " +
+			"" +
+			"" +
+			"" +
+			"" +
+			"" +
+			"nodes of Karpenter",
+		fix: "kubectl get pv (the CSI driver has no parameter for the plan: docs/how-to/volumes.md shows what to do)",
+		given: given3(factVolumes, factHandles, factAnyNodeClasses,
+			func(volumes []*gobizfly.Volume, handles sets.Set[string], nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
+				ofPods := lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
+					return strings.HasPrefix(v.Name, instance.CSIVolumePrefix) && v.BillingPlan != ""
+				})
+				const name = "billing plans of volumes of pods"
+				if len(ofPods) == 0 {
+					return positive(Known{Name: name, Unknown: "the CSI driver names none, and the project has no such volume"})
+				}
+				plans := billingPlans(nodeClasses.Items)
+				differ := lo.FilterMap(ofPods, func(v *gobizfly.Volume, _ int) (string, bool) {
+					return fmt.Sprintf("%s (%s)", v.Name, v.BillingPlan), handles.Has(v.ID) && !lo.Contains(plans,
+						normalPlan(v.BillingPlan))
+				})
+				seen := sets.List(sets.New(lo.Map(ofPods, func(v *gobizfly.Volume, _ int) string { return v.BillingPlan })...))
+				result := positive()
+				if len(differ) > 0 {
+					result = found(Finding{What: fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s",
+						strings.Join(plans, ", "),
+						list(differ))})
+				}
+				result.known = []Known{{Name: name, Value: strings.Join(seen, ", ")}}
+				return result
+			})},
+}
+
+// normalPlan writes a billing plan without case and separators, as it is written differently in places.
+func normalPlan(plan string) string { return strings.ToLower(strings.ReplaceAll(plan, "_", "")) }
+
+// billingPlans are those of the NodeClasses, the default one if there is none.
+func billingPlans(nodeClasses []v1alpha1.BizflyNodeClass) []string {
+	if len(nodeClasses) == 0 {
+		nodeClasses = make([]v1alpha1.BizflyNodeClass, 1)
+	}
+	return lo.Uniq(lo.Map(nodeClasses, func(n v1alpha1.BizflyNodeClass,
+		_ int) string {
+		return normalPlan(string(n.EffectiveBillingPlan()))
+	}))
+}

@@ -1,0 +1,441 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// ofDefaults is how reports call the NodeClass that there is before an installation.
+const ofDefaults = "of defaults"
+
+// offer is what a NodePool leaves of the catalog. Without a NodePool it is that of a NodePool without requirements.
+type offer struct {
+	pool    *karpv1.NodePool
+	flavors []*corecloudprovider.InstanceType
+}
+
+var (
+	// factClassesOrDefaults are the BizflyNodeClasses that are not being deleted, or one of defaults where there is none
+	// at all.
+	factClassesOrDefaults = newFact("BizflyNodeClasses or defaults", func(ctx context.Context,
+		r *reading) ([]v1alpha1.BizflyNodeClass, error) {
+		all := &v1alpha1.BizflyNodeClassList{}
+		if r.Cluster != nil {
+			var err error
+			if all, err = factAnyNodeClasses.in(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		if len(all.Items) > 0 {
+			return lo.Filter(all.Items, func(n v1alpha1.BizflyNodeClass, _ int) bool { return n.DeletionTimestamp == nil }), nil
+		}
+		standard, err := price.StandardNodeClass(nil)
+		if err != nil {
+			return nil, err
+		}
+		standard.Name = ofDefaults
+		return []v1alpha1.BizflyNodeClass{*standard}, nil
+	})
+
+	// factResolved are the conditions of BizflyNodeClasses that the controller's own code finds not to be True now: what
+	// the controller found last may be older than the fault.
+	factResolved = newFact("what BizflyNodeClasses select", func(ctx context.Context, r *reading) ([]sim.Assumption,
+		error) {
+		cloud, err := r.Cloud(ctx)
+		if err != nil {
+			return nil, err
+		}
+		nodeClasses, err := factClassesOrDefaults.in(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		simulation, err := sim.New(ctx, cloud, unresolved(nodeClasses))
+		if err != nil {
+			return nil, err
+		}
+		return simulation.Assumptions, nil
+	})
+
+	// factOffers are the flavors that each NodePool can be launched with.
+	factOffers = newFact("flavors of NodePools", readOffers)
+)
+
+// unresolved are the NodeClasses without what the controller found last.
+func unresolved(nodeClasses []v1alpha1.BizflyNodeClass) memory.Objects {
+	return lo.Map(nodeClasses, func(n v1alpha1.BizflyNodeClass, _ int) client.Object {
+		n.Status.Conditions = nil
+		return &n
+	})
+}
+
+func readOffers(ctx context.Context, r *reading) ([]offer, error) {
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodeClasses, err := factClassesOrDefaults.in(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	pools := &karpv1.NodePoolList{}
+	if r.Cluster != nil {
+		if pools, err = factAnyNodePools.in(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if len(pools.Items) == 0 {
+		all, _, err := price.StandardFlavors(ctx, cloud)
+		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType,
+			_ int) bool {
+			return len(it.Offerings.Available()) > 0
+		})}}, err
+	}
+	objects := unresolved(nodeClasses)
+	for i := range pools.Items {
+		objects = append(objects, &pools.Items[i])
+	}
+	simulation, err := sim.New(ctx, cloud, objects)
+	if err != nil {
+		return nil, err
+	}
+	return lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (offer, bool) {
+		known := lo.ContainsBy(nodeClasses, func(n v1alpha1.BizflyNodeClass) bool {
+			return n.Name == lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+		})
+		flavors, err := simulation.FlavorsOf(ctx, &pool)
+		return offer{&pool, flavors}, err == nil && known && foreign(&pool) == ""
+	}), nil
+}
+
+// foreign is of which other provider a NodePool is; empty where it is of this one.
+func foreign(pool *karpv1.NodePool) string {
+	ref := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef)
+	if ref.Group == v1alpha1.GroupVersion.Group && ref.Kind == "BizflyNodeClass" {
+		return ""
+	}
+	return fmt.Sprintf("it is of another provider (%s of %s): no controller here serves it", lo.CoalesceOrEmpty(ref.Kind,
+		"no kind"),
+		lo.CoalesceOrEmpty(ref.Group, "no group"))
+}
+
+// notReady returns why an object is not ready at its present generation, as its controllers have stored it; empty if it
+// is ready.
+func notReady(object status.Object) string {
+	ready, causes := preflight.Ready(object)
+	if ready {
+		return ""
+	}
+	return lo.CoalesceOrEmpty(strings.Join(lo.Map(causes, func(c status.Condition, _ int) string {
+		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}), "; "), "the controller has not checked it yet")
+}
+
+// nodeClassRules are one for each condition that a BizflyNodeClass needs, and one for its deletion.
+var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string, _ int) rule {
+	of := rule{code: nodeClassCode(condition), about: "NodeClasses", severity: Error, why: "no server is launched with it"}
+	if condition == v1alpha1.ConditionTypeEgressAvailable {
+		of.severity, of.why = Warning, "servers cannot pull images, and perhaps cannot reach the API server"
+	}
+	of.given = given1(factResolved, func(assumptions []sim.Assumption) outcome {
+		return found(lo.FilterMap(assumptions, func(a sim.Assumption, _ int) (Finding, bool) {
+			return Finding{
+				What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", a.NodeClass, a.Condition.Reason, a.Condition.Message),
+				Fix: lo.Ternary(a.NodeClass == ofDefaults, "kubectl bizfly doctor --preflight (again, once there is a "+
+					"BizflyNodeClass that sets what this names)",
+					"kubectl edit bizflynodeclass "+a.NodeClass),
+			}, a.Condition.Type == condition
+		})...)
+	})
+	return of
+}), rule{
+	code: "NodeClassDeleting", about: "NodeClasses", severity: Warning, why: "nothing is launched with it any more; it " +
+		"is gone when its NodeClaims are",
+	given: given2(factAnyNodeClasses, factAnyNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
+		claims *karpv1.NodeClaimList) outcome {
+		return found(lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
+			waitsFor := lo.FilterMap(claims.Items, func(c karpv1.NodeClaim, _ int) (string, bool) {
+				return c.Name, lo.FromPtr(c.Spec.NodeClassRef).Name == n.Name
+			})
+			return Finding{
+				What: fmt.Sprintf("BizflyNodeClass %s is being deleted, and waits for its NodeClaims: %s", n.Name,
+					lo.CoalesceOrEmpty(list(waitsFor), "none is left")),
+				Fix: strings.TrimSpace("kubectl delete nodeclaim --wait=false " + strings.Join(waitsFor, " ")),
+			}, n.DeletionTimestamp != nil && len(waitsFor) > 0
+		})...)
+	}),
+})
+
+// nodeClassConditions are those that the controller's code resolves, without Ready.
+func nodeClassConditions() []string {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	types := lo.FilterMap(nodeClass.StatusConditions().List(), func(c status.Condition, _ int) (string,
+		bool) {
+		return c.Type, c.Type != status.ConditionReady
+	})
+	slices.Sort(types)
+	return lo.Uniq(append(types, v1alpha1.ConditionTypeEgressAvailable))
+}
+
+func nodeClassCode(condition string) string {
+	return "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(condition, "Ready"), "Available")
+}
+
+// effects are what it means that a condition is False on which Ready does not depend, and which only the controller can
+// find out.
+var effects = map[string]string{
+	v1alpha1.ConditionTypeWithinSpendingLimits: "launches that would exceed the limit do not happen, and their pods stay " +
+		"" +
+		"" +
+		"" +
+		"" +
+		"" +
+		"pending",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection " +
+		"only " +
+		"reports, until a user confirms the control plane",
+	v1alpha1.ConditionTypeAccountAccepted:     "all launches pause, and one is tried after each pause",
+	v1alpha1.ConditionTypeLaunchesSucceeding:  "no server is launched with it while launches pause",
+	v1alpha1.ConditionTypeBillingPlanSuitable: "each launch is prepaid, so nodes that come and go cost more",
+}
+
+// reported are these conditions of an object, as the controller has stored them.
+func reported(kind string, object status.Object) []Finding {
+	return lo.FilterMap(object.GetConditions(), func(c status.Condition, _ int) (Finding, bool) {
+		return Finding{
+			What: fmt.Sprintf("%s %s: %s is False: %s: %s", kind, object.GetName(), c.Type, c.Reason, c.Message),
+			Why:  effects[c.Type], Fix: fmt.Sprintf("kubectl describe %s %s", strings.ToLower(kind), object.GetName()),
+		}, c.IsFalse() && effects[c.Type] != ""
+	})
+}
+
+// storedRules are about conditions that the controller has stored and that need no cloud.
+var storedRules = []rule{
+	{code: "ConditionFalse", about: "project", severity: Warning, given: given1(factProviderConfig,
+		func(config *v1alpha1.ProviderConfig) outcome {
+			if config == nil {
+				return inapplicable("there is no ProviderConfig")
+			}
+			return found(reported("ProviderConfig", config)...)
+		})},
+	{code: "ConditionFalse", about: "NodeClasses", severity: Warning, given: given1(factNodeClasses,
+		func(nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
+			return found(lo.FlatMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass,
+				_ int) []Finding {
+				return reported("BizflyNodeClass", &n)
+			})...)
+		})},
+}
+
+var nodePoolRules = []rule{
+	{code: "NodePoolForeign", about: "NodePools", severity: Warning, why: "no node is launched for it here",
+		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
+			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+				return Finding{What: fmt.Sprintf("NodePool %s: %s", pool.Name, foreign(pool)),
+					Fix: fmt.Sprintf("kubectl edit nodepool %s (spec.template.spec.nodeClassRef: group %s, kind BizflyNodeClass), or "+
+						"leave it to its provider", pool.Name,
+						v1alpha1.GroupVersion.Group)}, foreign(pool) != ""
+			})
+		})},
+	{code: "NodePoolNotReady", about: "NodePools", severity: Error, why: "no node is launched for it",
+		given: given2(factNodePools, factSetup, unreadyPools)},
+	{code: "NodePoolStaticOff", about: "NodePools", severity: Error,
+		why: "no node is launched for it, and none for a pod either",
+		given: given2(factNodePools, factSetup, func(pools *karpv1.NodePoolList, s setup) outcome {
+			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+				return Finding{What: fmt.Sprintf("NodePool %s has spec.replicas, and the feature gate StaticCapacity is off",
+						pool.Name),
+						Fix: s.set("settings.featureGates.staticCapacity=true")}, pool.Spec.Replicas != nil &&
+						!s.Core.FeatureGates.StaticCapacity && s.installed()
+			})
+		})},
+	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
+		given: given1(factNodePools,
+			func(pools *karpv1.NodePoolList) outcome {
+				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+					return limited(pool, sim.LimitReached(pool,
+						nil))
+				})
+			})},
+	// What is left of a limit that is not used up may be less than any flavor of the NodePool needs.
+	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
+		given: given2(factNodePools, factOffers,
+			func(pools *karpv1.NodePoolList, offers []offer) outcome {
+				flavors := lo.SliceToMap(offers, func(o offer) (string,
+					[]*corecloudprovider.InstanceType) {
+					return lo.FromPtr(o.pool).Name, o.flavors
+				})
+				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+					if sim.LimitReached(pool, nil) != nil {
+						return Finding{}, false
+					}
+					return limited(pool, sim.LimitReached(pool, flavors[pool.Name]))
+				})
+			})},
+}
+
+// limited is the finding about a limit. The number of nodes of a static NodePool does not follow pods, and one with a
+// limit of 0 is paused on purpose.
+func limited(pool *karpv1.NodePool, err error) (Finding, bool) {
+	if err == nil || pool.Spec.Replicas != nil || sim.Paused(pool) {
+		return Finding{}, false
+	}
+	return Finding{What: fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err),
+		Fix: "kubectl edit nodepool " + pool.Name}, true
+}
+
+// eachPool looks at each NodePool.
+func eachPool(pools *karpv1.NodePoolList, look func(*karpv1.NodePool) (Finding, bool)) outcome {
+	if len(pools.Items) == 0 {
+		return inapplicable("there is no NodePool")
+	}
+	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding,
+		bool) {
+		return look(pool)
+	})...)
+}
+
+// unreadyPools names a NodeClass that is not ready once, and not for each of its NodePools.
+func unreadyPools(pools *karpv1.NodePoolList, s setup) outcome {
+	if !s.installed() {
+		return inapplicable("no controller is installed")
+	}
+	byClass := map[string][]*karpv1.NodePool{}
+	var findings []Finding
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		ready, causes := preflight.Ready(pool)
+		switch {
+		case ready || foreign(pool) != "":
+		case len(causes) == 1 && causes[0].Type == karpv1.ConditionTypeNodeClassReady:
+			name := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+			byClass[name] = append(byClass[name], pool)
+		default:
+			findings = append(findings, Finding{What: fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, notReady(pool)),
+				Fix: "kubectl describe nodepool " + pool.Name})
+		}
+	}
+	for _, name := range sortedKeys(byClass) {
+		of := byClass[name]
+		names := list(lo.Map(of, func(pool *karpv1.NodePool, _ int) string { return pool.Name }))
+		what := fmt.Sprintf("NodePool %s is not ready: %s", names, notReady(of[0]))
+		if len(of) > 1 {
+			what = fmt.Sprintf("%d NodePools (%s) are not ready, because BizflyNodeClass %s is not: %s", len(of), names, name,
+				notReady(of[0]))
+		}
+		findings = append(findings, Finding{What: what, Fix: "kubectl describe bizflynodeclass " + name})
+	}
+	if len(pools.Items) == 0 {
+		return inapplicable("there is no NodePool")
+	}
+	return found(findings...)
+}
+
+var flavorRules = []rule{{
+	code: "NoFlavorLeft", about: "flavors", severity: Error, why: "no node is launched for it",
+	given: given1(factOffers, func(offers []offer) outcome {
+		var result outcome
+		for _, o := range offers {
+			whose, command := "a NodePool without requirements", "kubectl bizfly flavors"
+			if o.pool != nil {
+				whose, command = "NodePool "+o.pool.Name, "kubectl bizfly flavors --nodepool "+o.pool.Name
+			}
+			if len(o.flavors) == 0 {
+				result.state = fails
+				result.findings = append(result.findings, Finding{What: whose + " leaves no flavor that can be launched",
+					Fix: command})
+				continue
+			}
+			result.known = append(result.known, Known{Name: "flavors of " + whose, Value: describeOffer(o)})
+		}
+		return result
+	}),
+}}
+
+// describeOffer says how much is left, where, and from which price on.
+func describeOffer(o offer) string {
+	var cheapest struct {
+		flavor string
+		price  float64
+	}
+	zones := map[string]bool{}
+	wanted := requirementsOf(o.pool)
+	for _, it := range o.flavors {
+		for _, offering := range it.Offerings.Available().Compatible(wanted) {
+			zones[offering.Zone()] = true
+			if cheapest.flavor == "" || offering.Price < cheapest.price {
+				cheapest.flavor, cheapest.price = it.Name, offering.Price
+			}
+		}
+	}
+	return fmt.Sprintf("%d in %s, from %s at %s VND per hour", len(o.flavors), strings.Join(sortedKeys(zones), " and "),
+		cheapest.flavor,
+		output.VND(cheapest.price))
+}
+
+// recently is how far back events are looked at.
+const recently = 24 * time.Hour
+
+var launchRules = []rule{
+	{code: "QuotaRejected", about: "rejected launches", severity: Warning,
+		why: "pods stay pending, or run on flavors that cost more",
+		fix: "raise the project's quota in the BizFly Cloud console, or top up the balance",
+		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
+			quota := lo.Filter(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
+			if len(quota) == 0 {
+				return positive()
+			}
+			return found(Finding{What: fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: "+
+				"%s", len(quota),
+				quota[len(quota)-1].Message)})
+		})},
+	{code: "LaunchesFailed", about: "rejected launches", severity: Warning,
+		why: "nodes come late, and each attempt is paid for",
+		fix: "kubectl get events --namespace default --field-selector type=Warning",
+		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
+			other := lo.Reject(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
+			if len(other) == 0 {
+				return positive()
+			}
+			return found(Finding{What: fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other),
+				other[len(other)-1].Message)})
+		})},
+}
+
+// failedLaunches are the events of the last day that report one, the oldest first.
+func failedLaunches(all []corev1.Event, now time.Time) []corev1.Event {
+	of := lo.Filter(all, func(e corev1.Event, _ int) bool {
+		return now.Sub(lastSeen(&e)) <= recently && (ofQuota(&e) || lo.Contains([]string{events.ReasonLaunchesPaused,
+			events.ReasonLaunchRejected,
+			events.ReasonLaunchFailed, events.ReasonNodeNotRegistered}, e.Reason))
+	})
+	slices.SortStableFunc(of, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	return of
+}
+
+// ofQuota reports whether a launch was rejected by quota or balance.
+func ofQuota(e *corev1.Event) bool {
+	return e.Reason == events.ReasonAccountLimit || e.Reason == events.ReasonQuotaTooSmall ||
+		e.Reason == events.ReasonLaunchesPaused && strings.Contains(e.Message, capacity.ReasonQuotaExceeded)
+}
