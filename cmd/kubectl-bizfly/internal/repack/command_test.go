@@ -32,7 +32,7 @@ var _ = Describe("kubectl bizfly repack", func() {
 		app := cli.For(nil, c.Objects, nil, &stdout, &stderr)
 		app.Wait, app.Clock = wait, passing
 		app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) {
-			c.connect.Changes = c.client(enough)
+			c.session.Changes = c.client(enough)
 			return c.session, nil
 		}
 		status = app.Run(context.Background(), append([]string{"repack"}, args...)...)
