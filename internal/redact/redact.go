@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redact removes secrets from texts that others wrote: answers of the cloud, logs, events and objects of a cluster.
-// It knows the secrets that it was told, in every spelling, and what looks like one. The controller and the support bundle of
-// the kubectl plugin share it, so that neither shows what the other removes.
+// Package redact removes secrets from texts that others wrote: answers of the cloud, logs, events and objects of a
+// cluster. It knows the secrets that it was told, in every spelling, and what looks like one. The controller and the
+// support bundle of the kubectl plugin share it, so that neither shows what the other removes.
 package redact
 
 import (
@@ -28,8 +28,8 @@ const (
 	rememberedCredentials = 16 << 10
 	// rememberedTokens are the current token of the API and those that requests under way may still carry.
 	rememberedTokens = 64 << 10
-	// rememberedRequests are the secrets of requests: a task may quote those of its create request minutes later. It is enough
-	// for the largest user data of some twenty launches, and each is kept in a handful of spellings.
+	// rememberedRequests are the secrets of requests: a task may quote those of its create request minutes later. It is
+	// enough for the largest user data of some twenty launches, and each is kept in a handful of spellings.
 	rememberedRequests = 1 << 20
 )
 
@@ -51,7 +51,8 @@ type rule struct {
 // shapes are secrets that look alike wherever they are.
 var shapes = []rule{
 	{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), Removed},
-	// The password of a URL may hold a slash and an @ that its writer did not escape: it ends at the last @ of the word.
+	// The password of a URL may hold a slash and an @ that its writer did not escape: it ends at the last @ of the
+	// word.
 	{"://", regexp.MustCompile(`(\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s"'<>@/?#:]*:[^\s"'<>]*|[^\s"'<>@/?#]+)@`), "${1}" + Removed + "@"},
 	{"eyJ", regexp.MustCompile(`\beyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)*`), Removed}, // JSON Web Tokens
 	{"K10", k3sToken, Removed},
@@ -72,7 +73,8 @@ var fields = []rule{
 	// JSON, and quoted values of YAML and shells.
 	{`"`, regexp.MustCompile(`(?is)(` + Key + `(?:"\s*:\s*|[ \t]*=[ \t]*|:[ \t]+)")(?:[^"\\]|\\.)*("|$)`), "${1}" + Removed + "${2}"},
 	{`'`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*[:=][ \t]*')(?:[^'\\\n]|\\.)*('|$)`), "${1}" + Removed + "${2}"},
-	// A bare value of JSON is a number; behind an equals sign the value is one word; behind a colon the rest of the line.
+	// A bare value of JSON is a number; behind an equals sign the value is one word; behind a colon the rest of the
+	// line.
 	{`:`, regexp.MustCompile(`(?i)(` + Key + `['"][ \t]*:[ \t]*)-?\d[\d.e+-]*`), "${1}" + Removed},
 	{`=`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*=[ \t]*)(?:[^\s"'&\\{\[]|\\[^"'\s])(?:[^\s"'&\\]|\\[^"'\s])*`), "${1}" + Removed},
 	{`:`, regexp.MustCompile(`(?i)(` + Key + `[ \t]*:[ \t]*)(?:[^\s"'\\{\[|>]|\\[^"n])(?:[^"\\\n]|\\[^"n])*`), "${1}" + Removed},
@@ -109,7 +111,8 @@ func (r *Redactor) LearnRequest(secrets ...string) {
 	}
 }
 
-// learn keeps the newest secrets up to a number of bytes, and the last one in any case. A secret that is learned again is new.
+// learn keeps the newest secrets up to a number of bytes, and the last one in any case. A secret that is learned again
+// is new.
 func (r *Redactor) learn(secrets *[]known, limit int, learned []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +135,8 @@ func (r *Redactor) learn(secrets *[]known, limit int, learned []string) {
 	}
 }
 
-// Text replaces every known secret, in each spelling, what looks like a secret, and every value behind a key that names one. It is
-// applied before a text is shortened: half a secret is one too.
+// Text replaces every known secret, in each spelling, what looks like a secret, and every value behind a key that names
+// one. It is applied before a text is shortened: half a secret is one too.
 func (r *Redactor) Text(text string) string {
 	r.mu.RLock()
 	all := slices.Concat(r.credentials, r.tokens, r.requests)
@@ -168,8 +171,8 @@ func (r *Redactor) Text(text string) string {
 	return text
 }
 
-// spellings are those of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64. The blank space around user
-// data is not always repeated.
+// spellings are those of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64. The blank space
+// around user data is not always repeated.
 func spellings(secret string) []string {
 	plain := strings.TrimSpace(secret)
 	once := jsonEscape(plain)

@@ -10,7 +10,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
-// texts are further forms in which files, logs and objects of a cluster write secrets, beside those that BizFly Cloud answers with.
+// texts are further forms in which files, logs and objects of a cluster write secrets, beside those that BizFly Cloud
+// answers with.
 var texts = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -30,8 +31,8 @@ func secretKey(name string) bool { return wholeKey.MatchString(name) }
 
 var wholeKey = regexp.MustCompile(`(?i)^[\w.-]*` + redact.Key + `$`)
 
-// Redact removes secrets from a text: those that are known and what looks like one, then the forms of texts, objects of JSON and blocks of YAML
-// behind a key that names one.
+// Redact removes secrets from a text: those that are known and what looks like one, then the forms of texts, objects of
+// JSON and blocks of YAML behind a key that names one.
 func Redact(known *redact.Redactor, text string) string {
 	text = withoutBlocks(withoutNested(known.Text(text)))
 	for _, t := range texts {

@@ -166,7 +166,8 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 
 // rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
 // and what a NodeClass excludes only for that NodeClass.
-func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType,
+	requirements scheduling.Requirements, pool, class bool) []Row {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	return lo.FilterMap(explained, func(e offerings.Explanation, _ int) (Row, bool) {
 		row := newRow(e, byName[e.Flavor])
