@@ -54,8 +54,8 @@ func NewClient(config Config) (*Client, error) {
 	return c, c.Reconfigure(config)
 }
 
-// NewInactiveClient returns a client that rejects every call until Reconfigure gives it a configuration. Of this one it uses the
-// registerer.
+// NewInactiveClient returns a client that rejects every call until Reconfigure gives it a configuration. Of this one it
+// uses the registerer.
 func NewInactiveClient(config Config) *Client {
 	return &Client{metrics: newMetrics(config.Registerer), redactor: &redact.Redactor{}}
 }
@@ -127,8 +127,8 @@ func (c *Client) Account(ctx context.Context) (Account, error) {
 }
 
 // Confirm lets calls through for exactly this scope, which is what this cluster's servers are in. A token of another
-// project, region or host answers 404 to everything that we own, and that must never look like "gone": until the scope is
-// confirmed every call is rejected but those that say that they need none.
+// project, region or host answers 404 to everything that we own, and that must never look like "gone": until the scope
+// is confirmed every call is rejected but those that say that they need none.
 func (c *Client) Confirm(scope Scope) { c.confirmed.Store(&scope) }
 
 // Confirmed returns the scope for which calls are let through, and false while there is none.
@@ -137,8 +137,8 @@ func (c *Client) Confirmed() (Scope, bool) {
 	return lo.FromPtr(scope), scope != nil
 }
 
-// checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at the
-// token that the call is sent with. Client.do has rejected what is called before a scope is confirmed.
+// checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at
+// the token that the call is sent with. Client.do has rejected what is called before a scope is confirmed.
 func (b *backend) checkScope(op *operation, sent session) *APIError {
 	if op.anyScope {
 		return nil
@@ -207,8 +207,8 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 	}
 }
 
-// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing server says nothing
-// about rates, nor does a login, which has a back-off of its own.
+// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing
+// server says nothing about rates, nor does a login, which has a back-off of its own.
 func (b *backend) observeRate(op *operation, sent time.Time, err *APIError) {
 	switch {
 	case err == nil:

@@ -90,8 +90,8 @@ var (
 	opReadServices = &operation{route: "/auth/service", kind: kindList}
 )
 
-// login logs in, and reads where the services are. gobizfly never does: it has no deadline there, and recurses when the login itself is
-// rejected. The last session is that of the login before, if there was one.
+// login logs in, and reads where the services are. gobizfly never does: it has no deadline there, and recurses when the
+// login itself is rejected. The last session is that of the login before, if there was one.
 func (c *connection) login(ctx context.Context, last session) (session, error) {
 	value, err := c.requestToken(ctx, last)
 	outcome := "success"
@@ -177,8 +177,8 @@ func (c *connection) readToken(ctx context.Context, answer *answer, last session
 	}, nil
 }
 
-// checkProject rejects the token of another project than the configured one and the last: the default project of a user can change behind
-// our back, and the token of another project answers 404 to everything that we own.
+// checkProject rejects the token of another project than the configured one and the last: the default project of a user
+// can change behind our back, and the token of another project answers 404 to everything that we own.
 func (c *connection) checkProject(replied, last string) error {
 	rejected := func(format string, args ...any) error {
 		return &APIError{Class: ClassAuth, Message: fmt.Sprintf("login: "+format, args...)}
@@ -206,8 +206,8 @@ func tokenLife(now time.Time, expiries ...string) time.Duration {
 	return ttl.DefaultToken
 }
 
-// Time returns a time that the API has written, in one of the two forms that were seen; the one without a zone is UTC. It is zero for any
-// other text.
+// Time returns a time that the API has written, in one of the two forms that were seen; the one without a zone is UTC.
+// It is zero for any other text.
 func Time(text string) time.Time {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05"} {
 		if at, err := time.Parse(layout, text); err == nil {

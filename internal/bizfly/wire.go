@@ -153,7 +153,8 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 
 // rejection is the error of a status that is not 2xx.
 func (w *wire) rejection(response *http.Response, body []byte, op *operation) *APIError {
-	// It is classified by its own words, and cleaned where it is shown: a message that lost one may mean something else.
+	// It is classified by its own words, and cleaned where it is shown: a message that lost one may mean something
+	// else.
 	parsed := parseErrorBody(string(body), response.Header.Get("Content-Type"))
 	err := &APIError{
 		Status: response.StatusCode, Code: shorten(w.redactor.Text(parsed.code), 64), Message: shorten(w.redactor.Text(parsed.message), maxMessage),
@@ -189,8 +190,9 @@ func retryAfter(value string) time.Duration {
 	return 0
 }
 
-// exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which gobizfly
-// forgets, and owns the URL's host, the headers of authentication, the replay after a 401 and the check of the answer.
+// exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which
+// gobizfly forgets, and owns the URL's host, the headers of authentication, the replay after a 401 and the check of the
+// answer.
 type exchange struct {
 	//nolint:containedctx // gobizfly drops the context that it is given; this is where it comes back
 	ctx        context.Context
@@ -205,8 +207,8 @@ type exchange struct {
 	answer *answer
 }
 
-// client makes the gobizfly client of this exchange. It gets neither a token nor the service catalog, so it writes the URL of each
-// request below its production host, where none of them is sent.
+// client makes the gobizfly client of this exchange. It gets neither a token nor the service catalog, so it writes the
+// URL of each request below its production host, where none of them is sent.
 func (x *exchange) client() (*gobizfly.Client, error) {
 	client, err := gobizfly.NewClient(gobizfly.WithHTTPClient(&http.Client{Transport: x}))
 	if err == nil {
@@ -249,8 +251,8 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 // routeID is an id in a route.
 var routeID = regexp.MustCompile(`\{\w+\}`)
 
-// target returns where the request is sent: the operation's route below the base of its service; nil for any other path, such as that
-// of a login.
+// target returns where the request is sent: the operation's route below the base of its service; nil for any other
+// path, such as that of a login.
 func (x *exchange) target(request *http.Request) *url.URL {
 	route, below := strings.CutPrefix(request.URL.String(), x.written)
 	route, _, _ = strings.Cut(route, "?")

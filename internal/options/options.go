@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options holds this provider's settings: flags, environment variables and the keys of the tuning ConfigMap. One
-// table gives each its names, default, bounds, unit and documentation; flags, validation, tuning and the
-// reference pages are made from it. A new setting is a field of Options, a row of the table, and the place that reads it.
+// Package options holds this provider's settings: flags, environment variables and the keys of the tuning ConfigMap.
+// One table gives each its names, default, bounds, unit and documentation; flags, validation, tuning and the reference
+// pages are made from it. A new setting is a field of Options, a row of the table, and the place that reads it.
 package options
 
 import (
@@ -29,8 +29,8 @@ func init() {
 
 type optionsKey struct{}
 
-// Options are this provider's settings. They are not changed once parsed: tuning makes a changed copy and stores that. What
-// each means is in the table.
+// Options are this provider's settings. They are not changed once parsed: tuning makes a changed copy and stores that.
+// What each means is in the table.
 type Options struct {
 	ClusterName string
 
@@ -57,8 +57,8 @@ type Options struct {
 
 	CreateProviderConfig    bool
 	GarbageCollectionDryRun bool
-	// MaxServers and MaxVNDPerHour limit the cluster; 0 is no limit. They cannot be tuned: whoever may write the ConfigMap could lift them.
-	// The prices that MaxVNDPerHour counts with can.
+	// MaxServers and MaxVNDPerHour limit the cluster; 0 is no limit. They cannot be tuned: whoever may write the
+	// ConfigMap could lift them. The prices that MaxVNDPerHour counts with can.
 	MaxServers, MaxVNDPerHour float64
 	// LaunchTimeout cannot be tuned: core reads it without a lock, so that it must not change while core runs.
 	LaunchTimeout time.Duration
@@ -83,8 +83,8 @@ type Options struct {
 func Defaults() *Options {
 	o := &Options{
 		Prices:             pricing.DefaultTable(),
-		ServerPollInterval: ttl.ServerPoll, ServerListMaxAge: ttl.ServerList, ServerIDWait: ttl.ServerIDWait, VisibilityWindow: ttl.Visibility,
-		AccountPause: ttl.AccountPause,
+		ServerPollInterval: ttl.ServerPoll, ServerListMaxAge: ttl.ServerList, ServerIDWait: ttl.ServerIDWait,
+		VisibilityWindow: ttl.Visibility, AccountPause: ttl.AccountPause,
 	}
 	for _, s := range table {
 		if s.Default == "" {
@@ -97,8 +97,8 @@ func Defaults() *Options {
 	return o
 }
 
-// AddFlags registers the flags, with the environment over the defaults. Secrets have no flag: every process of a machine
-// can read a command line.
+// AddFlags registers the flags, with the environment over the defaults. Secrets have no flag: every process of a
+// machine can read a command line.
 func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	*o = *Defaults()
 	for _, s := range table {
@@ -174,8 +174,8 @@ func Preflight(args []string) error {
 	return nil
 }
 
-// Store holds the active settings, which must not be changed. Readers load them once per decision, so that a change never shows in the middle
-// of one.
+// Store holds the active settings, which must not be changed. Readers load them once per decision, so that a change
+// never shows in the middle of one.
 type Store struct{ atomic.Pointer[Options] }
 
 // NewStore returns a store with these settings active.

@@ -1,8 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pricing knows what an offering costs in VND per hour. BizFly documents no price API, so the prices come from an
-// embedded table whose comments have the source of each number; what matters for consolidation is that they are comparable.
+// Package pricing knows what an offering costs in VND per hour. BizFly documents no price API, so the prices come from
+// an embedded table whose comments have the source of each number; what matters for consolidation is that they are
+// comparable.
 package pricing
 
 import (
@@ -70,7 +71,8 @@ type Table struct {
 	Disks map[v1alpha1.DiskMedium]float64 `json:"disks"`
 	// BillingPlans are multiples of the on-demand rates.
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
-	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD": see table.yaml.
+	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD": see
+	// table.yaml.
 	Sources map[string]string `json:"sources"`
 }
 
@@ -94,7 +96,8 @@ type PlanFactors struct {
 var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
 
 // ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
-// every rate keeps prices above 0 and strictly growing, and that every name is one that is priced. The error names each field that is wrong.
+// every rate keeps prices above 0 and strictly growing, and that every name is one that is priced. The error names each
+// field that is wrong.
 func ParseTable(text []byte) (*Table, error) {
 	var builtIn, given map[string]any
 	if err := yaml.UnmarshalStrict(text, &given); err != nil {
@@ -128,7 +131,8 @@ func merge(into, given map[string]any) {
 	}
 }
 
-// parse takes names of fields as they are: encoding/json would take CPU for cpu, and leave open which of both numbers counts.
+// parse takes names of fields as they are: encoding/json would take CPU for cpu, and leave open which of both numbers
+// counts.
 func parse(text []byte) (*Table, error) {
 	raw, err := yaml.YAMLToJSON(text)
 	if err != nil {
@@ -184,7 +188,8 @@ func (t *Table) validate() error {
 		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"))...)
 }
 
-// misspelt returns an error for names by which nothing is priced: the price that they were to correct would stay as it was.
+// misspelt returns an error for names by which nothing is priced: the price that they were to correct would stay as it
+// was.
 func misspelt[K ~string, V any](section string, rates map[K]V, valid func(K) bool, use string) error {
 	wrong := lo.Reject(slices.Sorted(maps.Keys(rates)), func(name K, _ int) bool { return valid(name) })
 	if len(wrong) == 0 {
@@ -197,8 +202,8 @@ func oneOf[K comparable](names ...K) func(K) bool {
 	return func(name K) bool { return slices.Contains(names, name) }
 }
 
-// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false for what cannot be priced: no CPU
-// or memory, or an unknown medium or plan.
+// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false for what
+// cannot be priced: no CPU or memory, or an unknown medium or plan.
 func (t *Table) Price(item Item) (float64, bool) {
 	plan, known := t.BillingPlans[item.BillingPlan]
 	if !known || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
@@ -213,8 +218,8 @@ func (t *Table) Price(item Item) (float64, bool) {
 		disks += float64(disk.GiB) * rate
 	}
 	rates := lo.ValueOr(t.Categories, item.Category, t.Categories[fallback])
-	compute := (float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB) * lo.ValueOr(t.Generations, item.Generation, 1)
-	compute += float64(item.GPUCount) * t.GPUs[t.GPU(item.GPUName)]
+	compute := float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB
+	compute = compute*lo.ValueOr(t.Generations, item.Generation, 1) + float64(item.GPUCount)*t.GPUs[t.GPU(item.GPUName)]
 	return compute*plan.Compute + disks*plan.Disk, true
 }
 

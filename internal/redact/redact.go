@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redact removes secrets from texts that others wrote: answers of the cloud, logs, events and objects of a cluster.
-// It knows the secrets that it was told, in every spelling, and what looks like one. The controller and the support bundle of
-// the kubectl plugin share it, so that neither shows what the other removes.
+// Package redact removes secrets from texts that others wrote: answers of the cloud, logs, events and objects of a
+// cluster. It knows the secrets that it was told, in every spelling, and what looks like one. The controller and the
+// support bundle of the kubectl plugin share it, so that neither shows what the other removes.
 package redact
 
 import (
@@ -28,16 +28,16 @@ const (
 	rememberedCredentials = 16 << 10
 	// rememberedTokens are the current token of the API and those that requests under way may still carry.
 	rememberedTokens = 64 << 10
-	// rememberedRequests are the secrets of requests: a task may quote those of its create request minutes later. It is enough
-	// for the largest user data of some twenty launches, and each is kept in a handful of spellings.
+	// rememberedRequests are the secrets of requests: a task may quote those of its create request minutes later. It is
+	// enough for the largest user data of some twenty launches, and each is kept in a handful of spellings.
 	rememberedRequests = 1 << 20
 )
 
-// keywords are the words of which key is made: a text without any of them has no such field.
+// keywords are the words of which Key is made: a text without any of them has no such field.
 var keywords = []string{"pass", "pwd", "secret", "token", "credential", "data", "key", "auth", "cookie"}
 
-// key matches the end of the names under which secrets are sent; what stands before it does not matter.
-const key = `(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential(?:_id|_secret)?|user_?data|` +
+// Key matches the end of the names under which secrets are sent; what stands before it does not matter.
+const Key = `(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential(?:_id|_secret)?|user_?data|` +
 	`(?:api|access|private)[_-]?key|authorization|cookie)[\w.-]*`
 
 // rule replaces what it matches.
@@ -51,10 +51,9 @@ type rule struct {
 // shapes are secrets that look alike wherever they are.
 var shapes = []rule{
 	{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), Removed},
-	// The password of a URL may hold a slash and an @ that its writer did not escape: it ends at the last @ of the word.
+	// The password of a URL may hold a slash and an @ that its writer did not escape: it ends at the last @ of the
+	// word.
 	{"://", regexp.MustCompile(`(\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s"'<>@/?#:]*:[^\s"'<>]*|[^\s"'<>@/?#]+)@`), "${1}" + Removed + "@"},
-	// The name of a data source of Go's SQL drivers.
-	{"@", regexp.MustCompile(`[^\s"'<>=:/@]+:[^\s"'<>]*@((?:tcp|udp|unix)\()`), Removed + "@${1}"},
 	{"eyJ", regexp.MustCompile(`\beyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)*`), Removed}, // JSON Web Tokens
 	{"K10", k3sToken, Removed},
 	{".", bootstrapToken, Removed},
@@ -69,30 +68,20 @@ var (
 
 // fields are the ways in which a key and its secret are written, each up to the end of the value or of the text.
 var fields = []rule{
-	// What Docker's configuration holds is user and password in base64.
-	{"auth", regexp.MustCompile(`(?i)("_?auth\\*"\s*:\s*\\*"|\b_auth[ \t]*=[ \t]*)[\w+/=-]+`), "${1}" + Removed},
-	// Command lines and XML.
-	{"-", regexp.MustCompile(`(?i)(-[\w.-]*` + key + `[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`), "${1}" + Removed},
-	{"<", regexp.MustCompile(`(?i)(<[\w.:-]*` + key + `>)[^<]*`), "${1}" + Removed},
 	// JSON inside a JSON string, whose own quotes are escaped once more.
-	{`\"`, regexp.MustCompile(`(?is)(` + key + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\(?:\\["\\]|[^"\\])|\\[^"\\])*(\\+"|$)`), "${1}" + Removed + "${2}"},
+	{`\"`, regexp.MustCompile(`(?is)(` + Key + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\(?:\\["\\]|[^"\\])|\\[^"\\])*(\\+"|$)`), "${1}" + Removed + "${2}"},
 	// JSON, and quoted values of YAML and shells.
-	{`"`, regexp.MustCompile(`(?is)(` + key + `(?:"\s*:\s*|[ \t]*=[ \t]*|:[ \t]+)")(?:[^"\\]|\\.)*("|$)`), "${1}" + Removed + "${2}"},
-	{`'`, regexp.MustCompile(`(?i)(` + key + `['"]?[ \t]*[:=][ \t]*')(?:[^'\\\n]|\\.)*('|$)`), "${1}" + Removed + "${2}"},
-	// A bare value of JSON is a number; behind an equals sign the value is one word; behind a colon the rest of the line.
-	{`:`, regexp.MustCompile(`(?i)(` + key + `['"][ \t]*:[ \t]*)-?\d[\d.e+-]*`), "${1}" + Removed},
-	{`%3`, regexp.MustCompile(`(?i)(` + key + `%3[Dd])[^\s"'&]+`), "${1}" + Removed},
-	{`=`, regexp.MustCompile(`(?i)(` + key + `['"]?[ \t]*=[ \t]*)(?:[^\s"'&\\{\[]|\\[^"'\s])(?:[^\s"'&\\]|\\[^"'\s])*`), "${1}" + Removed},
-	{`:`, regexp.MustCompile(`(?i)(` + key + `[ \t]*:[ \t]*)(?:[^\s"'\\{\[|>]|\\[^"n])(?:[^"\\\n]|\\[^"n])*`), "${1}" + Removed},
+	{`"`, regexp.MustCompile(`(?is)(` + Key + `(?:"\s*:\s*|[ \t]*=[ \t]*|:[ \t]+)")(?:[^"\\]|\\.)*("|$)`), "${1}" + Removed + "${2}"},
+	{`'`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*[:=][ \t]*')(?:[^'\\\n]|\\.)*('|$)`), "${1}" + Removed + "${2}"},
+	// A bare value of JSON is a number; behind an equals sign the value is one word; behind a colon the rest of the
+	// line.
+	{`:`, regexp.MustCompile(`(?i)(` + Key + `['"][ \t]*:[ \t]*)-?\d[\d.e+-]*`), "${1}" + Removed},
+	{`=`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*=[ \t]*)(?:[^\s"'&\\{\[]|\\[^"'\s])(?:[^\s"'&\\]|\\[^"'\s])*`), "${1}" + Removed},
+	{`:`, regexp.MustCompile(`(?i)(` + Key + `[ \t]*:[ \t]*)(?:[^\s"'\\{\[|>]|\\[^"n])(?:[^"\\\n]|\\[^"n])*`), "${1}" + Removed},
 }
 
 // harmless are values that are no secret, and that JSON cannot do without.
 var harmless = regexp.MustCompile(`(?i)[:=]\s*(?:null|true|false)$`)
-
-// SecretKey reports whether a field of this name holds a secret.
-func SecretKey(name string) bool { return wholeKey.MatchString(name) }
-
-var wholeKey = regexp.MustCompile(`(?i)^[\w.-]*` + key + `$`)
 
 // Redactor removes secrets from texts. The zero value knows none by heart.
 type Redactor struct {
@@ -122,7 +111,8 @@ func (r *Redactor) LearnRequest(secrets ...string) {
 	}
 }
 
-// learn keeps the newest secrets up to a number of bytes, and the last one in any case. A secret that is learned again is new.
+// learn keeps the newest secrets up to a number of bytes, and the last one in any case. A secret that is learned again
+// is new.
 func (r *Redactor) learn(secrets *[]known, limit int, learned []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,8 +135,8 @@ func (r *Redactor) learn(secrets *[]known, limit int, learned []string) {
 	}
 }
 
-// Text replaces every known secret, in each spelling, what looks like a secret, and every value behind a key that names one. It is
-// applied before a text is shortened: half a secret is one too.
+// Text replaces every known secret, in each spelling, what looks like a secret, and every value behind a key that names
+// one. It is applied before a text is shortened: half a secret is one too.
 func (r *Redactor) Text(text string) string {
 	r.mu.RLock()
 	all := slices.Concat(r.credentials, r.tokens, r.requests)
@@ -167,7 +157,6 @@ func (r *Redactor) Text(text string) string {
 	if !lo.SomeBy(keywords, func(word string) bool { return strings.Contains(lower, word) }) {
 		return text
 	}
-	text = withoutBlocks(withoutNested(text))
 	for _, r := range fields {
 		if !strings.Contains(text, r.need) {
 			continue
@@ -182,92 +171,8 @@ func (r *Redactor) Text(text string) string {
 	return text
 }
 
-// nestedKey is a key of JSON whose value is a list or an object, as far as the bracket.
-var nestedKey = regexp.MustCompile(`(?i)` + key + `\\*["']\s*:\s*[\[{]`)
-
-// withoutNested replaces lists and objects behind a key that names a secret.
-func withoutNested(text string) string {
-	for from := 0; ; {
-		at := nestedKey.FindStringIndex(text[from:])
-		if at == nil {
-			return text
-		}
-		begin := from + at[1] - 1
-		end := begin + nestedLength(text[begin:])
-		quote := strings.Repeat(`\`, strings.Count(text[from+at[0]:begin], `\`)) + `"`
-		text = text[:begin] + quote + Removed + quote + text[end:]
-		from = begin + len(quote) + len(Removed)
-	}
-}
-
-// nestedLength is how long a list or an object is that the text begins with; it is the rest of a text that is cut off.
-// The quotes of its strings may be escaped, each as often as the first one.
-func nestedLength(text string) int {
-	depth, level, slashes, inString := 0, -1, 0, false
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '\\':
-			slashes++
-			continue
-		case c == '"':
-			if level < 0 {
-				level = slashes
-			}
-			if slashes == level {
-				inString = !inString
-			}
-		case inString:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-		slashes = 0
-	}
-	return len(text)
-}
-
-var (
-	// lineEnd ends a line, also where the text is in a string of JSON.
-	lineEnd = regexp.MustCompile(`\n|\\+n`)
-	// blockKey is a line of YAML whose value are the lines after it that are indented further.
-	blockKey = regexp.MustCompile(`(?i)^(?:.*")?[ \t]*(?:- +)*["']?[\w.-]*` + key + `["']?[ \t]*:[ \t]*[|>][\d+-]*[ \t]*(?:#.*)?\r?$`)
-)
-
-// withoutBlocks replaces the blocks of YAML behind a key that names a secret.
-func withoutBlocks(text string) string {
-	if !strings.ContainsAny(text, "|>") {
-		return text
-	}
-	var kept strings.Builder
-	within, removed := -1, false // the indent of the key whose block this is
-	for text != "" {
-		line, end := text, ""
-		if at := lineEnd.FindStringIndex(text); at != nil {
-			line, end = text[:at[0]], text[at[0]:at[1]]
-		}
-		text = text[len(line)+len(end):]
-		indent := len(line) - len(strings.TrimLeft(line, " \t"))
-		if within >= 0 && (strings.TrimSpace(line) == "" || indent > within) {
-			if !removed {
-				kept.WriteString(strings.Repeat(" ", within+2) + Removed + end)
-			}
-			removed = true
-			continue
-		}
-		within, removed = -1, false
-		if blockKey.MatchString(line) {
-			within = indent
-		}
-		kept.WriteString(line + end)
-	}
-	return kept.String()
-}
-
-// spellings are those of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64. The blank space around user
-// data is not always repeated.
+// spellings are those of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64. The blank space
+// around user data is not always repeated.
 func spellings(secret string) []string {
 	plain := strings.TrimSpace(secret)
 	once := jsonEscape(plain)

@@ -42,10 +42,11 @@ type Result struct {
 	Scope *bizfly.Scope
 	// Since is when the configuration that is active became so; zero while there is none.
 	Since time.Time
-	// ReadErr says why the ProviderConfig could not be read: whether there is one is not known then, and nothing else was checked.
+	// ReadErr says why the ProviderConfig could not be read: whether there is one is not known then, and nothing else
+	// was checked.
 	ReadErr error
-	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why
-	// the scope is rejected.
+	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr
+	// why the scope is rejected.
 	CredentialsErr, EndpointErr, ScopeErr error
 }
 
@@ -68,8 +69,8 @@ func (e *ForbiddenError) Error() string {
 		"resourceNames and %s together", e.Field, e.Name, e.Namespace, e.Kind, e.Granted, e.Variable)
 }
 
-// ReadGranted reads the object of the controller's namespace that the ProviderConfig names. It returns forbidden, which describes it, where the
-// Role does not grant that.
+// ReadGranted reads the object of the controller's namespace that the ProviderConfig names. It returns forbidden, which
+// describes it, where the Role does not grant that.
 func ReadGranted(ctx context.Context, reader client.Reader, object client.Object, forbidden *ForbiddenError) error {
 	if forbidden.Name != forbidden.Granted {
 		return forbidden
@@ -96,7 +97,8 @@ func (e *ScopeChangedError) Error() string {
 		e.Wanted, e.Pinned)
 }
 
-// ScopeUnrecordedError says that no scope is recorded although servers exist, and that spec.projectID does not name theirs.
+// ScopeUnrecordedError says that no scope is recorded although servers exist, and that spec.projectID does not name
+// theirs.
 type ScopeUnrecordedError struct {
 	// Wanted is what the configuration is about; Servers how many NodeClaims name a server.
 	Wanted  bizfly.Scope

@@ -52,7 +52,8 @@ type DefaultProvider struct {
 	// active is the effective configuration that is applied, nil before the first, and since is when it was.
 	active *bizfly.Config
 	since  time.Time
-	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it became active.
+	// kept is whether the active configuration names no project and has that of the NodeClaims which existed when it
+	// became active.
 	kept bool
 	// last is what probe has asked last.
 	last *probed
@@ -89,8 +90,8 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 	return object, nil
 }
 
-// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what is wrong is in the
-// result, and the old configuration stays.
+// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what
+// is wrong is in the result, and the old configuration stays.
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	result := &Result{}
 	object, err := p.read(ctx)
@@ -115,11 +116,11 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	return result
 }
 
-// check applies a configuration that is not active where that may be done. A process that starts with one that is about another scope keeps to
-// what the environment says about the recorded one: what runs there must be drained and deleted.
+// check applies a configuration that is not active where that may be done. A process that starts with one that is about
+// another scope keeps to what the environment says about the recorded one: what runs there must be drained and deleted.
 func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderConfig, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
-	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a project that
-	// spec.projectID named once would stay after it was removed there, and servers be launched in it.
+	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a
+	// project that spec.projectID named once would stay after it was removed there, and servers be launched in it.
 	candidate, kept := effective, effective.ProjectID == "" && pinned != nil && p.claimsExist(ctx)
 	if kept {
 		candidate.ProjectID = pinned.ProjectID
@@ -155,7 +156,8 @@ func (p *DefaultProvider) apply(effective, candidate bizfly.Config, kept bool) e
 	return nil
 }
 
-// applyRecorded makes active what the environment says, without the ProviderConfig's place, where that is about the recorded scope.
+// applyRecorded makes active what the environment says, without the ProviderConfig's place, where that is about the
+// recorded scope.
 func (p *DefaultProvider) applyRecorded(ctx context.Context, object *v1alpha1.ProviderConfig, pinned bizfly.Scope) {
 	elsewhere := object.DeepCopy()
 	elsewhere.Spec.Endpoint, elsewhere.Spec.Region, elsewhere.Spec.ProjectID = "", "", ""
@@ -187,8 +189,8 @@ func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, 
 	return scope, false
 }
 
-// probe asks the cloud whom a configuration is for, without applying it. Its client is kept: a configuration that was rejected is checked
-// every few seconds, and logs in as seldom as the active one would.
+// probe asks the cloud whom a configuration is for, without applying it. Its client is kept: a configuration that was
+// rejected is checked every few seconds, and logs in as seldom as the active one would.
 func (p *DefaultProvider) probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
 	if p.last == nil || !reflect.DeepEqual(p.last.config, config) {
 		last := &probed{config: config}
@@ -221,8 +223,9 @@ func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderCo
 	return decide(pinned, wanted, object.Spec.ProjectID, claims)
 }
 
-// decide returns why a scope is rejected: anything exists that would not be found there. Where none is recorded although servers exist, as with
-// a ProviderConfig that was deleted while no controller ran, the user must name the project.
+// decide returns why a scope is rejected: anything exists that would not be found there. Where none is recorded
+// although servers exist, as with a ProviderConfig that was deleted while no controller ran, the user must name the
+// project.
 func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) error {
 	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
 	switch {
@@ -234,8 +237,8 @@ func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []ka
 	return nil
 }
 
-// claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is asked often, and reads
-// only one.
+// claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is
+// asked often, and reads only one.
 func (p *DefaultProvider) claimsExist(ctx context.Context) bool {
 	list := &karpv1.NodeClaimList{}
 	return p.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
@@ -266,7 +269,8 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
-	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter.
+	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the
+	// latter.
 	scope, err := p.Client.Scope(ctx)
 	switch {
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):

@@ -59,7 +59,8 @@ func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, s
 	return c
 }
 
-// mediumOf returns the medium of a disk for its price; a volume type that does not name one counts as SSD, the more expensive.
+// mediumOf returns the medium of a disk for its price; a volume type that does not name one counts as SSD, the more
+// expensive.
 func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium {
 	if disk.VolumeType == "" {
 		return disk.Type
@@ -99,9 +100,9 @@ func (c *class) zonesWith(f *facts) []string {
 	return lo.Filter(c.zones, func(zone string, _ int) bool { return f.existsIn(zone) })
 }
 
-// domains are those of the zones in which a server can ever have its disks: over them pods are spread. A zone without such
-// a volume type would be one that no pod can ever be in, and keep the others waiting for it; a zone without capacity is one,
-// because its capacity comes back.
+// domains are those of the zones in which a server can ever have its disks: over them pods are spread. A zone without
+// such a volume type would be one that no pod can ever be in, and keep the others waiting for it; a zone without
+// capacity is one, because its capacity comes back.
 func (c *class) domains(f *facts, zones []string) []string {
 	return lo.Filter(zones, func(zone string, _ int) bool { return c.hasDisksIn(zone, f.category) })
 }
@@ -119,8 +120,8 @@ func (c *class) hasDisksIn(zone, category string) bool {
 	return has
 }
 
-// offeringIn returns the requirements of an offering in the zone. They hold zone and capacity type and nothing else: a key
-// that core does not know as well-known would make the offering match no claim.
+// offeringIn returns the requirements of an offering in the zone. They hold zone and capacity type and nothing else: a
+// key that core does not know as well-known would make the offering match no claim.
 func (c *class) offeringIn(zone string) scheduling.Requirements {
 	if _, ok := c.requirements[zone]; !ok {
 		c.requirements[zone] = scheduling.NewRequirements(
@@ -132,8 +133,8 @@ func (c *class) offeringIn(zone string) scheduling.Requirements {
 // excludes reports whether the NodeClass cannot use the flavor in any zone.
 func (c *class) excludes(f *facts) bool {
 	terms := c.nodeClass.Spec.FlavorSelectorTerms
-	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium may
-	// appear any day, so that its absence makes offerings unavailable and does not remove flavors.
+	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium
+	// may appear any day, so that its absence makes offerings unavailable and does not remove flavors.
 	named := lo.SomeBy(c.disks, func(disk catalog.Disk) bool { return disk.VolumeType != "" })
 	return slices.Contains(c.settings.HiddenFlavors, f.name) || !f.availableWith(c.billingPlan) ||
 		len(terms) > 0 && !lo.SomeBy(terms, f.matches) || named && len(c.domains(f, c.zonesWith(f))) == 0

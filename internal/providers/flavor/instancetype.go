@@ -39,8 +39,8 @@ type built struct {
 	report report
 }
 
-// build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
-// in which NodeClaims run on it.
+// build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are
+// zones in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
 	price, priced := c.settings.Prices.Price(c.item(f))
 	b := built{
@@ -63,8 +63,8 @@ func (p *DefaultProvider) unmarked(key capacity.Offering) bool {
 	return !unavailable
 }
 
-// refreshed returns the instance type with the availability of now and the size that its nodes are known to have: itself when
-// nothing has changed, else a new one that shares all that did not.
+// refreshed returns the instance type with the availability of now and the size that its nodes are known to have:
+// itself when nothing has changed, else a new one that shares all that did not.
 func (p *DefaultProvider) refreshed(b *built, report report) *built {
 	var offerings cloudprovider.Offerings
 	for i, offering := range b.Offerings {
@@ -83,8 +83,8 @@ func (p *DefaultProvider) refreshed(b *built, report report) *built {
 	return p.with(*b, lo.Ternary(offerings == nil, b.Offerings, offerings), report)
 }
 
-// with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it, and it
-// holds a sync.Once whose result depends on the offerings.
+// with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it,
+// and it holds a sync.Once whose result depends on the offerings.
 func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, report report) *built {
 	b.report = report
 	capacities, kept := p.size(&b)
@@ -97,7 +97,8 @@ func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, repor
 
 // volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
 // core expects of a node that does not exist yet what its CSINode will report. It counts the driver's own volumes only:
-// the root disk and the data disks of the NodeClass take nothing from it. Instance types share the map, which is never edited.
+// the root disk and the data disks of the NodeClass take nothing from it. Instance types share the map, which is never
+// edited.
 var volumeAttachmentLimits = map[string]int{v1alpha1.CSIBlockDriver: 20}
 
 // requirements defines every well-known label, because one that is not defined matches any selector. The only exception
@@ -147,8 +148,9 @@ func (p *DefaultProvider) estimated(b *built) corev1.ResourceList {
 	return capacities
 }
 
-// fileSystem is what the kubelet reports of a root disk in bytes, whole MiB: images keep about 1 GiB for their boot partitions, and ext4
-// keeps 1.6 to 2.5 % for its own tables. Like memory, it is estimated too low rather than too high.
+// fileSystem is what the kubelet reports of a root disk in bytes, whole MiB: images keep about 1 GiB for their boot
+// partitions, and ext4 keeps 1.6 to 2.5 % for its own tables. Like memory, it is estimated too low rather than too
+// high.
 func fileSystem(diskGiB int) int64 {
 	const bootGiB, perMille = 1, 975
 	return int64(max(diskGiB-bootGiB, 0)) * (gib / mib) * perMille / 1000 * mib

@@ -25,8 +25,8 @@ const scrapeTimeout = time.Second
 // observed is the provider whose offerings are reported: a process has one, tests the one created last.
 var observed atomic.Pointer[DefaultProvider]
 
-// The metrics that providers of Karpenter share have the names and labels of the AWS provider's. The NodeClass is one label
-// more where it decides about the value: prices are those of its disks and its billing plan.
+// The metrics that providers of Karpenter share have the names and labels of the AWS provider's. The NodeClass is one
+// label more where it decides about the value: prices are those of its disks and its billing plan.
 var (
 	priceDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_price_estimate",
@@ -62,8 +62,8 @@ var (
 
 func init() { crmetrics.Registry.MustRegister(offeringCollector{}) }
 
-// offeringCollector reads the answers and the NodeClasses that are there when it is asked, so that nothing outlives its offering, and
-// no alert the NodeClass that it is about.
+// offeringCollector reads the answers and the NodeClasses that are there when it is asked, so that nothing outlives its
+// offering, and no alert the NodeClass that it is about.
 type offeringCollector struct{}
 
 // Describe implements prometheus.Collector.
@@ -83,7 +83,8 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	if len(entries) == 0 {
 		return
 	}
-	// A cache that has not started, or whose kind the API server does not serve, makes its readers wait; a scrape must not.
+	// A cache that has not started, or whose kind the API server does not serve, makes its readers wait; a scrape must
+	// not.
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
@@ -119,8 +120,8 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// unpriced reports whether the price of what a NodeClaim of this provider runs on is not known. Nothing is known before the instance types of
-// its NodeClass were asked for.
+// unpriced reports whether the price of what a NodeClaim of this provider runs on is not known. Nothing is known before
+// the instance types of its NodeClass were asked for.
 func (p *DefaultProvider) unpriced(claim *karpv1.NodeClaim) bool {
 	ref := lo.FromPtr(claim.Spec.NodeClassRef)
 	e, known := (*p.entries.Load())[ref.Name]

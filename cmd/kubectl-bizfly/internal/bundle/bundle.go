@@ -195,7 +195,7 @@ func (b *Bundle) value(name string, value any) error {
 
 // text writes a file without anything secret.
 func (b *Bundle) text(name, content string) error {
-	return b.file(name, []byte(b.redactor.Text(content)))
+	return b.file(name, []byte(Redact(b.redactor, content)))
 }
 
 func (b *Bundle) file(name string, content []byte) error {
@@ -219,7 +219,7 @@ func redactor(ctx context.Context, s *connect.Session) *redact.Redactor {
 	secret := &corev1.Secret{}
 	if s.Get(ctx, client.ObjectKey{Namespace: s.Settings.Namespace, Name: s.Settings.CredentialsSecretName}, secret) == nil {
 		for key, value := range secret.Data {
-			if redact.SecretKey(key) {
+			if secretKey(key) {
 				r.LearnCredentials(string(value)) // which user data does not push out
 			}
 		}
@@ -227,7 +227,7 @@ func redactor(ctx context.Context, s *connect.Session) *redact.Redactor {
 	if s.Deployment != nil {
 		for _, container := range s.Deployment.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {
-				if redact.SecretKey(variable.Name) {
+				if secretKey(variable.Name) {
 					r.LearnRequest(variable.Value)
 				}
 			}

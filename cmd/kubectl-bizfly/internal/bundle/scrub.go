@@ -62,12 +62,12 @@ func (b *Bundle) scrub(value any) any {
 			case isText && key == "userData":
 				v[key] = fmt.Sprintf("%s sha256 %x", redact.Removed, sha256.Sum256([]byte(text)))
 				continue
-			case isText && redact.SecretKey(key):
+			case isText && secretKey(key):
 				v[key] = redact.Removed
 				continue
 			case key == "annotations":
 				removeAnnotations(child)
-			case redact.SecretKey(key):
+			case secretKey(key):
 				removeTexts(child)
 			case key == "env":
 				for _, variable := range variables {
@@ -83,7 +83,7 @@ func (b *Bundle) scrub(value any) any {
 			v[i] = b.scrub(v[i])
 		}
 	case string:
-		return b.redactor.Text(v)
+		return Redact(b.redactor, v)
 	}
 	return value
 }

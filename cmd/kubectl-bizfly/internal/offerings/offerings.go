@@ -49,8 +49,8 @@ func New(providers *wiring.Providers, settings *options.Store) *Flavors {
 	return &Flavors{DefaultProvider: providers.Flavors, providers: providers, settings: settings}
 }
 
-// Explain returns every flavor that the cloud lists, in every zone of the region or, where the zone does not matter, once.
-// Those that List returns as available have neither reason.
+// Explain returns every flavor that the cloud lists, in every zone of the region or, where the zone does not matter,
+// once. Those that List returns as available have neither reason.
 func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, error) {
 	snapshot, err := p.providers.Catalog.Snapshot()
 	if err != nil {
@@ -60,7 +60,9 @@ func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, e
 	if err != nil {
 		return nil, err
 	}
-	r := &reasons{nodeClass: nodeClass, snapshot: snapshot, settings: p.settings.Load(), disks: catalog.Disks(&nodeClass.Spec)}
+	r := &reasons{
+		nodeClass: nodeClass, snapshot: snapshot, settings: p.settings.Load(), disks: catalog.Disks(&nodeClass.Spec),
+	}
 	for _, term := range nodeClass.Spec.FlavorSelectorTerms {
 		selected, err := p.Matching(term)
 		if err != nil {
@@ -74,15 +76,19 @@ func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, e
 		listed, _ := lo.Find(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse) bool { return f.Name == name })
 		item, _ := p.Item(map[string]string{corev1.LabelInstanceTypeStable: name}, plan)
 		item.Disks = r.priced()
-		e := Explanation{Flavor: name, CPU: item.CPU, MemoryMiB: item.MemoryMiB, GPUName: item.GPUName, GPUCount: item.GPUCount,
-			Source: SourceOf(r.settings.Prices, item)}
+		e := Explanation{
+			Flavor: name, CPU: item.CPU, MemoryMiB: item.MemoryMiB, GPUName: item.GPUName, GPUCount: item.GPUCount,
+			Source: SourceOf(r.settings.Prices, item),
+		}
 		if e.Excluded = r.excluded(listed, item.Category); e.Excluded != "" {
 			explained = append(explained, e)
 			continue
 		}
 		for _, zone := range snapshot.Zones() {
 			e.Zone, e.Excluded, e.Unavailable = zone.Name, "", ""
-			key := capacity.Offering{Flavor: name, Zone: zone.Name, BillingPlan: bizfly.PlanWord(plan), NodeClass: capacity.NodeClassKey(nodeClass)}
+			key := capacity.Offering{
+				Flavor: name, Zone: zone.Name, BillingPlan: bizfly.PlanWord(plan), NodeClass: capacity.NodeClassKey(nodeClass),
+			}
 			switch reason, marked := p.providers.Capacity.Unavailable(key); {
 			case !slices.Contains(nodeClass.Status.Zones, zone.Name):
 				e.Excluded = "the zone is none of the NodeClass's (status.zones)"
@@ -132,6 +138,7 @@ func existsIn(f *gobizfly.ServerFlavorResponse, zone string) bool {
 func (r *reasons) excluded(f *gobizfly.ServerFlavorResponse, category string) string {
 	plan := r.nodeClass.EffectiveBillingPlan()
 	byName := lo.SomeBy(r.disks, func(disk catalog.Disk) bool { return disk.VolumeType != "" })
+	suits := func(zone string) bool { return existsIn(f, zone) && r.hasDisksIn(zone, category) }
 	switch {
 	case slices.Contains(r.settings.HiddenFlavors, f.Name):
 		return "the tuning hides it (hiddenFlavors)"
@@ -139,7 +146,7 @@ func (r *reasons) excluded(f *gobizfly.ServerFlavorResponse, category string) st
 		return fmt.Sprintf("it is not available with spec.billingPlan %s", plan)
 	case len(r.nodeClass.Spec.FlavorSelectorTerms) > 0 && !slices.Contains(r.selected, f.Name):
 		return "no term of spec.flavorSelectorTerms selects it"
-	case byName && !lo.SomeBy(r.nodeClass.Status.Zones, func(zone string) bool { return existsIn(f, zone) && r.hasDisksIn(zone, category) }):
+	case byName && !slices.ContainsFunc(r.nodeClass.Status.Zones, suits):
 		return fmt.Sprintf("no zone has the volume types of the disks for the category %s", category)
 	}
 	return ""
@@ -168,8 +175,8 @@ func (r *reasons) hasDisksIn(zone, category string) bool {
 // sources are where the numbers of a price table may come from, the most certain first.
 var sources = []string{"configured", "published", "derived", "assumed"}
 
-// SourceOf returns the least certain source of the numbers that the price of the item is made of. A number that differs from the
-// built-in one is configured, unless the table gives a source for it.
+// SourceOf returns the least certain source of the numbers that the price of the item is made of. A number that differs
+// from the built-in one is configured, unless the table gives a source for it.
 func SourceOf(table *pricing.Table, item pricing.Item) string {
 	builtIn := numbersOf(pricing.DefaultTable(), item)
 	least := 0
@@ -190,9 +197,10 @@ func numbersOf(t *pricing.Table, item pricing.Item) map[string]float64 {
 		category = "default"
 	}
 	plan := "billingPlans." + string(item.BillingPlan)
+	rates, factors := t.Categories[category], t.BillingPlans[item.BillingPlan]
 	numbers := map[string]float64{
-		"categories." + category + ".cpu": t.Categories[category].CPU, "categories." + category + ".memoryGiB": t.Categories[category].MemoryGiB,
-		plan + ".compute": t.BillingPlans[item.BillingPlan].Compute,
+		"categories." + category + ".cpu": rates.CPU, "categories." + category + ".memoryGiB": rates.MemoryGiB,
+		plan + ".compute": factors.Compute,
 	}
 	if factor, named := t.Generations[item.Generation]; named {
 		numbers["generations."+item.Generation] = factor
@@ -202,13 +210,14 @@ func numbersOf(t *pricing.Table, item pricing.Item) map[string]float64 {
 	}
 	for _, disk := range item.Disks {
 		if disk.GiB > 0 {
-			numbers["disks."+string(disk.Type)], numbers[plan+".disk"] = t.Disks[disk.Type], t.BillingPlans[item.BillingPlan].Disk
+			numbers["disks."+string(disk.Type)], numbers[plan+".disk"] = t.Disks[disk.Type], factors.Disk
 		}
 	}
 	return numbers
 }
 
-// sourceAt returns the source of one number: that of the longest path that leads to it, and nothing for a number that is assumed.
+// sourceAt returns the source of one number: that of the longest path that leads to it, and nothing for a number that
+// is assumed.
 func sourceAt(t *pricing.Table, path string) string {
 	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
 		if source, ok := t.Sources[path]; ok {
