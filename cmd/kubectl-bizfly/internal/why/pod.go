@@ -88,7 +88,7 @@ func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (
 	if err != nil {
 		return nil, err
 	}
-	answer.Notes = simulation.Notes
+	answer.Notes = simulation.Notes()
 	if err := simulation.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
