@@ -20,9 +20,11 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
@@ -96,6 +98,54 @@ var _ = Describe("kubectl bizfly plan", func() {
 		Expect(settled).To(BeNumerically("<", all), "some seeds have something to consolidate")
 		Expect(plans).To(BeNumerically("~", settled, 0.03*settled))
 		AddReportEntry("VND per hour", fmt.Sprintf("%.0f launched, %.0f settled, %.0f planned", all, settled, plans))
+	})
+})
+
+var _ = Describe("What core says in a simulation", func() {
+	simulate := func(annotation string) *sim.Simulation {
+		GinkgoHelper()
+		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		Expect(err).ToNot(HaveOccurred())
+		cloud, err := s.Cloud(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		set, err := input.Read(strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, annotations: {"+annotation+
+			"}}\nspec: {containers: [{name: a, resources: {requests: {cpu: 100m}}}]}"), "-")
+		Expect(err).ToNot(HaveOccurred())
+		objects, _, err := input.WithSamples(set.Objects)
+		Expect(err).ToNot(HaveOccurred())
+		simulation, err := sim.New(ctx, cloud, objects)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(simulation.Empty(ctx)).To(Succeed())
+		return simulation
+	}
+	claims := &karpv1.NodeClaimList{}
+
+	It("should be known of each NodeClaim: why it is not consolidated, and what blocks its disruption", func() {
+		simulation := simulate("")
+		_, err := simulation.Settle(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(simulation.Objects.List(ctx, claims)).To(Succeed())
+		reason, known := simulation.Unconsolidatable(claims.Items[0].Name)
+		Expect(known).To(BeTrue())
+		Expect(reason).ToNot(BeEmpty())
+
+		simulation = simulate(karpv1.DoNotDisruptAnnotationKey + `: "true"`)
+		_, err = simulation.Settle(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(simulation.Objects.List(ctx, claims)).To(Succeed())
+		reason, known = simulation.Blocked(claims.Items[0].Name)
+		Expect(known).To(BeTrue())
+		Expect(reason).To(ContainSubstring("do-not-disrupt"))
+	})
+
+	It("should be a line of the result where it is an error", func() {
+		simulation := simulate("")
+		nodeClasses := &v1alpha1.BizflyNodeClassList{}
+		Expect(simulation.Objects.List(ctx, nodeClasses)).To(Succeed())
+		Expect(simulation.Objects.Remove(&nodeClasses.Items[0])).To(Succeed())
+		result, err := simulation.Run(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.Notes).To(ContainElement(ContainSubstring("Karpenter reports an error: skipping, unable to resolve instance types")))
 	})
 })
 

@@ -20,61 +20,40 @@ import (
 // Eligible returns why a NodePool is left alone; nil if it is not. The namespace is that of a repack's own pods.
 func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.Pod, namespace string) error {
 	claims = lo.Filter(claims, func(c *karpv1.NodeClaim, _ int) bool { return c.Labels[karpv1.NodePoolLabelKey] == pool.Name })
-	if err := errors.Join(allows(pool), paused(pool, len(claims))); err != nil {
-		return err
-	}
-	if len(claims) == 0 {
-		return errors.New("the NodePool has no nodes")
-	}
-	return rests(claims, pods, namespace)
-}
-
-// allows returns why the settings of a NodePool allow no repack.
-func allows(pool *karpv1.NodePool) error {
-	d := pool.Spec.Disruption
-	switch {
-	case !pool.DeletionTimestamp.IsZero():
-		return errors.New("the NodePool is being deleted")
-	case pool.Spec.Replicas != nil:
-		return errors.New("the NodePool is static: its nodes are those that spec.replicas asks for")
-	case d.ConsolidateAfter.Duration == nil:
-		return errors.New("consolidation is off (spec.disruption.consolidateAfter is Never), and a repack leaves every eviction to it")
-	case d.ConsolidationPolicy == karpv1.ConsolidationPolicyWhenEmpty:
-		return errors.New("spec.disruption.consolidationPolicy is WhenEmpty, so Karpenter evicts no pod to save cost")
-	case lo.ContainsBy(pool.Spec.Template.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues) bool { return r.MinValues != nil }):
-		return errors.New("the NodePool has minValues, and a repack narrows a NodeClaim to one flavor")
-	}
-	return nil
-}
-
-// paused returns why no node of a NodePool is launched or replaced now.
-func paused(pool *karpv1.NodePool, nodes int) error {
-	switch {
-	case sim.Paused(pool):
-		return errors.New("the NodePool is paused: one of its limits is 0")
-	case nodes > 0 && pool.MustGetAllowedDisruptions(clock.RealClock{}, nodes, karpv1.DisruptionReasonUnderutilized) == 0:
-		return errors.New("the NodePool is paused: its disruption budgets allow no node to be replaced now")
-	case len(pool.Status.Conditions) > 0 && !pool.StatusConditions().Root().IsTrue():
-		return fmt.Errorf("the NodePool is not ready: %s", pool.StatusConditions().Root().Message)
-	}
-	return nil
-}
-
-// rests returns what is under way, so that a repack would not be what it was planned to be.
-func rests(claims []*karpv1.NodeClaim, pods []*corev1.Pod, namespace string) error {
-	for _, claim := range claims {
-		if !claim.DeletionTimestamp.IsZero() || !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
-			return fmt.Errorf("NodeClaim %s is being launched or removed; try again when it is done", claim.Name)
+	moving, _ := lo.Find(claims, func(c *karpv1.NodeClaim) bool {
+		return !c.DeletionTimestamp.IsZero() || !c.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()
+	})
+	waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && pod.Spec.NodeName == "" })
+	d, reported := pool.Spec.Disruption, len(pool.Status.Conditions) > 0
+	ready := pool.DeepCopy().StatusConditions().Root()
+	for _, reason := range []struct {
+		applies bool
+		text    string
+	}{
+		{!pool.DeletionTimestamp.IsZero(), "the NodePool is being deleted"},
+		{pool.Spec.Replicas != nil, "the NodePool is static: its nodes are those that spec.replicas asks for"},
+		{d.ConsolidateAfter.Duration == nil,
+			"consolidation is off (spec.disruption.consolidateAfter is Never), and a repack leaves every eviction to it"},
+		{d.ConsolidationPolicy == karpv1.ConsolidationPolicyWhenEmpty,
+			"spec.disruption.consolidationPolicy is WhenEmpty, so Karpenter evicts no pod to save cost"},
+		{lo.ContainsBy(pool.Spec.Template.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues) bool { return r.MinValues != nil }),
+			"the NodePool has minValues, and a repack narrows a NodeClaim to one flavor"},
+		{sim.Paused(pool), "the NodePool is paused: one of its limits is 0"},
+		{len(claims) > 0 && pool.MustGetAllowedDisruptions(clock.RealClock{}, len(claims), karpv1.DisruptionReasonUnderutilized) == 0,
+			"the NodePool is paused: its disruption budgets allow no node to be replaced now"},
+		{reported && !ready.IsTrue(), "the NodePool is not ready: " + lo.FromPtr(ready).Message},
+		{len(claims) == 0, "the NodePool has no nodes"},
+		// What is under way would make it another one than was planned.
+		{moving != nil, fmt.Sprintf("NodeClaim %s is being launched or removed; try again when it is done", lo.FromPtr(moving).Name)},
+		// In another namespace anybody could have given a pod the label.
+		{lo.ContainsBy(pods, func(pod *corev1.Pod) bool {
+			return pod.Namespace == namespace && pod.Labels[HoldLabel] != "" && !podutils.IsTerminal(pod)
+		}), "a repack is under way: its pods still hold nodes"},
+		{waiting > 0, fmt.Sprintf("%d pods have no node yet and would take the new ones; try again when they run", waiting)},
+	} {
+		if reason.applies {
+			return errors.New(reason.text)
 		}
-	}
-	// In another namespace anybody could have given a pod the label.
-	if lo.ContainsBy(pods, func(pod *corev1.Pod) bool {
-		return pod.Namespace == namespace && pod.Labels[HoldLabel] != "" && !podutils.IsTerminal(pod)
-	}) {
-		return errors.New("a repack is under way: its pods still hold nodes")
-	}
-	if waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && pod.Spec.NodeName == "" }); waiting > 0 {
-		return fmt.Errorf("%d pods have no node yet and would take the new ones; try again when they run", waiting)
 	}
 	return nil
 }

@@ -49,6 +49,11 @@ type Node struct {
 	VNDPerHour float64 `json:"vndPerHour"`
 	// Pods are those of a replaced node, all of which move, and those that a new node has capacity for: the kube-scheduler decides in the end.
 	Pods []string `json:"pods"`
+
+	node *corev1.Node
+	pods []*corev1.Pod
+	// claim is that of a new node.
+	claim *karpv1.NodeClaim
 }
 
 // Budget is a PodDisruptionBudget of pods that move.
@@ -82,26 +87,10 @@ type Proposal struct {
 	// run names the Jobs and the new nodes.
 	run  string
 	pool *karpv1.NodePool
-	// added are the new nodes, held those that stay, and leaving those that are replaced.
-	added   []added
-	held    []kept
-	leaving []*corev1.Node
-	// namespaces are those of the pods that move.
-	namespaces []string
+	// held are the nodes that stay, with the pods that come there.
+	held []Node
 	// capacity is what the new nodes count for in the limits of the NodePool.
 	capacity corev1.ResourceList
-}
-
-// added is the NodeClaim of a new node, and the pods that its node rejects.
-type added struct {
-	claim   *karpv1.NodeClaim
-	rejects []corev1.PodAffinityTerm
-}
-
-// kept is a node that stays, and the pods that it rejects.
-type kept struct {
-	node    *corev1.Node
-	rejects []corev1.PodAffinityTerm
 }
 
 // Saves is the part of the bill that is saved, from 0 to 1.
@@ -112,6 +101,11 @@ func (p *Proposal) Saves() float64 {
 	return 1 - p.VNDPerHourAfter/p.VNDPerHour
 }
 
+// moving are the pods that move.
+func (p *Proposal) moving() []*corev1.Pod {
+	return lo.FlatMap(p.Replaced, func(n Node, _ int) []*corev1.Pod { return n.pods })
+}
+
 // pause is for how long core leaves the replaced nodes alone: until all new nodes are ready, or core has removed those that are.
 func (p *Proposal) pause() time.Duration {
 	return launching + margin + p.wait() + 5*time.Minute + time.Duration(len(p.New))*time.Minute
@@ -119,9 +113,6 @@ func (p *Proposal) pause() time.Duration {
 
 // wait is how long core waits before it consolidates a node.
 func (p *Proposal) wait() time.Duration {
-	if p.pool == nil {
-		return 0
-	}
 	return lo.FromPtr(p.pool.Spec.Disruption.ConsolidateAfter.Duration)
 }
 
@@ -155,51 +146,48 @@ func Compute(ctx context.Context, s *connect.Session, o Options) (*Proposal, err
 		return nil, fmt.Errorf("which pods may be evicted is not known: %w", err)
 	}
 	objects = objects.With(lo.Map(budgets.Items, func(b policyv1.PodDisruptionBudget, _ int) client.Object { return &b })...)
-	pool, err := choose(memory.Of[*karpv1.NodePool](objects), o.NodePool)
+	pool, err := nodePool(memory.Of[*karpv1.NodePool](objects), o.NodePool)
 	if err != nil {
 		return nil, err
 	}
-	c := &computation{session: s, cloud: cloud, objects: objects, pool: pool, options: o}
 	p := &Proposal{NodePool: pool.Name, Replaced: []Node{}, New: []Node{}, pool: pool}
-	claims, pods := memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects)
-	if err := Eligible(pool, claims, pods, o.Namespace); err != nil {
+	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects), o.Namespace); err != nil {
 		p.Reason = err.Error()
 		return p, nil //nolint:nilerr // why nothing is done is the answer
 	}
-	return p, c.propose(ctx, p)
+	return (&search{cloud: cloud, objects: objects, seed: o.Seed}).propose(ctx, p)
 }
 
-// choose returns the NodePool of a name, or the only one.
-func choose(pools []*karpv1.NodePool, name string) (*karpv1.NodePool, error) {
+// nodePool returns the NodePool of a name, or the only one.
+func nodePool(pools []*karpv1.NodePool, name string) (*karpv1.NodePool, error) {
 	names := lo.Map(pools, func(pool *karpv1.NodePool, _ int) string { return pool.Name })
 	slices.Sort(names)
-	switch {
-	case name == "" && len(pools) == 1:
-		return pools[0], nil
-	case name == "" && len(pools) > 1:
+	if name == "" && len(pools) > 1 {
 		return nil, fmt.Errorf("there are several NodePools; name one of %s", strings.Join(names, ", "))
 	}
-	pool, ok := lo.Find(pools, func(pool *karpv1.NodePool) bool { return pool.Name == name })
+	pool, ok := lo.Find(pools, func(pool *karpv1.NodePool) bool { return pool.Name == name || name == "" })
 	if !ok {
 		return nil, fmt.Errorf("there is no NodePool %q (there are: %s)", name, strings.Join(names, ", "))
 	}
 	return pool, nil
 }
 
-// exceeds returns the error of a NodePool's limits once more capacity was added to its NodeClaims.
-func exceeds(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, added corev1.ResourceList) error {
-	total := added
+// exceeds returns the error of a NodePool's limits once the new nodes were added to its NodeClaims.
+func (p *Proposal) exceeds(pool *karpv1.NodePool, claims []*karpv1.NodeClaim) error {
+	total := p.capacity
 	for _, claim := range claims {
 		if claim.Labels[karpv1.NodePoolLabelKey] == pool.Name {
-			total = resources.Merge(total, claim.Status.Capacity, corev1.ResourceList{resources.Node: resource.MustParse("1")})
+			total = resources.Merge(total, claim.Status.Capacity, oneNode)
 		}
 	}
 	return pool.Spec.Limits.ExceededBy(total)
 }
 
+// oneNode is what a node counts for in limits of nodes.
+var oneNode = corev1.ResourceList{resources.Node: resource.MustParse("1")}
+
 // budgetsOf returns the PodDisruptionBudgets of pods.
-func budgetsOf(budgets []*policyv1.PodDisruptionBudget, pods []*corev1.Pod) []Budget {
-	var found []Budget
+func budgetsOf(budgets []*policyv1.PodDisruptionBudget, pods []*corev1.Pod) (found []Budget) {
 	for _, budget := range budgets {
 		selected := lo.CountBy(pods, func(pod *corev1.Pod) bool {
 			return pod.Namespace == budget.Namespace && sim.Selects(budget.Namespace, corev1.PodAffinityTerm{LabelSelector: budget.Spec.Selector}, pod)

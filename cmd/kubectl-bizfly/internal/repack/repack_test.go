@@ -184,7 +184,7 @@ var _ = Describe("A repack whose look fails", func() {
 
 // created is how many steps it takes until all is created, three of which try whether it can be.
 func created(p *repack.Proposal) int {
-	return 3 + len(p.Replaced) + len(p.Held) + 2*len(p.New)
+	return 3 + len(p.Replaced) + len(p.Held) + len(p.New) + 1
 }
 
 var _ = Describe("What a repack creates", func() {
@@ -227,7 +227,7 @@ var _ = Describe("What a repack creates", func() {
 		Expect(err).To(MatchError(errInterrupted))
 		jobs := &batchv1.JobList{}
 		Expect(c.Objects.List(ctx, jobs)).To(Succeed())
-		Expect(jobs.Items).To(HaveLen(len(p.Held) + len(p.New)))
+		Expect(jobs.Items).To(HaveLen(len(p.Held) + 1))
 		for _, job := range jobs.Items {
 			lasts := time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second
 			Expect(job.Spec.TTLSecondsAfterFinished).ToNot(BeNil())

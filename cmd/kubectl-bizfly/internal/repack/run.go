@@ -17,20 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 )
 
-const (
-	// NodeLabel is on a new node and its NodeClaim; its value is unique, so that the Job of a node finds it before it has a name.
-	NodeLabel = "repack.bizflycloud.vn/node"
-	// RunLabel is on all new nodes, with the run.
-	RunLabel = "repack.bizflycloud.vn/run"
-	// HoldLabel is on the pods that a run adds; its value is the run.
-	HoldLabel = "repack.bizflycloud.vn/hold"
-	// HoldImage does nothing. A pod whose image cannot be pulled holds its node just as well.
-	HoldImage = "registry.k8s.io/pause:3.10.1@sha256:278fb9dbcca9518083ad1e11276933a2e96f23de604a3a08cc3c80002767d24c"
-	// ended is for how long a Job stays after it has ended.
-	ended = time.Minute
-	// launching is how long all new nodes may take until they are ready, and margin what is added where a moment counts.
-	launching, margin = 10 * time.Minute, time.Minute
-)
+// launching is how long all new nodes may take until they are ready, and margin what is added where a moment counts.
+const launching, margin = 10 * time.Minute, time.Minute
 
 // Runner carries a proposal out.
 type Runner struct {
@@ -40,9 +28,9 @@ type Runner struct {
 	Namespace string
 	Image     string
 	Clock     clock.PassiveClock
-	// Wait returns when it is time to look again, or the context's error.
+	// Wait returns when it is time to find out how far it is again, or the context's error.
 	Wait func(ctx context.Context) error
-	// OnProgress is called after each look; it may be nil.
+	// OnProgress is called whenever that is known; it may be nil.
 	OnProgress func(Outcome)
 }
 
@@ -88,26 +76,23 @@ func (r *Runner) Run(ctx context.Context, p *Proposal) (Outcome, error) {
 }
 
 // prepare creates the new nodes, with what holds them, those that stay, and those that are replaced. It returns the names of the NodeClaims.
-func (r *Runner) prepare(ctx context.Context, p *Proposal) ([]string, error) {
-	for i := range p.leaving {
-		if err := r.create(ctx, r.replacedGate(p, i)); err != nil {
-			return nil, err
-		}
+func (r *Runner) prepare(ctx context.Context, p *Proposal) (created []string, err error) {
+	var objects []client.Object
+	for i := range p.Replaced {
+		objects = append(objects, r.replacedGate(p, i))
 	}
-	for i, k := range p.held {
-		if err := r.create(ctx, r.keptJob(p, i, k)); err != nil {
-			return nil, err
-		}
+	for i := range p.held {
+		objects = append(objects, r.keptJob(p, i))
 	}
-	var created []string
-	for i, a := range p.added {
-		claim := a.claim.DeepCopy()
-		if err := r.create(ctx, claim); err != nil {
+	for _, node := range p.New {
+		objects = append(objects, node.claim.DeepCopy())
+	}
+	for _, object := range append(objects, r.newJob(p, "new", launching+margin)) {
+		if err := r.create(ctx, object); err != nil {
 			return nil, err
 		}
-		created = append(created, claim.Name)
-		if err := r.create(ctx, r.newJob(p, i, a)); err != nil {
-			return nil, err
+		if claim, ok := object.(*karpv1.NodeClaim); ok {
+			created = append(created, claim.Name)
 		}
 	}
 	return created, nil
@@ -116,6 +101,10 @@ func (r *Runner) prepare(ctx context.Context, p *Proposal) ([]string, error) {
 // commit keeps the pods away from each new node that it is not for, and then holds all of them.
 func (r *Runner) commit(ctx context.Context, p *Proposal, created []string) error {
 	for i, name := range created {
+		rejecting := p.rejecting(p.New[i].pods)
+		if rejecting == nil {
+			continue
+		}
 		claim, node := &karpv1.NodeClaim{}, &corev1.Node{}
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
 			return connect.Explain(err, "get", claim)
@@ -123,22 +112,19 @@ func (r *Runner) commit(ctx context.Context, p *Proposal, created []string) erro
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
 			return connect.Explain(err, "get", node)
 		}
-		if len(p.added[i].rejects) == 0 {
-			continue
-		}
-		if err := r.create(ctx, r.gate(p, fmt.Sprintf("new-%d", i+1), node, p.added[i].rejects)); err != nil {
+		if err := r.create(ctx, r.gate(p, fmt.Sprintf("new-%d", i+1), node, rejecting)); err != nil {
 			return err
 		}
 	}
-	return r.create(ctx, r.holdJob(p))
+	return r.create(ctx, r.newJob(p, "hold", p.Hold()))
 }
 
-// until looks how far it is, again and again, until a function is satisfied or the deadline is over. An error of the API server that may pass,
+// until reads how far it is, again and again, until a function is satisfied or the deadline is over. An error of the API server that may pass,
 // such as a timeout, does not end it.
 func (r *Runner) until(ctx context.Context, p *Proposal, created []string, deadline time.Time, satisfied func(Outcome) bool) (Outcome, error) {
 	var last Outcome
 	for {
-		outcome, err := r.look(ctx, p, created)
+		outcome, err := r.read(ctx, p, created)
 		over := !r.Clock.Now().Before(deadline)
 		switch {
 		case err == nil:
@@ -160,7 +146,7 @@ func (r *Runner) until(ctx context.Context, p *Proposal, created []string, deadl
 
 // check finds out what would fail before anything is created: what has changed since the proposal, rights, and admission.
 func (r *Runner) check(ctx context.Context, p *Proposal) error {
-	if len(p.added) == 0 && len(p.Replaced) == 0 {
+	if len(p.Replaced) == 0 {
 		return fmt.Errorf("there is nothing to do: %s", p.Reason)
 	}
 	pool, claims, pods := &karpv1.NodePool{}, &karpv1.NodeClaimList{}, &corev1.PodList{}
@@ -179,17 +165,10 @@ func (r *Runner) check(ctx context.Context, p *Proposal) error {
 	if err := Eligible(pool, live, lo.ToSlicePtr(pods.Items), r.Namespace); err != nil {
 		return err
 	}
-	if err := exceeds(pool, live, p.capacity); err != nil {
+	if err := p.exceeds(pool, live); err != nil {
 		return fmt.Errorf("the new nodes would exceed the limits of NodePool %s: %w", pool.Name, err)
 	}
-	tried := []client.Object{r.job(p, "check", p.Hold(), corev1.PodSpec{})}
-	if len(p.leaving) > 0 {
-		tried = append(tried, r.replacedGate(p, 0))
-	}
-	if len(p.added) > 0 {
-		tried = append(tried, p.added[0].claim.DeepCopy())
-	}
-	for _, object := range tried {
+	for _, object := range []client.Object{r.newJob(p, "check", p.Hold()), r.replacedGate(p, 0), p.New[0].claim.DeepCopy()} {
 		if err := r.create(ctx, object, client.DryRunAll); err != nil {
 			return err
 		}
@@ -204,8 +183,8 @@ func (r *Runner) create(ctx context.Context, object client.Object, opts ...clien
 	return nil
 }
 
-// look reads how far it is.
-func (r *Runner) look(ctx context.Context, p *Proposal, created []string) (Outcome, error) {
+// read finds out how far it is.
+func (r *Runner) read(ctx context.Context, p *Proposal, created []string) (Outcome, error) {
 	outcome := Outcome{Launched: []string{}, Removed: []string{}, VNDPerHour: p.VNDPerHour}
 	claims := &karpv1.NodeClaimList{}
 	if err := r.Client.List(ctx, claims); err != nil {

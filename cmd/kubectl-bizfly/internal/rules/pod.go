@@ -161,7 +161,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only
 	case err != nil:
 		return err
 	default:
-		p.Notes, list = w.simulation.Notes, w.pools
+		p.Notes, list = w.simulation.Notes(), w.pools
 	}
 	for _, pool := range list {
 		if only == "" || pool.Name == only {

@@ -106,7 +106,7 @@ func (s *Simulation) fill(ctx context.Context, p *Result, before []*member) erro
 		p.Nodes = append(p.Nodes, *node)
 		p.VNDPerHour += node.VNDPerHour
 	}
-	p.VNDPerMonth, p.Notes, p.Assumptions = p.VNDPerHour*price.HoursPerMonth, s.Notes, s.Assumptions
+	p.VNDPerMonth, p.Notes, p.Assumptions = p.VNDPerHour*price.HoursPerMonth, s.Notes(), s.Assumptions
 	return nil
 }
 

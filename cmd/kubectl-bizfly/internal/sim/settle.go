@@ -204,6 +204,7 @@ func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error,
 	if err != nil {
 		return nil, 0, err
 	}
+	ctx = s.recorded(ctx)
 	results, err := s.Provisioner.Schedule(ctx)
 	if err != nil {
 		return nil, 0, fmt.Errorf("scheduling: %w", err)
@@ -306,6 +307,7 @@ func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
 // ConsolidateOnce lets time pass, and core decide once what to consolidate, and does it. It reports whether there was something.
 func (s *Simulation) ConsolidateOnce(ctx context.Context, after time.Duration) (bool, error) {
 	s.clock.skipped.Add(int64(after))
+	ctx = s.recorded(ctx)
 	result, err := s.deciders.Disruption.Reconcile(ctx)
 	if err != nil {
 		return false, fmt.Errorf("looking for nodes to consolidate: %w", err)

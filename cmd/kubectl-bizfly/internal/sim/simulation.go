@@ -32,7 +32,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/validation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
@@ -63,13 +62,12 @@ type Simulation struct {
 	// Cluster and Provisioner are core's.
 	Cluster     *state.Cluster
 	Provisioner *provisioning.Provisioner
-	// Notes limit what the result can be relied on for.
-	Notes []string
 	// Assumptions are what is taken for true and is not.
 	Assumptions []Assumption
 	// Moved is how many times each pod was evicted.
 	Moved map[types.UID]int
 
+	record   *record
 	core     *wiring.Core
 	deciders *wiring.Deciders
 	clock    *skippingClock
@@ -93,12 +91,6 @@ func (a Assumption) String() string {
 	return fmt.Sprintf("assuming that BizflyNodeClass %s becomes ready, which it is not now: %s: %s", a.NodeClass, a.Condition.Type, a.Condition.Message)
 }
 
-// discarded drops events, because nothing that is planned happens.
-type discarded struct{}
-
-// Publish implements events.Recorder.
-func (discarded) Publish(...karpevents.Event) {}
-
 // New creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
 func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Simulation, error) {
@@ -110,7 +102,8 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 	}
 	providers := wiring.Build(d)
 	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
-		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}}
+		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{},
+		record: &record{reports: map[string]map[string]string{}}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
 	s.CloudProvider = cloudprovider.New(config)
@@ -125,7 +118,7 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 	if err := s.overlay(ctx); err != nil {
 		return nil, err
 	}
-	s.deciders = s.core.Deciders(ctx, discarded{})
+	s.deciders = s.core.Deciders(ctx, s.record)
 	s.Provisioner = s.deciders.Provisioner
 	return s, nil
 }
@@ -160,15 +153,18 @@ func (s *Simulation) pool(ctx context.Context, name string) (*karpv1.NodePool, e
 	return pool, s.Objects.Get(ctx, types.NamespacedName{Name: name}, pool)
 }
 
-func (s *Simulation) note(format string, args ...any) {
-	if note := fmt.Sprintf(format, args...); !lo.Contains(s.Notes, note) {
-		s.Notes = append(s.Notes, note)
-	}
+func (s *Simulation) note(format string, args ...any) { s.record.note(format, args...) }
+
+// Notes limit what the result can be relied on for.
+func (s *Simulation) Notes() []string {
+	s.record.mu.Lock()
+	defer s.record.mu.Unlock()
+	return slices.Clone(s.record.notes)
 }
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
-	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
+	controller := status.NewController(s.Objects, s.record, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err

@@ -100,7 +100,7 @@ type Managed struct {
 
 // Managed returns the nodes that core manages, in the order of their names.
 func (s *Simulation) Managed(ctx context.Context) ([]*Managed, error) {
-	candidates, err := disruption.GetCandidates(ctx, s.Cluster, s.Objects, discarded{}, s.clock, s.Provider,
+	candidates, err := disruption.GetCandidates(ctx, s.Cluster, s.Objects, s.record, s.clock, s.Provider,
 		func(context.Context, *disruption.Candidate) bool { return true }, disruption.GracefulDisruptionClass, s.deciders.Queue)
 	if err != nil {
 		return nil, err
