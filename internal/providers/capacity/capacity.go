@@ -39,14 +39,6 @@ const (
 	ReasonTrial = "TrialUnderWay"
 )
 
-// Launch is what the time that a server takes depends on.
-type Launch struct {
-	Flavor  string
-	Zone    string
-	ImageID string
-}
-
-var (
-	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
-		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
-)
+var unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
+	"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.",
+	metrics.Label("reason"))

@@ -119,7 +119,7 @@ func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
 		server := &instance.Instance{
 			ID: id, Name: fmt.Sprintf("general-%05d", i), Status: instance.StatusActive, Flavor: "p2.4c_8g",
-			Zone: fmt.Sprintf("HN%d", 1+i%3), BillingPlan: "on_demand", NetworkPlan: "free_datatransfer", ImageID: nodeClass.Status.Image().ID,
+			Zone: fmt.Sprintf("HN%d", 1+i%3), BillingPlan: "on_demand", ImageID: nodeClass.Status.Image().ID,
 			ClusterUID: unit.ClusterUID, NodeClaim: fmt.Sprintf("general-%05d", i), NodeClaimUID: uid, NodePool: "general",
 			NodeClass: nodeClass.Name, Attempt: 1,
 		}
@@ -181,7 +181,7 @@ func (f *fleet) Patch(context.Context, client.Object, client.Patch, ...client.Pa
 func (f *fleet) cloud() *instance.DefaultProvider {
 	api := memoryAPI{servers: lo.Map(f.servers, func(s *instance.Instance, _ int) *gobizfly.Server {
 		return &gobizfly.Server{
-			ID: s.ID, Name: s.Name, Status: s.Status, FlavorName: s.Flavor, AvailabilityZone: s.Zone, BillingPlan: s.BillingPlan, NetworkPlan: s.NetworkPlan,
+			ID: s.ID, Name: s.Name, Status: s.Status, FlavorName: s.Flavor, AvailabilityZone: s.Zone, BillingPlan: s.BillingPlan, NetworkPlan: "free_datatransfer",
 			CreatedAt: "2026-01-01T00:00:00Z", AttachedVolumes: []gobizfly.AttachedVolume{{ID: s.ID, AttachedType: "rootdisk"}},
 			Metadata: map[string]string{
 				v1alpha1.MetadataClusterUID: s.ClusterUID, v1alpha1.MetadataNodeClaim: s.NodeClaim, v1alpha1.MetadataNodeClaimUID: s.NodeClaimUID,

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
 	"github.com/samber/lo"
+	"github.com/samber/lo/mutable"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -256,8 +256,7 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Settings.Load().GarbageCollectionInterval)
 	defer cancel()
-	order := rand.New(rand.NewPCG(uint64(c.clock.Now().UnixNano()), 0)) //nolint:gosec // an order, not a secret
-	order.Shuffle(len(disks), func(i, j int) { disks[i], disks[j] = disks[j], disks[i] })
+	mutable.Shuffle(disks)
 	errs := slices.Repeat([]error{errNextPass}, len(disks))
 	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
 	for i, left := range disks {
