@@ -73,9 +73,9 @@ func (l *Launcher) handleFailure(ctx context.Context, launch *Launch, err error)
 	return f.reason
 }
 
-// applyConsequence makes unavailable what the failed launch of an offering shows to be, and reports whether another offering may
-// be tried. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed since the
-// launch: then only what others meet too is marked.
+// applyConsequence makes unavailable what the failed launch of an offering shows to be, and reports whether another
+// offering may be tried. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed
+// since the launch: then only what others meet too is marked.
 func (l *Launcher) applyConsequence(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
 	f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})

@@ -159,8 +159,8 @@ func (s *records) recordAttempt(ctx context.Context, launch *Launch, intent inst
 	return err
 }
 
-// recordOutcome records what has become of an intent, also when the caller's own time is up. Where a server was found, core
-// writes it with the server's id. When it cannot be written, memory has more than the annotation, which is enough
+// recordOutcome records what has become of an intent, also when the caller's own time is up. Where a server was found,
+// core writes it with the server's id. When it cannot be written, memory has more than the annotation, which is enough
 // unless the process ends: a later one then takes the outcome for unknown.
 func (s *records) recordOutcome(ctx context.Context, launch *Launch, intent instance.Intent, write bool) {
 	s.remember(launch, record{intent: intent, begun: launch.record.begun, sent: launch.record.sent})

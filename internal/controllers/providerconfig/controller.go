@@ -54,7 +54,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or could not be read.
+	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or
+	// could not be read.
 	ReasonConfigMapUnusable = "ConfigMapUnusable"
 	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
 	ReasonKeysIgnored = "KeysIgnored"
@@ -79,8 +80,8 @@ type Controller struct {
 	joiningSince time.Time
 }
 
-// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. limitReached is that of the CloudProvider.
+// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is
+// none if create says so. limitReached is that of the CloudProvider.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
 	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string), forms *instance.Forms,
 	create bool, elected <-chan struct{}) *Controller {
@@ -132,8 +133,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow || c.readAnew(ctx, result), time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }
 
-// readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one before would be launched in
-// vain. What is called in the new scope does not wait for it, since the scope is confirmed before.
+// readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one
+// before would be launched in vain. What is called in the new scope does not wait for it, since the scope is confirmed
+// before.
 func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 	if result.Scope == nil || result.ScopeErr != nil {
 		return false
@@ -154,7 +156,8 @@ func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 	return true
 }
 
-// report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter for it.
+// report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter
+// for it.
 func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
@@ -172,7 +175,8 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLimits(object.StatusConditions())
-	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
+	// In seconds, as the status has it. The configuration may have become active before this replica led, or before
+	// this object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
 	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
 		object.Status.LastLoginTime = &since
@@ -199,7 +203,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 		conditions.SetFalse(condition, reason, err.Error())
 		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
-	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was none.
+	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was
+	// none.
 	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
 	if result.ScopeErr != nil {
 		notAsked, why = ReasonScopeChanged, "The cloud is not asked about another scope"
@@ -231,7 +236,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-// checkLimits reports whether a limit of the cluster holds launches back. Core publishes the event, on the NodeClaim that ends.
+// checkLimits reports whether a limit of the cluster holds launches back. Core publishes the event, on the NodeClaim
+// that ends.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
 	reason, description := c.limitReached()
 	if reason != "" {
@@ -250,12 +256,12 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(singleton.AsReconciler(c))
 }
 
-// retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for which a status that
-// cannot be written would keep new credentials from being applied.
+// retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for
+// which a status that cannot be written would keep new credentials from being applied.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
-// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
-// others are active, and these keep their last valid values.
+// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true:
+// the others are active, and these keep their last valid values.
 func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
 	conditions := object.StatusConditions()
 	object.Status.Tuning = result.Active

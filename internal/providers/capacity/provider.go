@@ -236,8 +236,8 @@ func (p *DefaultProvider) RecordSuccess(offering Offering, took time.Duration) {
 	}
 }
 
-// remember replaces the history of an offering; the caller holds the lock. Where there are too many, those are forgotten
-// that say nothing any more, and a new one is not remembered while none does.
+// remember replaces the history of an offering; the caller holds the lock. Where there are too many, those are
+// forgotten that say nothing any more, and a new one is not remembered while none does.
 func (p *DefaultProvider) remember(offering Offering, h history, now time.Time) {
 	if _, known := p.histories[offering]; !known && len(p.histories) >= maxScopes {
 		maps.DeleteFunc(p.histories, func(_ Offering, old history) bool {

@@ -124,8 +124,8 @@ const (
 	known      step = "the outcome is known"
 )
 
-// decision is what follows from facts. A known outcome without a server and a cause means that the outcome will never be
-// known.
+// decision is what follows from facts. A known outcome without a server and a cause means that the outcome will never
+// be known.
 type decision struct {
 	next   step
 	server *Instance

@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a NodeClaim whose
-// launch fails, records which disks are the server's own, and changes firewalls and the network plan of a running
-// server. It deletes no server: core does, and garbage collection.
+// Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a
+// NodeClaim whose launch fails, records which disks are the server's own, and changes firewalls and the network plan of
+// a running server. It deletes no server: core does, and garbage collection.
 package server
 
 import (
@@ -39,8 +39,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// concurrency is enough for hundreds of launches, which share one list of servers. Changes in place, which can hang with the cloud, take
-// at most changesAtOnce of the workers.
+// concurrency is enough for hundreds of launches, which share one list of servers. Changes in place, which can hang
+// with the cloud, take at most changesAtOnce of the workers.
 const concurrency = 20
 
 // subject is a NodeClaim with what the steps decide by.
@@ -101,8 +101,8 @@ func NewController(kubeClient client.Client, instances Instances, defaults Defau
 // Name is the controller's name, which core's controllers must not share.
 func (c *Controller) Name() string { return "nodeclaim.server" }
 
-// Reconcile finds the server of the NodeClaim once and runs all steps. A step that fails stops no other one: the soonest
-// time that one of them wants to be called again counts, and ttl.LaunchPoll after an error.
+// Reconcile finds the server of the NodeClaim once and runs all steps. A step that fails stops no other one: the
+// soonest time that one of them wants to be called again counts, and ttl.LaunchPoll after an error.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	next, err := c.runSteps(injection.WithControllerName(ctx, c.Name()), claim)
 	return reconcile.Result{RequeueAfter: next}, err
@@ -140,8 +140,8 @@ func (c *Controller) runSteps(ctx context.Context, claim *karpv1.NodeClaim) (tim
 // errNotListed says that the shared list of servers cannot be read.
 var errNotListed = errors.New("the list of servers cannot be read")
 
-// find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A server that the
-// list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
+// find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A
+// server that the list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
 func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if name := s.claim.Status.NodeName; name != "" {
 		node := &corev1.Node{}
@@ -179,8 +179,8 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// retries repeat a failed reconciliation after a fixed time: the own back-off of controller-runtime, of up to 17 minutes,
-// would put off every step because of one.
+// retries repeat a failed reconciliation after a fixed time: the own back-off of controller-runtime, of up to 17
+// minutes, would put off every step because of one.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.LaunchPoll, ttl.LaunchPoll)
 
 // watched is what the steps read of a NodeClaim beside its state.
