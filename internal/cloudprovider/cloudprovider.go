@@ -384,12 +384,12 @@ func notFound(err error, doing, id string) error {
 	return wrapped
 }
 
-// repairPolicies are the conditions for which core repairs a node when its NodeRepair gate is on, under the budgets of the
-// NodePool and never while more than 20 % of its nodes are unhealthy.
+// repairPolicies are the conditions for which core repairs a node when its NodeRepair gate is on, under the budgets of
+// the NodePool and never while more than 20 % of its nodes are unhealthy.
 var repairPolicies = []cloudprovider.RepairPolicy{
-	// The kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does, or a server that is stopped, which it starts. Its
-	// pods are evicted at the same time, five minutes after the last heartbeat. Core replaces the node when it does not
-	// come back, and after two reboots within a day.
+	// The kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does, or a server that is
+	// stopped, which it starts. Its pods are evicted at the same time, five minutes after the last heartbeat. Core
+	// replaces the node when it does not come back, and after two reboots within a day.
 	{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
 		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -357,6 +357,9 @@ type lostMetadata struct {
 	cloudprovider.Instances
 	reading, most, reads atomic.Int32
 	gone                 bool
+
+	mu    sync.Mutex
+	round chan struct{}
 }
 
 func (*lostMetadata) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
@@ -368,12 +371,26 @@ func (l *lostMetadata) Get(_ context.Context, id string) (*instance.Instance, er
 	defer l.reading.Add(-1)
 	for most := l.most.Load(); now > most && !l.most.CompareAndSwap(most, now); most = l.most.Load() {
 	}
-	l.reads.Add(1)
-	runtime.Gosched()
+	l.awaitNineOthers()
 	if l.gone {
 		return nil, instance.ErrNotFound
 	}
 	return &instance.Instance{ID: id}, nil
+}
+
+// awaitNineOthers returns when ten read at once.
+func (l *lostMetadata) awaitNineOthers() {
+	l.mu.Lock()
+	if l.round == nil {
+		l.round = make(chan struct{})
+	}
+	round := l.round
+	if l.reads.Add(1)%10 == 0 {
+		close(round)
+		l.round = nil
+	}
+	l.mu.Unlock()
+	<-round
 }
 
 // manyClaims is a cache with registered NodeClaims.

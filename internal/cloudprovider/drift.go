@@ -111,9 +111,9 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 
 // liveServer is a server as it is, beside what was delivered and what new ones are.
 //
-// What was delivered is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes a default
-// replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or that are unknown to
-// the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
+// What was delivered is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes
+// a default replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or
+// that are unknown to the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
 type liveServer struct {
 	flavors   *flavor.DefaultProvider
 	catalog   catalog.Provider

@@ -404,9 +404,7 @@ var _ = Describe("Launches that fail", func() {
 			env.Capacity.RecordFailure(offering, env.Clock.Now())
 			env.CloudProvider.Launches.NodeRegistered(ctx, good, *intent, 90*time.Second)
 			Expect(env.Capacity.RecentFailures(offering)).To(BeZero())
-			seconds, known := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
-			Expect(known).To(BeTrue())
-			Expect(seconds).To(Equal(90.0))
+			Expect(env.Capacity.LaunchSeconds(offering)).To(Equal(90.0))
 		})
 		It("should stay paused for a quota, which says nothing of a node that was launched before", func() {
 			good := launched(nodeClaim(pool))

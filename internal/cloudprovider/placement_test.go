@@ -54,7 +54,9 @@ func twins() *cloud.Catalog {
 
 // succeeded reports that a launch with the NodeClass has taken this long.
 func succeeded(flavor, zone string, class *v1alpha1.BizflyNodeClass, took time.Duration) {
-	env.CloudProvider.Launches.NodeRegistered(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image().ID}, took)
+	claim := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: class.Name}}}
+	intent := instance.Intent{Flavor: flavor, Zone: zone, BillingPlan: "on_demand", ImageID: class.Status.Image().ID}
+	env.CloudProvider.Launches.NodeRegistered(ctx, claim, intent, took)
 }
 
 var _ = Describe("Placement", func() {

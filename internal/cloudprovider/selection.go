@@ -87,8 +87,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch.Launch, all []ranke
 		all[i].complete = c.config.Flavors.Complete(key.Flavor)
 		all[i].failures = c.config.Capacity.RecentFailures(key)
 		// What was never launched counts as fast, so that it is tried once.
-		all[i].seconds, _ = c.config.Capacity.LaunchSeconds(capacity.Launch{
-			Flavor: key.Flavor, Zone: key.Zone, ImageID: l.NodeClass.Status.ImageID()})
+		all[i].seconds = c.config.Capacity.LaunchSeconds(key)
 		if strategy == v1alpha1.PlacementStrategyBinPack {
 			all[i].preference = idle(l.NodeClaim.Spec.Resources.Requests, all[i].candidate.InstanceType.Allocatable())
 		}

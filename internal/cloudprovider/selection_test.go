@@ -159,7 +159,7 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			first := launched(nodeClaim(pool))
 			failing := capacity.Offering{Flavor: first.Labels[corev1.LabelInstanceTypeStable], Zone: first.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
-			env.Capacity.MarkFailed(ctx, failing, env.Clock.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
+			env.Capacity.MarkFailed(ctx, failing, env.Clock.Now(), capacity.ReasonInsufficientCapacity, time.Minute, true)
 			env.Clock.Step(2 * time.Minute)
 			Eventually(func() int { return env.Capacity.RecentFailures(failing) }).Should(BeNumerically(">", 0))
 			second := launched(nodeClaim(pool))

@@ -38,8 +38,9 @@ func stateOf(claim *karpv1.NodeClaim) state {
 	return state{claim.Status.ProviderID, IsTrue(claim, karpv1.ConditionTypeRegistered), !claim.DeletionTimestamp.IsZero()}
 }
 
-// Managed passes the events of this provider's NodeClaims, but only those updates that change the state or what relevant returns as a
-// comparable value: about a dozen updates of each NodeClaim concern other controllers, and would cost a reconcile each.
+// Managed passes the events of this provider's NodeClaims, but only those updates that change the state or what
+// relevant returns as a comparable value: about a dozen updates of each NodeClaim concern other controllers, and would
+// cost a reconcile each.
 func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predicate {
 	managed := func(o client.Object) bool { return cloudprovider.IsManaged(o.(*karpv1.NodeClaim)) }
 	return predicate.Funcs{
@@ -67,8 +68,8 @@ func NodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }
 
-// IsTrue reports whether a condition of the NodeClaim is true. It reads the list itself: the set of conditions would fill in
-// what is missing, in an object that belongs to the cache.
+// IsTrue reports whether a condition of the NodeClaim is true. It reads the list itself: the set of conditions would
+// fill in what is missing, in an object that belongs to the cache.
 func IsTrue(claim *karpv1.NodeClaim, condition string) bool {
 	i := slices.IndexFunc(claim.Status.Conditions, func(c status.Condition) bool { return c.Type == condition })
 	return i >= 0 && claim.Status.Conditions[i].IsTrue()
@@ -79,7 +80,8 @@ func Locked(stored client.Object) client.Patch {
 	return client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
 }
 
-// AfterLocked is the result of a locked patch: after a conflict it is tried again, and an object that is gone needs none.
+// AfterLocked is the result of a locked patch: after a conflict it is tried again, and an object that is gone needs
+// none.
 func AfterLocked(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
@@ -87,8 +89,9 @@ func AfterLocked(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// Guard returns a patch that adds values, by their JSON pointers, while others are as they were read. What else has changed since does
-// not matter to it, as it does to a locked patch: a NodeClaim and its Node change several times a second during a launch.
+// Guard returns a patch that adds values, by their JSON pointers, while others are as they were read. What else has
+// changed since does not matter to it, as it does to a locked patch: a NodeClaim and its Node change several times a
+// second during a launch.
 func Guard(tests, adds map[string]any) client.Patch {
 	var operations []jsonpatch.Operation
 	for _, pointer := range slices.Sorted(maps.Keys(tests)) {
@@ -107,7 +110,8 @@ func Pointer(path ...string) string {
 	return strings.Join(lo.Map(path, func(part string, _ int) string { return "/" + escape.Replace(part) }), "")
 }
 
-// AfterGuarded is the result of a guarded patch: after a failed test it is tried again, so much later, and an object that is gone needs none.
+// AfterGuarded is the result of a guarded patch: after a failed test it is tried again, so much later, and an object
+// that is gone needs none.
 func AfterGuarded(err error, again time.Duration) (reconcile.Result, error) {
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: again}, nil

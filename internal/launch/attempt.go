@@ -49,7 +49,7 @@ func (l *Launcher) Launch(ctx context.Context, launch *Launch, candidates []Cand
 		switch {
 		case err == nil || launch.ServerMayExist():
 			failedOver := attempts > 1 || candidate.Offering.Price > cheapest
-			return l.concludeAttempt(ctx, launch, server, lo.Ternary(failedOver, ReasonFailedOver, ReasonCheapest), err)
+			return l.resultOf(ctx, launch, server, lo.Ternary(failedOver, ReasonFailedOver, ReasonCheapest), err)
 		case retryable(err):
 			return nil, fmt.Errorf("launching %s in %s: %w", candidate.Key.Flavor, candidate.Key.Zone, err)
 		case errors.Is(err, instance.ErrFormRejected):
@@ -57,7 +57,7 @@ func (l *Launcher) Launch(ctx context.Context, launch *Launch, candidates []Cand
 			continue
 		}
 		failures, candidates = append(failures, err), candidates[1:]
-		if !l.learnFromRejection(ctx, launch, candidate.Key, sent, err) {
+		if !l.handleRejection(ctx, launch, candidate.Key, sent, err) {
 			break
 		}
 	}
@@ -112,17 +112,17 @@ func (l *Launcher) attempt(ctx context.Context, launch *Launch, candidate Candid
 	if err != nil {
 		return nil, err
 	}
-	if err := l.records.begin(ctx, launch, intent); err != nil {
+	if err := l.records.recordAttempt(ctx, launch, intent); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
 	server, intent, err := l.config.Servers.Launch(bizfly.AdmitWithin(ctx, l.TimeLeft(launch.NodeClaim)), request, intent)
-	l.records.finish(ctx, launch, intent, err != nil)
+	l.records.recordOutcome(ctx, launch, intent, err != nil)
 	return server, err
 }
 
-// concludeAttempt returns the server that an accepted create request has led to, or what core is to do with the
+// resultOf returns the server that an accepted create request has led to, or what core is to do with the
 // NodeClaim while there is none.
-func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *instance.Instance, reason string,
+func (l *Launcher) resultOf(ctx context.Context, launch *Launch, server *instance.Instance, reason string,
 	err error) (*Result, error) {
 	intent := launch.record.intent
 	for errors.Is(err, instance.ErrAwaitingServerID) {
@@ -143,7 +143,7 @@ func (l *Launcher) concludeAttempt(ctx context.Context, launch *Launch, server *
 		l.rejected.Store(nil)
 		return l.reportServer(ctx, launch, server, reason), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown):
-		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", l.learnFromFailure(ctx, launch, err),
+		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", l.handleFailure(ctx, launch, err),
 			err))
 	}
 	return nil, fmt.Errorf("looking for server %s: %w", intent.Name, err)

@@ -155,7 +155,7 @@ func (l *Launcher) Resume(ctx context.Context, launch *Launch) (*Result, error) 
 			launch.record.intent.Zone), launch.Types...)
 	}
 	server, err := l.config.Servers.Resume(ctx, string(launch.NodeClaim.UID), launch.record.intent)
-	return l.concludeAttempt(ctx, launch, server, ReasonFound, err)
+	return l.resultOf(ctx, launch, server, ReasonFound, err)
 }
 
 // AdmitLaunch returns an error where launches of the account or of the NodeClass pause.

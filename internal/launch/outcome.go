@@ -27,12 +27,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// learnFromRejection reports and learns from an attempt that failed before its request was accepted. It reports whether
+// handleRejection reports an attempt that failed before its request was accepted. It reports whether
 // the next offering may be tried.
-func (l *Launcher) learnFromRejection(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
+func (l *Launcher) handleRejection(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
 	err error) (next bool) {
-	f := classifyIn(launch.Types, key, err)
-	next = l.learn(ctx, launch, key, sent, f)
+	tried, _ := flavor.Find(launch.Types, key.Flavor, key.Zone)
+	f := classify(err, tried != nil)
+	next = l.applyConsequence(ctx, launch, key, sent, f)
 	switch {
 	case !f.lacksResources():
 		l.config.Recorder.Publish(events.LaunchRejected(launch.NodeClaim, key.Flavor, key.Zone, f.reason, err))
@@ -42,12 +43,13 @@ func (l *Launcher) learnFromRejection(ctx context.Context, launch *Launch, key c
 	return next
 }
 
-// learnFromFailure reports and learns from a launch that failed after its request was accepted, or whose outcome is
+// handleFailure reports a launch that failed after its request was accepted, or whose outcome is
 // unknown.
-func (l *Launcher) learnFromFailure(ctx context.Context, launch *Launch, err error) (reason string) {
+func (l *Launcher) handleFailure(ctx context.Context, launch *Launch, err error) (reason string) {
 	intent := launch.record.intent
 	key := capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}
-	f := classifyIn(launch.Types, key, err)
+	tried, _ := flavor.Find(launch.Types, key.Flavor, key.Zone)
+	f := classify(err, tried != nil)
 	switch f.reason {
 	case ReasonLaunchOutcomeUnknown: // core's event of the NodeClaim that ends says it
 	case ReasonNotRegistered:
@@ -67,20 +69,14 @@ func (l *Launcher) learnFromFailure(ctx context.Context, launch *Launch, err err
 	default:
 		key.NodeClass = capacity.NodeClassKey(launch.NodeClass)
 	}
-	l.learn(ctx, launch, key, lo.Ternary(launch.record.sent.IsZero(), intent.RequestedAt, launch.record.sent), f)
+	l.applyConsequence(ctx, launch, key, lo.Ternary(launch.record.sent.IsZero(), intent.RequestedAt, launch.record.sent), f)
 	return f.reason
 }
 
-// classifyIn returns the failure of a launch of the offering.
-func classifyIn(types cloudprovider.InstanceTypes, key capacity.Offering, err error) failure {
-	tried, _ := flavor.Find(types, key.Flavor, key.Zone)
-	return classify(err, tried != nil)
-}
-
-// learn makes unavailable what the failed launch of an offering shows to be, and reports whether another offering may
-// be tried. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed since the
-// launch: then only what others meet too is marked.
-func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
+// applyConsequence makes unavailable what the failed launch of an offering shows to be, and reports whether another
+// offering may be tried. The NodeClass is nil, and not in the key, where it cannot be read any more, or has changed
+// since the launch: then only what others meet too is marked.
+func (l *Launcher) applyConsequence(ctx context.Context, launch *Launch, key capacity.Offering, sent time.Time,
 	f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
 	l.logLaunch(ctx, messageLaunchFailed, launch, "", f.reason)
@@ -91,7 +87,7 @@ func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offer
 	}
 	if c.covers(scopeOffering) {
 		key.NodeClass = ""
-		l.markOffering(ctx, key, sent, c, c.reason)
+		l.config.Capacity.MarkFailed(ctx, key, sent, c.reason, c.period, c.grows)
 	}
 	if launch.NodeClass == nil {
 		return c.next && !c.accuses
@@ -99,15 +95,14 @@ func (l *Launcher) learn(ctx context.Context, launch *Launch, key capacity.Offer
 	period := c.period
 	switch {
 	case c.covers(scopeOwn):
-		period = l.markOffering(ctx, key, sent, c, capacity.ReasonLaunchFailed)
+		period = l.config.Capacity.MarkFailed(ctx, key, sent, capacity.ReasonLaunchFailed, c.period, c.grows)
 	case c.covers(scopeSize), c.covers(scopeNodeClass):
 		// Counted for the NodeClass alone: its next launch tries another offering, and marks for others do not grow.
 		l.config.Capacity.RecordFailure(key, sent)
 	}
 	if c.covers(scopeNodeClass) || c.accuses {
 		l.pauses.handle(ctx, launch.NodeClass, event{kind: launchFailed, claim: launch.NodeClaim.UID, offering: key,
-			failure: f,
-			accuses: c.accuses, period: period})
+			failure: f, accuses: c.accuses, period: period})
 	}
 	return c.next
 }
@@ -139,17 +134,6 @@ func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.O
 	l.config.Capacity.MarkAll(ctx, marked, c.reason, c.period)
 }
 
-// markOffering marks one offering, and returns for how long.
-func (l *Launcher) markOffering(ctx context.Context, key capacity.Offering, sent time.Time, c consequence,
-	reason string) time.Duration {
-	if c.grows {
-		return l.config.Capacity.MarkFailed(ctx, key, sent, reason, c.period)
-	}
-	l.config.Capacity.RecordFailure(key, sent)
-	l.config.Capacity.MarkUnavailable(ctx, key, reason, c.period)
-	return c.period
-}
-
 // flavorsIn are those that meet the condition, in a zone or, where that is empty, in all.
 func flavorsIn(zone string, types cloudprovider.InstanceTypes,
 	meets func(*cloudprovider.InstanceType) bool) []capacity.Offering {
@@ -166,7 +150,7 @@ func atLeast(cpu, memoryMiB int) func(*cloudprovider.InstanceType) bool {
 	}
 }
 
-// LaunchFailed learns from a server that was launched and failed afterwards, or whose node did not register
+// LaunchFailed reports a server that was launched and failed afterwards, or whose node did not register
 // (ErrNotRegistered). It returns the reason.
 func (l *Launcher) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent,
 	err error) string {
@@ -181,28 +165,25 @@ func (l *Launcher) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, in
 		// Only what others meet, too, is then marked.
 		log.FromContext(ctx).Error(readErr, "resolving the NodeClass of a failed launch")
 	}
-	return l.learnFromFailure(ctx, launch, err)
+	return l.handleFailure(ctx, launch, err)
 }
 
 // NodeRegistered remembers that the node of a launch has registered, and how long that took since its create request.
 func (l *Launcher) NodeRegistered(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent,
 	took time.Duration) {
-	l.config.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID},
-		took)
 	nodeClass, err := l.nodeClassOf(ctx, claim)
 	if err != nil || ofEarlierSpec(claim, intent, nodeClass) {
 		return
 	}
 	l.config.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone,
-		BillingPlan: intent.BillingPlan,
-		NodeClass:   capacity.NodeClassKey(nodeClass)})
+		BillingPlan: intent.BillingPlan, NodeClass: capacity.NodeClassKey(nodeClass)}, took)
 	l.pauses.handle(ctx, nodeClass, event{kind: nodeRegistered, claim: claim.UID})
 }
 
 // LaunchEnded allows another trial with a NodeClass when this NodeClaim was one and ends before its node has
 // registered.
 func (l *Launcher) LaunchEnded(ctx context.Context, claim *karpv1.NodeClaim) {
-	l.pauses.end(ctx, claim.UID)
+	l.pauses.endTrial(ctx, claim.UID)
 }
 
 // ofEarlierSpec reports whether the launch was with an earlier spec or image of the NodeClass, and says nothing of the
@@ -222,10 +203,10 @@ func SpecChanged(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	return nodeClass.HashDiffers(got[v1alpha1.AnnotationNodeClassHash])
 }
 
-// Conclude returns what core is to do with a NodeClaim whose launch returned an error. Core schedules no pods while a
+// EndOrKeep returns what core is to do with a NodeClaim whose launch returned an error. Core schedules no pods while a
 // NodeClaim has no server. So one that no retry helps ends at once, and any other one shortly before core's launch
 // timeout, which reports nothing.
-func (l *Launcher) Conclude(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
+func (l *Launcher) EndOrKeep(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
 	if !ends(err) && l.TimeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = l.EndOutOfTime(ctx, claim, err)
 	}

@@ -200,7 +200,7 @@ func (p *pauses) handle(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass
 	e.now, e.severalZones = p.clock.Now(), len(nodeClass.Status.Zones) > 1
 	key := capacity.NodeClassKey(nodeClass)
 	before := p.stateOf(key)
-	after := p.move(ctx, key, before, next(before, e))
+	after := p.setState(ctx, key, before, next(before, e))
 	if after.phase == paused && before.phase != paused {
 		p.recorder.Publish(events.LaunchesPaused(nodeClass, after.cause.reason, after.until.Sub(e.now), after.cause.err))
 	}
@@ -216,17 +216,17 @@ func (p *pauses) admit(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
 	if before.phase != open {
 		return fmt.Errorf("launches with BizflyNodeClass %q pause: %w", nodeClass.Name, before.cause.err)
 	}
-	p.move(ctx, key, before, next(before, event{kind: launchAdmitted, now: p.clock.Now(), claim: claim}))
+	p.setState(ctx, key, before, next(before, event{kind: launchAdmitted, now: p.clock.Now(), claim: claim}))
 	return nil
 }
 
-// end lets another NodeClaim be the trial when this one ends without a result.
-func (p *pauses) end(ctx context.Context, claim types.UID) {
+// endTrial lets another NodeClaim be the trial when this one ends without a result.
+func (p *pauses) endTrial(ctx context.Context, claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key := range p.states.Items() {
 		if before := p.stateOf(key); before.trialOf == claim {
-			p.move(ctx, key, before, next(before, event{kind: launchEnded, now: p.clock.Now(), claim: claim}))
+			p.setState(ctx, key, before, next(before, event{kind: launchEnded, now: p.clock.Now(), claim: claim}))
 		}
 	}
 }
@@ -259,8 +259,8 @@ func (p *pauses) stateOf(key string) state {
 	return s
 }
 
-// move remembers the state, and makes the NodeClass unavailable or available as it says; the caller holds the lock.
-func (p *pauses) move(ctx context.Context, key string, before, after state) state {
+// setState remembers the state, and makes the NodeClass unavailable or available as it says; the caller holds the lock.
+func (p *pauses) setState(ctx context.Context, key string, before, after state) state {
 	p.states.SetDefault(key, after)
 	scope := capacity.Offering{NodeClass: key}
 	if before.phase != open && (after.phase == open || after.until.Before(before.until)) {

@@ -142,8 +142,8 @@ func (s *records) live(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.No
 	return live, nil
 }
 
-// begin records an intent before its create request; after an error none may be sent.
-func (s *records) begin(ctx context.Context, launch *Launch, intent instance.Intent) error {
+// recordAttempt records an intent before its create request; after an error none may be sent.
+func (s *records) recordAttempt(ctx context.Context, launch *Launch, intent instance.Intent) error {
 	sent := s.clock.Now()
 	err := s.write(ctx, launch, intent)
 	if errors.Is(err, errRecordForeign) {
@@ -159,10 +159,10 @@ func (s *records) begin(ctx context.Context, launch *Launch, intent instance.Int
 	return err
 }
 
-// finish records what has become of an intent, also when the caller's own time is up. Where a server was found, core
-// writes it with the server's id. When it cannot be written, memory has more than the annotation, which is enough
+// recordOutcome records what has become of an intent, also when the caller's own time is up. Where a server was found,
+// core writes it with the server's id. When it cannot be written, memory has more than the annotation, which is enough
 // unless the process ends: a later one then takes the outcome for unknown.
-func (s *records) finish(ctx context.Context, launch *Launch, intent instance.Intent, write bool) {
+func (s *records) recordOutcome(ctx context.Context, launch *Launch, intent instance.Intent, write bool) {
 	s.remember(launch, record{intent: intent, begun: launch.record.begun, sent: launch.record.sent})
 	if !write || intent.TaskID == "" && !intent.Rejected {
 		return

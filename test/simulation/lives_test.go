@@ -170,7 +170,9 @@ func lives() []life {
 			life{name + " is changed in place", class, []act{launch, change(
 				func(spec *v1alpha1.BizflyNodeClassSpec) {
 					spec.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}
-				}, func(s cloud.Server) bool { return slices.Contains(s.SecurityGroups, cloud.SecurityGroup{Name: "web"}) }), remove}},
+				}, func(s cloud.Server) bool {
+					return lo.EveryBy(s.SecurityGroups, func(g cloud.SecurityGroup) bool { return g.Name == "web" })
+				}), remove}},
 			life{name + " has drifted and is replaced", class, []act{launch, change(
 				func(spec *v1alpha1.BizflyNodeClassSpec) {
 					spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@" + otherVersion}}

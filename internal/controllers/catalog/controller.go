@@ -31,8 +31,8 @@ type Controller struct {
 	settings *options.Store
 }
 
-// NewController returns the controller. The settings have the time between refreshes that succeed; it is lengthened by up to a
-// fifth at random.
+// NewController returns the controller. The settings have the time between refreshes that succeed; it is lengthened by
+// up to a fifth at random.
 func NewController(catalog catalog.Provider, settings *options.Store) *Controller {
 	return &Controller{catalog: catalog, settings: settings}
 }
@@ -40,8 +40,8 @@ func NewController(catalog catalog.Provider, settings *options.Store) *Controlle
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "catalog.refresh" }
 
-// Reconcile refreshes once. A failure is logged and not returned: the backoff of the workqueue begins at milliseconds, and the
-// last good content is served meanwhile.
+// Reconcile refreshes once. A failure is logged and not returned: the backoff of the workqueue begins at milliseconds,
+// and the last good content is served meanwhile.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.catalog.Refresh(ctx); err != nil {

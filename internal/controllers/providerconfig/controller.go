@@ -54,7 +54,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or could not be read.
+	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or
+	// could not be read.
 	ReasonConfigMapUnusable = "ConfigMapUnusable"
 	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
 	ReasonKeysIgnored = "KeysIgnored"
@@ -140,8 +141,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow || c.readAnew(ctx, result), time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }
 
-// readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one before would be launched in
-// vain. What is called in the new scope does not wait for it, since the scope is confirmed before.
+// readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one
+// before would be launched in vain. What is called in the new scope does not wait for it, since the scope is confirmed
+// before.
 func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 	if result.Scope == nil || result.ScopeErr != nil {
 		return false
@@ -162,7 +164,8 @@ func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 	return true
 }
 
-// report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter for it.
+// report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter
+// for it.
 func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
@@ -207,7 +210,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 		conditions.SetFalse(condition, reason, err.Error())
 		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
-	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was none.
+	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was
+	// none.
 	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
 	if result.ScopeErr != nil {
 		notAsked, why = ReasonScopeChanged, "The cloud is not asked about another scope"
@@ -262,12 +266,12 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(singleton.AsReconciler(c))
 }
 
-// retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for which a status that
-// cannot be written would keep new credentials from being applied.
+// retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for
+// which a status that cannot be written would keep new credentials from being applied.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
-// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
-// others are active, and these keep their last valid values.
+// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true:
+// the others are active, and these keep their last valid values.
 func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
 	conditions := object.StatusConditions()
 	object.Status.Tuning = result.Active

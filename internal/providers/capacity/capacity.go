@@ -11,19 +11,20 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a zone,
-// {NodeClass: key} is all that a NodeClass can launch, and {} the account.
+// Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
+// zone, {NodeClass: key} is all that a NodeClass can launch, and {} the account.
 type Offering struct {
 	Flavor      string
 	Zone        string
 	BillingPlan string
-	// NodeClass is a NodeClassKey and limits a mark to launches with that NodeClass: where nothing proves that a failure is the
-	// offering's, it stays available to other NodeClasses. A mark has it with all of the other fields, or with none.
+	// NodeClass is a NodeClassKey and limits a mark to launches with that NodeClass: where nothing proves that a
+	// failure is the offering's, it stays available to other NodeClasses. A mark has it with all of the other fields,
+	// or with none.
 	NodeClass string
 }
 
-// NodeClassKey identifies what a NodeClass launches. A changed spec or image is another key, so that marks and failures of
-// the former one no longer count.
+// NodeClassKey identifies what a NodeClass launches. A changed spec or image is another key, so that marks and failures
+// of the former one no longer count.
 func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
 	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, nodeClass.Status.ImageID())
 }
@@ -39,14 +40,6 @@ const (
 	ReasonTrial = "TrialUnderWay"
 )
 
-// Launch is what the time that a server takes depends on.
-type Launch struct {
-	Flavor  string
-	Zone    string
-	ImageID string
-}
-
-var (
-	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
-		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
-)
+var unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
+	"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.",
+	metrics.Label("reason"))

@@ -35,9 +35,8 @@ type DefaultProvider struct {
 	// state is replaced and never changed, so that reads take no lock and allocate nothing.
 	state atomic.Pointer[state]
 
-	mu       sync.Mutex
-	failures map[Offering]failures
-	launches map[Launch]average
+	mu        sync.Mutex
+	histories map[Offering]history
 }
 
 // state is immutable.
@@ -51,21 +50,31 @@ type mark struct {
 	until  time.Time
 }
 
-// failures are those of one offering with less than ttl.OfferingFailures between them.
-type failures struct {
-	count int
-	last  time.Time
+// history is what is known of the launches of one offering.
+type history struct {
+	// failures are those with less than ttl.OfferingFailures between them, and failed is when the last one was.
+	failures int
+	failed   time.Time
+	// seconds is the moving average of how long launches took until their nodes had registered, and registered is when
+	// the last one has.
+	seconds    float64
+	registered time.Time
 }
 
-type average struct {
-	seconds float64
-	at      time.Time
+// recentFailures is the count, unless the last failure is too long ago.
+func (h history) recentFailures(now time.Time) int {
+	return lo.Ternary(now.Sub(h.failed) < ttl.OfferingFailures, h.failures, 0)
+}
+
+// recentSeconds is the average, and 0 without a launch in the last day.
+func (h history) recentSeconds(now time.Time) float64 {
+	return lo.Ternary(now.Sub(h.registered) < ttl.LaunchTimes, h.seconds, 0)
 }
 
 // NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read,
 // since the sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
-	p := &DefaultProvider{clock: clk, failures: map[Offering]failures{}, launches: map[Launch]average{}}
+	p := &DefaultProvider{clock: clk, histories: map[Offering]history{}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
@@ -104,9 +113,13 @@ func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavail
 }
 
 // MarkFailed counts a launch of exactly this offering that was sent at this time and has failed, and marks the offering
-// unavailable for period, doubled for each failure before it, up to eight times period. It returns for how long.
-func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, sent time.Time, reason string, period time.Duration) time.Duration {
-	period *= time.Duration(min(maxGrowth, 1<<(min(p.RecordFailure(offering, sent), maxGrowth)-1)))
+// unavailable for period or, where it grows, for that doubled for each failure before it, up to eight times period. It
+// returns for how long.
+func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, sent time.Time, reason string,
+	period time.Duration, grows bool) time.Duration {
+	if count := p.RecordFailure(offering, sent); grows {
+		period *= time.Duration(min(maxGrowth, 1<<(min(count, maxGrowth)-1)))
+	}
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
 	return period
 }
@@ -117,11 +130,10 @@ func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, r
 	p.MarkAll(ctx, []Offering{scope}, reason, period)
 }
 
-// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
-// available, which of launches that fail at once is true for one.
-func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool) {
+// MarkAll marks several scopes unavailable at once, like MarkUnavailable each.
+func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) {
 	if period <= 0 || len(scopes) == 0 {
-		return false
+		return
 	}
 	until := p.clock.Now().Add(period)
 	changed := false
@@ -132,20 +144,19 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 		if exists && !existing.until.Before(until) || !exists && len(marks) >= maxScopes {
 			continue
 		}
-		marks[scope], changed, news = mark{reason: reason, until: until}, true, news || !exists
+		marks[scope], changed = mark{reason: reason, until: until}, true
 	}
 	if changed {
 		p.publish(marks)
 	}
 	p.mu.Unlock()
 	if !changed {
-		return false
+		return
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
 		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
 	// The timer gets its due time instead of reading the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(period, func() { p.expire(until) })
-	return news
 }
 
 // MarkAvailable ends the mark of exactly this scope.
@@ -194,28 +205,49 @@ func (p *DefaultProvider) RecordFailure(offering Offering, sent time.Time) int {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.failures) >= maxScopes {
-		maps.DeleteFunc(p.failures, func(_ Offering, f failures) bool { return f.recent(now) == 0 })
-	}
-	before := p.failures[offering]
-	count := before.recent(now)
-	if count > 0 && sent.Before(before.last) {
-		return count
-	}
-	count++
-	if count > 1 || len(p.failures) < maxScopes {
-		p.failures[offering] = failures{count, now}
+	h := p.histories[offering]
+	count := h.recentFailures(now)
+	if count == 0 || !sent.Before(h.failed) {
+		count++
+		h.failures, h.failed = count, now
+		p.remember(offering, h, now)
 	}
 	return count
 }
 
-// RecordSuccess forgets the failures of the offering: its next one counts as the first.
-func (p *DefaultProvider) RecordSuccess(offering Offering) {
+// RecordSuccess remembers how long it took from the create request until the node had registered, and forgets the
+// failures of the offering: its next one counts as the first.
+func (p *DefaultProvider) RecordSuccess(offering Offering, took time.Duration) {
+	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.failures, offering)
-	offering.NodeClass = ""
-	delete(p.failures, offering)
+	h := p.histories[offering]
+	h.failures = 0
+	if seconds := took.Seconds(); seconds > 0 {
+		if before := h.recentSeconds(now); before > 0 {
+			seconds = weight*seconds + (1-weight)*before
+		}
+		h.seconds, h.registered = seconds, now
+	}
+	p.remember(offering, h, now)
+	if offering.NodeClass != "" {
+		offering.NodeClass = ""
+		delete(p.histories, offering)
+	}
+}
+
+// remember replaces the history of an offering; the caller holds the lock. Where there are too many, those are
+// forgotten that say nothing any more, and a new one is not remembered while none does.
+func (p *DefaultProvider) remember(offering Offering, h history, now time.Time) {
+	if _, known := p.histories[offering]; !known && len(p.histories) >= maxScopes {
+		maps.DeleteFunc(p.histories, func(_ Offering, old history) bool {
+			return old.recentFailures(now) == 0 && old.recentSeconds(now) == 0
+		})
+		if len(p.histories) >= maxScopes {
+			return
+		}
+	}
+	p.histories[offering] = h
 }
 
 // RecentFailures counts the failed launches of the offering without two hours in which none failed: those with its
@@ -224,51 +256,21 @@ func (p *DefaultProvider) RecentFailures(offering Offering) int {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count := p.failures[offering].recent(now)
+	count := p.histories[offering].recentFailures(now)
 	if offering.NodeClass != "" {
 		offering.NodeClass = ""
-		count += p.failures[offering].recent(now)
+		count += p.histories[offering].recentFailures(now)
 	}
 	return count
 }
 
-// recent is the count, unless the last failure is too long ago.
-func (f failures) recent(now time.Time) int {
-	return lo.Ternary(now.Sub(f.last) < ttl.OfferingFailures, f.count, 0)
+// LaunchSeconds returns the moving average of what launches of the offering took, and 0 when none was seen in the last
+// day.
+func (p *DefaultProvider) LaunchSeconds(offering Offering) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.histories[offering].recentSeconds(p.clock.Now())
 }
 
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
-
-// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets what
-// had no launch for a day.
-func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
-	if took <= 0 {
-		return
-	}
-	now, seconds := p.clock.Now(), took.Seconds()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.launches, func(_ Launch, known average) bool { return !known.recent(now) })
-	if known, exists := p.launches[launch]; exists {
-		seconds = weight*seconds + (1-weight)*known.seconds
-	} else if len(p.launches) >= maxScopes {
-		// So many come from images that are not used any more; those in use are soon seen again.
-		clear(p.launches)
-	}
-	p.launches[launch] = average{seconds: seconds, at: now}
-}
-
-// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
-func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
-	now := p.clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.launches[launch]; known.recent(now) {
-		return known.seconds, true
-	}
-	return 0, false
-}
-
-// recent reports whether the average is of a launch of the last day.
-func (a average) recent(now time.Time) bool { return now.Sub(a.at) < ttl.LaunchTimes }

@@ -59,19 +59,11 @@ var _ = Describe("Capacity", func() {
 	)
 	It("should mark many scopes with one new number, and count no failure", func(ctx context.Context) {
 		before := provider.SeqNum()
-		Expect(provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
+		provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)
 		Expect(provider.SeqNum()).To(Equal(before + 1))
 		Expect(provider.RecentFailures(offering)).To(BeZero())
 		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "other", Zone: "HN2"})
 		Expect(unavailable).To(BeTrue())
-	})
-	It("should report whether any of several marks is new, and not when it only lasts longer", func(ctx context.Context) {
-		first, second := capacity.Offering{NodeClass: "a"}, capacity.Offering{NodeClass: "b"}
-		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
-		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
-		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Hour)).To(BeFalse())
-		Expect(provider.MarkAll(ctx, []capacity.Offering{first, second}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
-		Expect(provider.MarkAll(ctx, nil, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
 	})
 	It("should end a mark before its time", func(ctx context.Context) {
 		provider.MarkUnavailable(ctx, capacity.Offering{NodeClass: "a"}, capacity.ReasonLaunchFailed, time.Hour)
@@ -86,30 +78,18 @@ var _ = Describe("Capacity", func() {
 		Expect(provider.SeqNum()).To(Equal(before + 1))
 	})
 	It("should average what launches took, the newest weighing 30 percent", func() {
-		launch := capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}
-		_, seen := provider.LaunchSeconds(launch)
-		Expect(seen).To(BeFalse())
-		provider.RecordLaunch(launch, 100*time.Second)
-		provider.RecordLaunch(launch, 50*time.Second)
-		provider.RecordLaunch(launch, 0)
-		seconds, seen := provider.LaunchSeconds(launch)
-		Expect(seen).To(BeTrue())
-		Expect(seconds).To(BeNumerically("~", 85, 1e-9)) // 0.7*100 + 0.3*50
-		for _, other := range []capacity.Launch{{Flavor: "x", Zone: "HN1", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN2", ImageID: "i"},
-			{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "j"}} {
-			_, seen := provider.LaunchSeconds(other)
-			Expect(seen).To(BeFalse())
-		}
+		Expect(provider.LaunchSeconds(offering)).To(BeZero())
+		provider.RecordSuccess(offering, 100*time.Second)
+		provider.RecordSuccess(offering, 50*time.Second)
+		provider.RecordSuccess(offering, 0)
+		Expect(provider.LaunchSeconds(offering)).To(BeNumerically("~", 85, 1e-9)) // 0.7*100 + 0.3*50
+		other := offering
+		other.NodeClass = "another image"
+		Expect(provider.LaunchSeconds(other)).To(BeZero())
 		clk.Step(24 * time.Hour)
-		seconds, seen = provider.LaunchSeconds(launch)
-		Expect(seen).To(BeFalse(), "an average of yesterday says nothing about today")
-		Expect(seconds).To(BeZero())
-		provider.RecordLaunch(launch, 10*time.Second)
-		seconds, _ = provider.LaunchSeconds(launch)
-		Expect(seconds).To(Equal(10.0))
-	})
-	It("should wait for nothing after a launch", func() {
-		provider.RecordLaunch(capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}, time.Minute)
+		Expect(provider.LaunchSeconds(offering)).To(BeZero(), "an average of yesterday says nothing about today")
+		provider.RecordSuccess(offering, 10*time.Second)
+		Expect(provider.LaunchSeconds(offering)).To(Equal(10.0))
 		Expect(clk.HasWaiters()).To(BeFalse(), "a thousand launches are no thousand timers of a day")
 	})
 	It("should end a mark in time and change the number, also without a reader", func(ctx context.Context) {
@@ -152,7 +132,7 @@ var _ = Describe("Capacity", func() {
 	})
 	It("should count the failures of exactly this offering until none follows for two hours", func(ctx context.Context) {
 		for range 3 {
-			provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
+			provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute, true)
 			clk.Step(40 * time.Minute)
 		}
 		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
@@ -163,7 +143,7 @@ var _ = Describe("Capacity", func() {
 	})
 	It("should mark for longer each time, up to eight times, until a success or two quiet hours", func(ctx context.Context) {
 		mark := func() time.Duration {
-			return provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonLaunchFailed, time.Minute)
+			return provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonLaunchFailed, time.Minute, true)
 		}
 		for _, minutes := range []int{1, 2, 4, 8, 8, 8} {
 			Expect(mark()).To(Equal(time.Duration(minutes) * time.Minute))
@@ -174,7 +154,7 @@ var _ = Describe("Capacity", func() {
 			_, unavailable = provider.Unavailable(offering)
 			Expect(unavailable).To(BeFalse())
 		}
-		provider.RecordSuccess(offering)
+		provider.RecordSuccess(offering, time.Minute)
 		Expect(mark()).To(Equal(time.Minute))
 		Expect(mark()).To(Equal(2 * time.Minute))
 		clk.Step(2*time.Hour + time.Second)
@@ -184,7 +164,7 @@ var _ = Describe("Capacity", func() {
 		sent := clk.Now()
 		for range 8 {
 			clk.Step(time.Second)
-			Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(3 * time.Minute))
+			Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute, true)).To(Equal(3 * time.Minute))
 		}
 		Expect(provider.RecentFailures(offering)).To(Equal(1))
 		clk.Step(3 * time.Minute)
@@ -192,8 +172,8 @@ var _ = Describe("Capacity", func() {
 		Expect(unavailable).To(BeFalse())
 
 		By("failing again after the mark")
-		Expect(provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(6 * time.Minute))
-		Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute)).To(Equal(6*time.Minute), "one of before")
+		Expect(provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, 3*time.Minute, true)).To(Equal(6 * time.Minute))
+		Expect(provider.MarkFailed(ctx, offering, sent, capacity.ReasonInsufficientCapacity, 3*time.Minute, true)).To(Equal(6*time.Minute), "one of before")
 	})
 	It("should keep a failure with one NodeClass from every other", func(ctx context.Context) {
 		with := func(nodeClass string) capacity.Offering {
@@ -201,7 +181,7 @@ var _ = Describe("Capacity", func() {
 			scope.NodeClass = nodeClass
 			return scope
 		}
-		provider.MarkFailed(ctx, with("a"), clk.Now(), capacity.ReasonLaunchFailed, time.Minute)
+		provider.MarkFailed(ctx, with("a"), clk.Now(), capacity.ReasonLaunchFailed, time.Minute, true)
 		_, unavailable := provider.Unavailable(with("a"))
 		Expect(unavailable).To(BeTrue())
 		for _, other := range []capacity.Offering{with("b"), offering} {
@@ -209,7 +189,7 @@ var _ = Describe("Capacity", func() {
 			Expect(unavailable).To(BeFalse())
 			Expect(provider.RecentFailures(other)).To(BeZero())
 		}
-		provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute)
+		provider.MarkFailed(ctx, offering, clk.Now(), capacity.ReasonInsufficientCapacity, time.Minute, true)
 		_, unavailable = provider.Unavailable(with("b"))
 		Expect(unavailable).To(BeTrue(), "a want of capacity is everybody's")
 		Expect(provider.RecentFailures(with("a"))).To(Equal(2))

@@ -77,12 +77,12 @@ var _ = Describe("Waiting for a server", func() {
 		change(&f)
 		return f
 	}
-	DescribeTable("should conclude from what is known, or read one more thing", func(f facts, wanted decision) {
+	DescribeTable("should known from what is known, or read one more thing", func(f facts, wanted decision) {
 		Expect(decide(f)).To(Equal(wanted))
 	},
 		Entry("nothing was listed", facts{}, decision{next: wait}),
-		Entry("a good server is listed", with(func(f *facts) { f.good, f.failed = good, bad }), decision{next: conclude, server: good}),
-		Entry("a good server is in an old list", facts{listed: true, good: good}, decision{next: conclude, server: good}),
+		Entry("a good server is listed", with(func(f *facts) { f.good, f.failed = good, bad }), decision{next: known, server: good}),
+		Entry("a good server is in an old list", facts{listed: true, good: good}, decision{next: known, server: good}),
 		Entry("the list is older than the request", facts{listed: true, failed: bad}, decision{next: wait}),
 		Entry("the task was not read", seen, decision{next: readTask}),
 		Entry("others read their tasks first", with(func(f *facts) { f.task, f.failed, f.resumed = taskDeferred, bad, true }), decision{next: wait}),
@@ -92,26 +92,26 @@ var _ = Describe("Waiting for a server", func() {
 		Entry("the task failed, and names perhaps a server", with(func(f *facts) { f.task, f.taskFailure = taskFailed, failure }),
 			decision{next: readServer}),
 		Entry("the task failed and left nothing", with(func(f *facts) { f.task, f.taskFailure, f.server = taskFailed, failure, serverMissing }),
-			decision{next: conclude, failure: failure}),
+			decision{next: known, failure: failure}),
 		Entry("the task failed and left a server that the list lacks", with(func(f *facts) {
 			f.task, f.taskFailure, f.server, f.named = taskFailed, failure, serverFound, good
-		}), decision{next: conclude, server: good, failure: failure}),
+		}), decision{next: known, server: good, failure: failure}),
 		Entry("the task failed and left a listed server", with(func(f *facts) { f.task, f.taskFailure, f.failed = taskFailed, failure, bad }),
-			decision{next: conclude, server: bad, failure: failure}),
+			decision{next: known, server: bad, failure: failure}),
 
 		Entry("the server failed while its task runs", with(func(f *facts) { f.task, f.failed = taskRunning, bad }), decision{next: wait}),
 		Entry("the same where an earlier call has waited", with(func(f *facts) { f.task, f.failed, f.resumed = taskRunning, bad, true }),
-			decision{next: conclude, server: bad, status: StatusError}),
+			decision{next: known, server: bad, status: StatusError}),
 		Entry("the server failed and there is no task", with(func(f *facts) { f.task, f.failed = taskMissing, bad }),
-			decision{next: conclude, server: bad, status: StatusError}),
+			decision{next: known, server: bad, status: StatusError}),
 		Entry("the server failed although its task succeeded", with(func(f *facts) { f.task, f.failed = taskSucceeded, bad }),
-			decision{next: conclude, server: bad, status: StatusError}),
+			decision{next: known, server: bad, status: StatusError}),
 
 		Entry("the task succeeded, and no server is listed", with(func(f *facts) { f.task = taskSucceeded }), decision{next: readServer}),
 		Entry("the server that it names is good", with(func(f *facts) { f.task, f.server, f.named = taskSucceeded, serverFound, good }),
-			decision{next: conclude, server: good}),
+			decision{next: known, server: good}),
 		Entry("the server that it names has failed", with(func(f *facts) { f.task, f.server, f.named = taskSucceeded, serverFound, bad }),
-			decision{next: conclude, server: bad, status: "ERROR after its task had succeeded"}),
+			decision{next: known, server: bad, status: "ERROR after its task had succeeded"}),
 		Entry("the server that it names cannot be read", with(func(f *facts) {
 			f.task, f.server, f.resumed, f.overdue = taskSucceeded, serverUnreadable, true, true
 		}), decision{next: wait}),
@@ -120,6 +120,6 @@ var _ = Describe("Waiting for a server", func() {
 		Entry("the same, resumed within the visibility window", with(func(f *facts) { f.task, f.server, f.resumed = taskMissing, serverMissing, true }),
 			decision{next: wait}),
 		Entry("the same, resumed after it", with(func(f *facts) { f.task, f.server, f.resumed, f.overdue = taskMissing, serverMissing, true, true }),
-			decision{next: conclude}),
+			decision{next: known}),
 	)
 })

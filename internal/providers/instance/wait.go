@@ -69,7 +69,7 @@ func (p *DefaultProvider) findOutcome(ctx context.Context, r *pending) *outcome 
 			facts.task, task, facts.taskFailure = p.readTask(ctx, r)
 		case readServer:
 			facts.server, facts.named = p.readNamed(ctx, r, task)
-		case conclude:
+		case known:
 			return &outcome{server: decision.server, cause: decision.cause(r.intent)}
 		default:
 			return nil
@@ -121,11 +121,11 @@ const (
 	wait       step = ""
 	readTask   step = "read the task"
 	readServer step = "read the server that the task names"
-	conclude   step = "conclude"
+	known      step = "the outcome is known"
 )
 
-// decision is what follows from facts. A conclusion without a server and a cause means that the outcome will never be
-// known.
+// decision is what follows from facts. A known outcome without a server and a cause means that the outcome will never
+// be known.
 type decision struct {
 	next   step
 	server *Instance
@@ -144,13 +144,13 @@ func (d decision) cause(intent Intent) error {
 // decide answers what has become of a create request, or what to read next. A list may lag behind the task, and the
 // task behind a deletion: only the server itself counts.
 //
-//nolint:gocyclo // a table, with one case for each conclusion
+//nolint:gocyclo // a table, with one case for each outcome
 func decide(f facts) decision {
 	switch {
 	case !f.listed:
 		return decision{next: wait}
 	case f.good != nil:
-		return decision{next: conclude, server: f.good}
+		return decision{next: known, server: f.good}
 	case !f.fresh:
 		return decision{next: wait} // the next list shows most servers, and spares the task
 	case f.task == taskUnread:
@@ -161,21 +161,21 @@ func decide(f facts) decision {
 		return decision{next: readServer}
 	case f.task == taskFailed && f.failed == nil:
 		// When it cannot be read, garbage collection finds the server by its metadata.
-		return decision{next: conclude, server: f.named, failure: f.taskFailure}
+		return decision{next: known, server: f.named, failure: f.taskFailure}
 	case f.task == taskFailed:
-		return decision{next: conclude, server: f.failed, failure: f.taskFailure}
+		return decision{next: known, server: f.failed, failure: f.taskFailure}
 	case f.failed != nil && (f.resumed || f.task == taskSucceeded || f.task == taskMissing):
-		return decision{next: conclude, server: f.failed, status: f.failed.Status}
+		return decision{next: known, server: f.failed, status: f.failed.Status}
 	case f.failed != nil, f.task == taskRunning, f.task == taskUnreadable:
 		return decision{next: wait}
 	case f.server == serverUnread:
 		return decision{next: readServer}
 	case f.server == serverFound && (f.named.Failed() || f.named.Deleting()):
-		return decision{next: conclude, server: f.named, status: f.named.Status + " after its task had succeeded"}
+		return decision{next: known, server: f.named, status: f.named.Status + " after its task had succeeded"}
 	case f.server == serverFound:
-		return decision{next: conclude, server: f.named}
+		return decision{next: known, server: f.named}
 	case f.server == serverMissing && f.resumed && f.overdue:
-		return decision{next: conclude}
+		return decision{next: known}
 	}
 	return decision{next: wait}
 }

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package jointoken issues the bootstrap token with which one server joins: a Secret of kube-system that the API server
-// accepts as a credential for a short time. One is issued per attempt to launch, and revoked once the node has registered;
-// the garbage collector of Kubernetes deletes it with its NodeClaim, and its expiration ends it in any case.
+// accepts as a credential for a short time. One is issued per attempt to launch, and revoked once the node has
+// registered; the garbage collector of Kubernetes deletes it with its NodeClaim, and its expiration ends it in any
+// case.
 package jointoken
 
 import (
@@ -69,7 +70,8 @@ type issue struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider returns a provider whose tokens have the given groups: those that the chart's admission policy accepts.
+// NewDefaultProvider returns a provider whose tokens have the given groups: those that the chart's admission policy
+// accepts.
 func NewDefaultProvider(writer client.Writer, clk clock.Clock, groups []string) *DefaultProvider {
 	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ",")}
 }

@@ -32,7 +32,8 @@ const (
 // classification is what one pass has found.
 type classification struct {
 	servers *instance.Snapshot
-	// orphans are the servers that no NodeClaim accounts for; unproven are those whose name does not prove that this cluster has launched them.
+	// orphans are the servers that no NodeClaim accounts for; unproven are those whose name does not prove that this
+	// cluster has launched them.
 	orphans, unproven []*instance.Instance
 	// held are the events of servers that a NodeClaim with another UID than theirs accounts for.
 	held []karpevents.Event
@@ -41,8 +42,9 @@ type classification struct {
 	unlisted  bool
 }
 
-// classify finds the servers that no NodeClaim accounts for, and what deleted servers have left. The cloud is read first: a server
-// in the list was launched for a NodeClaim that existed before, so one that is absent afterwards has been deleted.
+// classify finds the servers that no NodeClaim accounts for, and what deleted servers have left. The cloud is read
+// first: a server in the list was launched for a NodeClaim that existed before, so one that is absent afterwards has
+// been deleted.
 func (c *Controller) classify(ctx context.Context) (classification, error) {
 	servers, err := c.instances.Snapshot(ctx, 0)
 	if err != nil {
@@ -83,8 +85,8 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 	return found, nil
 }
 
-// classifyServer adds a server to what a pass has found. claim is the NodeClaim for which it was launched, and holder the one that
-// has its id; each is nil where there is none.
+// classifyServer adds a server to what a pass has found. claim is the NodeClaim for which it was launched, and holder
+// the one that has its id; each is nil where there is none.
 func (c *Controller) classifyServer(found *classification, server *instance.Instance, claim, holder *karpv1.NodeClaim) {
 	switch {
 	case server.ClusterUID == "" || server.NodeClaimUID == "":
@@ -104,8 +106,9 @@ func (c *Controller) classifyServer(found *classification, server *instance.Inst
 	}
 }
 
-// oldEnough reports whether something is older than any launch that may still be waited for. It is as old as it has been seen where the cloud
-// does not say since when it exists. A time in the future says nothing either: one of the two clocks is wrong, or the cloud wrote its local time.
+// oldEnough reports whether something is older than any launch that may still be waited for. It is as old as it has
+// been seen where the cloud does not say since when it exists. A time in the future says nothing either: one of the two
+// clocks is wrong, or the cloud wrote its local time.
 func (c *Controller) oldEnough(id string, created time.Time) bool {
 	age := c.clock.Since(created)
 	if created.IsZero() || age < 0 {
@@ -117,9 +120,9 @@ func (c *Controller) oldEnough(id string, created time.Time) bool {
 	return age >= c.config.Settings.Load().GarbageCollectionGrace
 }
 
-// suspended reports whether so many orphans have a registered node that lost NodeClaims are more likely than lost servers. A
-// node registers only once its NodeClaim holds the server's id; a server that no NodeClaim ever held has none, and many of
-// those at once are what an outage leaves behind. Servers whose deletion is under way count no more.
+// suspended reports whether so many orphans have a registered node that lost NodeClaims are more likely than lost
+// servers. A node registers only once its NodeClaim holds the server's id; a server that no NodeClaim ever held has
+// none, and many of those at once are what an outage leaves behind. Servers whose deletion is under way count no more.
 func (c *Controller) suspended(ctx context.Context, found classification) (bool, error) {
 	if !found.tooMany(found.orphans) {
 		return false, nil

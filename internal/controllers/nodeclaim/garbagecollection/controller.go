@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbagecollection deletes servers of this cluster that no NodeClaim accounts for: those of create requests whose
-// answer was lost, and those that came up after their NodeClaim had ended. It also deletes the root disks that deleted servers have
-// left. It remembers nothing that a new process does not find out again.
+// Package garbagecollection deletes servers of this cluster that no NodeClaim accounts for: those of create requests
+// whose answer was lost, and those that came up after their NodeClaim had ended. It also deletes the root disks that
+// deleted servers have left. It remembers nothing that a new process does not find out again.
 package garbagecollection
 
 import (
@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
 	"github.com/samber/lo"
+	"github.com/samber/lo/mutable"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -39,7 +39,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// parallelDeletions bounds the deletions of one pass that are requested at the same time; the adapter limits their rate.
+// parallelDeletions bounds the deletions of one pass that are requested at the same time; the adapter limits their
+// rate.
 const parallelDeletions = 10
 
 // Config is how the garbage collector behaves.
@@ -47,7 +48,8 @@ type Config struct {
 	Settings *options.Store
 	// DryRun reports what would be deleted and deletes nothing.
 	DryRun bool
-	// Recognized returns why this cluster may be a clone of the one whose servers it sees: then each pass is a dry run. Nil asks nothing.
+	// Recognized returns why this cluster may be a clone of the one whose servers it sees: then each pass is a dry run.
+	// Nil asks nothing.
 	Recognized func(ctx context.Context) error
 }
 
@@ -98,9 +100,9 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 // Name is the controller's name, which core's garbage collector must not share.
 func (c *Controller) Name() string { return "server.garbagecollection" }
 
-// Reconcile makes one pass. What fails in it is reported and tried again in the next one: an error would put off the next pass of
-// everything else for up to 17 minutes. A pass that could not read what it decides by, as at a start without a connection, is
-// repeated soon.
+// Reconcile makes one pass. What fails in it is reported and tried again in the next one: an error would put off the
+// next pass of everything else for up to 17 minutes. A pass that could not read what it decides by, as at a start
+// without a connection, is repeated soon.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	interval := c.config.Settings.Load().GarbageCollectionInterval
 	if err := c.pass(ctx); err != nil {
@@ -195,8 +197,9 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 // errDraining says that core drains the node of a server, which is not deleted before.
 var errDraining = errors.New("the node is being drained")
 
-// deleteServer deletes a server without a NodeClaim, and its Nodes: nothing else would. Nothing that runs there is killed. One that is not
-// listed was drained in an earlier pass. It is gone or not ours any more, and its Nodes stay as they are until Delete has found out which.
+// deleteServer deletes a server without a NodeClaim, and its Nodes: nothing else would. Nothing that runs there is
+// killed. One that is not listed was drained in an earlier pass. It is gone or not ours any more, and its Nodes stay as
+// they are until Delete has found out which.
 func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance, listed bool) error {
 	nodes := &corev1.NodeList{}
 	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
@@ -238,8 +241,8 @@ func (c *Controller) deleteNode(ctx context.Context, node *corev1.Node) error {
 // errNextPass says that the time of a pass was over.
 var errNextPass = errors.New("left for the next pass")
 
-// deleteLeftovers deletes what deleted servers have left. It stops after one interval, so that the next pass can delete servers, and begins with
-// other disks each time, so that some on which the cloud hangs hold back no others.
+// deleteLeftovers deletes what deleted servers have left. It stops after one interval, so that the next pass can delete
+// servers, and begins with other disks each time, so that some on which the cloud hangs hold back no others.
 func (c *Controller) deleteLeftovers(ctx context.Context, found classification, dryRun bool) {
 	var disks []instance.Leftover
 	remaining := 0
@@ -256,8 +259,7 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Settings.Load().GarbageCollectionInterval)
 	defer cancel()
-	order := rand.New(rand.NewPCG(uint64(c.clock.Now().UnixNano()), 0)) //nolint:gosec // an order, not a secret
-	order.Shuffle(len(disks), func(i, j int) { disks[i], disks[j] = disks[j], disks[i] })
+	mutable.Shuffle(disks)
 	errs := slices.Repeat([]error{errNextPass}, len(disks))
 	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
 	for i, left := range disks {

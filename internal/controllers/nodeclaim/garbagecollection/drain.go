@@ -18,10 +18,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 )
 
-// drain returns nil once no pod runs on the node that core would drain, and no other can come; errDraining while core drains it.
-// Core drains any Node that is deleted with its finalizer and a NodeClass of its providers, also one without a NodeClaim.
+// drain returns nil once no pod runs on the node that core would drain, and no other can come; errDraining while core
+// drains it. Core drains any Node that is deleted with its finalizer and a NodeClass of its providers, also one without
+// a NodeClaim.
 func (c *Controller) drain(ctx context.Context, node *corev1.Node, nodeClass string) error {
-	// The API server itself is asked, for the Node as for its pods: a cache may lack the pods that were bound a moment ago.
+	// The API server itself is asked, for the Node as for its pods: a cache may lack the pods that were bound a moment
+	// ago.
 	if err := c.apiReader.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -1,8 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodesize learns from NodeClaims what the flavor provider must know: which flavors are in use, and from registered nodes how
-// much of a flavor their kubelets see and leave to pods. A new process learns it again from the nodes that exist.
+// Package nodesize learns from NodeClaims what the flavor provider must know: which flavors are in use, and from
+// registered nodes how much of a flavor their kubelets see and leave to pods. A new process learns it again from the
+// nodes that exist.
 package nodesize
 
 import (
@@ -86,7 +87,8 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// watched is what Reconcile reads of a NodeClaim. The kubelet reports all of its resources when the node is initialized.
+// watched is what Reconcile reads of a NodeClaim. The kubelet reports all of its resources when the node is
+// initialized.
 type watched struct {
 	node, initialized bool
 	flavor, hash      string

@@ -1,16 +1,15 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a NodeClaim whose
-// launch fails, records which disks are the server's own, and changes firewalls and the network plan of a running
-// server. It deletes no server: core does, and garbage collection.
+// Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a
+// NodeClaim whose launch fails, records which disks are the server's own, and changes firewalls and the network plan of
+// a running server. It deletes no server: core does, and garbage collection.
 package server
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -40,8 +39,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// concurrency is enough for hundreds of launches, which share one list of servers. Changes in place, which can hang with the cloud, take
-// at most changesAtOnce of the workers.
+// concurrency is enough for hundreds of launches, which share one list of servers. Changes in place, which can hang
+// with the cloud, take at most changesAtOnce of the workers.
 const concurrency = 20
 
 // subject is a NodeClaim with what the steps decide by.
@@ -59,13 +58,9 @@ func (s *subject) ready() bool {
 	return s.node != nil && nodeutils.GetCondition(s.node, corev1.NodeReady).Status == corev1.ConditionTrue
 }
 
-// step is one task of the controller. It returns after what time it wants to be called again; 0 means that it waits for a change of the
-// NodeClaim.
-type step struct {
-	reconcile func(context.Context, *subject) (time.Duration, error)
-	// retry is after what time the step is called again when it has failed.
-	retry time.Duration
-}
+// step is one task of the controller. It returns after what time it wants to be called again; 0 means that it waits for
+// a change of the NodeClaim.
+type step func(context.Context, *subject) (time.Duration, error)
 
 // Controller follows servers.
 type Controller struct {
@@ -73,7 +68,6 @@ type Controller struct {
 	servers    Servers
 	launches   *launches
 	steps      []step
-	retries    retries
 }
 
 // Servers finds servers.
@@ -96,68 +90,58 @@ func NewController(kubeClient client.Client, instances Instances, defaults Defau
 	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens, recorder: recorder, clock: clk,
 		followed: cache.New(ttl.Launch, 0)}
 	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
-		{l.reconcile, ttl.LaunchPoll},
-		{(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile, ttl.DisksInterval},
-		{(&firewalls{kubeClient: kubeClient, servers: instances, defaults: defaults, recorder: recorder, clock: clk,
+		l.reconcile,
+		(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile,
+		(&firewalls{kubeClient: kubeClient, servers: instances, defaults: defaults, recorder: recorder, clock: clk,
 			limiter: rate.NewLimiter(changesPerSecond, changesAtOnce),
-			turns:   make(chan struct{}, changesAtOnce)}).reconcile, ttl.InPlace},
+			turns:   make(chan struct{}, changesAtOnce)}).reconcile,
 	}}
 }
 
 // Name is the controller's name, which core's controllers must not share.
 func (c *Controller) Name() string { return "nodeclaim.server" }
 
-// Reconcile finds the server of the NodeClaim once and runs all steps. A step that fails stops no other one, and it is called again
-// after its own time, as is every other step: the soonest time counts.
+// Reconcile finds the server of the NodeClaim once and runs all steps. A step that fails stops no other one: the
+// soonest time that one of them wants to be called again counts, and ttl.LaunchPoll after an error.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
-	next, err := c.reconcile(ctx, claim)
-	if err != nil {
-		c.retries.Store(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)}, next)
-	}
+	next, err := c.runSteps(injection.WithControllerName(ctx, c.Name()), claim)
 	return reconcile.Result{RequeueAfter: next}, err
 }
 
-func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (time.Duration, error) {
+func (c *Controller) runSteps(ctx context.Context, claim *karpv1.NodeClaim) (time.Duration, error) {
 	s := &subject{claim: claim, registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)}
 	deleting := !claim.DeletionTimestamp.IsZero()
-	var next time.Duration
-	var errs []error
+	var failed error
 	if deleting || s.registered {
-		// This needs no answer of the cloud.
-		if err := c.launches.end(ctx, claim); err != nil {
-			next, errs = ttl.LaunchPoll, append(errs, err)
-		}
+		failed = c.launches.endLaunch(ctx, claim) // This needs no answer of the cloud.
 	}
 	id, launched := providerid.Parse(claim.Status.ProviderID)
 	if deleting || !launched {
-		return next, errors.Join(errs...)
+		return 0, failed
 	}
 	if !s.registered {
-		c.launches.follow(claim)
+		c.launches.followLaunch(claim)
 	}
-	if err := c.find(ctx, s, id); err != nil {
+	switch err := c.find(ctx, s, id); {
+	case errors.Is(err, errNotListed):
 		// The shared list fails for every node alike. The garbage collector reads it too, and reports why it cannot.
-		if !errors.Is(err, errNotListed) {
-			errs = append(errs, err)
-		}
-		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(errs...)
+		return lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll), failed
+	case err != nil:
+		return 0, errors.Join(failed, err)
 	}
+	var next time.Duration
 	for _, step := range c.steps {
-		again, err := step.reconcile(ctx, s)
-		if err != nil {
-			again, errs = step.retry, append(errs, err)
-		}
-		next = soonest(next, again)
+		again, err := step(ctx, s)
+		next, failed = soonest(next, again), errors.Join(failed, err)
 	}
-	return next, errors.Join(errs...)
+	return next, failed
 }
 
 // errNotListed says that the shared list of servers cannot be read.
 var errNotListed = errors.New("the list of servers cannot be read")
 
-// find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A server that the
-// list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
+// find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A
+// server that the list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
 func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if name := s.claim.Status.NodeName; name != "" {
 		node := &corev1.Node{}
@@ -195,25 +179,9 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// retries are after what times failed reconciliations are repeated, by their requests. controller-runtime ignores the result of a
-// reconciliation that has failed, and its own back-off of up to 17 minutes would put off every step because of one.
-type retries struct{ sync.Map }
-
-// When implements workqueue.TypedRateLimiter.
-func (r *retries) When(request reconcile.Request) time.Duration {
-	if after, ok := r.LoadAndDelete(request); ok {
-		return after.(time.Duration)
-	}
-	return ttl.LaunchPoll
-}
-
-// NumRequeues implements workqueue.TypedRateLimiter.
-func (r *retries) NumRequeues(reconcile.Request) int { return 0 }
-
-// Forget implements workqueue.TypedRateLimiter.
-func (r *retries) Forget(request reconcile.Request) { r.Delete(request) }
-
-var _ workqueue.TypedRateLimiter[reconcile.Request] = (*retries)(nil)
+// retries repeat a failed reconciliation after a fixed time: the own back-off of controller-runtime, of up to 17
+// minutes, would put off every step because of one.
+var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.LaunchPoll, ttl.LaunchPoll)
 
 // watched is what the steps read of a NodeClaim beside its state.
 type watched struct {
@@ -230,6 +198,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(controllers.Managed(relevant))).
 		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changedFirewalls)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: &c.retries}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: retries}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

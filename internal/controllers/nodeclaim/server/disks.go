@@ -23,9 +23,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// disks is the step that records on a NodeClaim, before its node registers, which disks and network interfaces were attached to its
-// server. What was there before any pod could run is the server's own, and that record is what later allows a disk to be deleted.
-// BizFly Cloud was seen to attach data disks some 20 seconds after the server ran: the record grows until it has as many as were requested.
+// disks is the step that records on a NodeClaim, before its node registers, which disks and network interfaces were
+// attached to its server. What was there before any pod could run is the server's own, and that record is what later
+// allows a disk to be deleted. BizFly Cloud was seen to attach data disks some 20 seconds after the server ran: the
+// record grows until it has as many as were requested.
 type disks struct {
 	kubeClient client.Client
 	interfaces Interfaces
@@ -63,22 +64,24 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 	if record == text {
 		return again, nil
 	}
-	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
+	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read
+	// is rejected.
 	at := "/status/conditions/" + strconv.Itoa(condition)
 	adds := map[string]any{controllers.Pointer("metadata", "annotations", v1alpha1.AnnotationDelivered): record}
 	if s.claim.Annotations == nil {
 		adds = map[string]any{"/metadata/annotations": map[string]string{v1alpha1.AnnotationDelivered: record}}
 	}
-	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
+	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the
+	// requests that core needs.
 	result, err := controllers.AfterGuarded(d.kubeClient.Patch(ctx, s.claim, controllers.Guard(map[string]any{
 		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": s.claim.Status.Conditions[condition].Status,
 	}, adds)), again)
 	return result.RequeueAfter, err
 }
 
-// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no data disk is
-// ever deleted. Where they could not be read in time, they are recorded from the list that is read for drift, so that a fleet that lacks
-// them sends no requests of its own. Until then, firewalls stay as they are.
+// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it
+// no data disk is ever deleted. Where they could not be read in time, they are recorded from the list that is read for
+// drift, so that a fleet that lacks them sends no requests of its own. Until then, firewalls stay as they are.
 func (d *disks) ports(ctx context.Context, late bool) *instance.Ports {
 	if late {
 		_, ports := d.interfaces.Last(ttl.ListedServers)
@@ -92,10 +95,10 @@ func (d *disks) ports(ctx context.Context, late bool) *instance.Ports {
 	return ports
 }
 
-// ownedVolumes returns the disks that are the server's own. Pods may run once the node has registered, and
-// have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
-// never ours. What comes after the first record may be a user's: it is the server's own if it is called so. Nothing is returned until the root
-// disk is listed: a list without it is not complete.
+// ownedVolumes returns the disks that are the server's own. Pods may run once the node has registered, and have volumes
+// attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is never ours.
+// What comes after the first record may be a user's: it is the server's own if it is called so. Nothing is returned
+// until the root disk is listed: a list without it is not complete.
 func ownedVolumes(server *instance.Instance, registered, recorded bool) []instance.Volume {
 	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
 		return nil

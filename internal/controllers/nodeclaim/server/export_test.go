@@ -9,4 +9,4 @@ import (
 )
 
 // RateLimiter is what decides when a reconciliation is repeated that has failed.
-func (c *Controller) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] { return &c.retries }
+func (c *Controller) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] { return retries }

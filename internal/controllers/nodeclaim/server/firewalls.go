@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// changesPerSecond and changesAtOnce bound how many servers are changed: a NodeClass of a thousand nodes must not take
-	// the calls from launches, nor a cloud that hangs the workers.
+	// changesPerSecond and changesAtOnce bound how many servers are changed: a NodeClass of a thousand nodes must not
+	// take the calls from launches, nor a cloud that hangs the workers.
 	changesPerSecond = 1
 	changesAtOnce    = 5
 )
@@ -49,7 +49,8 @@ type firewalls struct {
 
 // FirewallServers compares and changes the firewalls of running servers.
 type FirewallServers interface {
-	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes ago.
+	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes
+	// ago.
 	FirewallsDiffer(ctx context.Context, server *instance.Instance, firewalls instance.Firewalls) (bool, error)
 	// SetFirewalls gives a server the wanted firewalls, and reports whether it has changed any; ErrNotFound when the
 	// server does not exist or is not ours.
@@ -78,8 +79,8 @@ func (f *firewalls) reconcile(ctx context.Context, s *subject) (time.Duration, e
 	if err != nil {
 		return 0, f.reportFailed(s, err)
 	}
-	// Firewalls that are on the record and not wanted are left of a change that was interrupted: an old list may not show
-	// them.
+	// Firewalls that are on the record and not wanted are left of a change that was interrupted: an old list may not
+	// show them.
 	due := len(wanted.Wanted) > 0 && len(wanted.Attached) > 0 && !lo.ElementsMatch(wanted.Attached, wanted.Wanted)
 	if !due {
 		if due, err = f.servers.FirewallsDiffer(ctx, s.server, wanted); err != nil || !due {
@@ -173,8 +174,8 @@ func (f *firewalls) record(ctx context.Context, s *subject, recorded, attached [
 	return result.RequeueAfter, err
 }
 
-// changeable reports whether the firewalls of the status follow from the present spec. A running server needs neither an
-// image nor capacity.
+// changeable reports whether the firewalls of the status follow from the present spec. A running server needs neither
+// an image nor capacity.
 func changeable(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return nodeClass.DeletionTimestamp.IsZero() && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeFirewallsReady)
 }

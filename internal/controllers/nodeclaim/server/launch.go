@@ -30,8 +30,8 @@ type Failures interface {
 	FailureReason(ctx context.Context, intent instance.Intent) error
 }
 
-// launches is the step that follows a server until its node has registered. A NodeClaim whose server failed or vanished is replaced
-// within seconds, instead of after core's registration timeout of 15 minutes.
+// launches is the step that follows a server until its node has registered. A NodeClaim whose server failed or vanished
+// is replaced within seconds, instead of after core's registration timeout of 15 minutes.
 type launches struct {
 	kubeClient client.Client
 	failures   Failures
@@ -40,8 +40,8 @@ type launches struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// followed is since when a NodeClaim was seen between launch and registration, by UID: only of those is it known that they have just
-	// registered. An entry whose NodeClaim ends unseen expires.
+	// followed is since when a NodeClaim was seen between launch and registration, by UID: only of those is it known
+	// that they have just registered. An entry whose NodeClaim ends unseen expires.
 	followed *cache.Cache
 }
 
@@ -59,19 +59,19 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 	return ttl.LaunchPoll, nil
 }
 
-// follow remembers a NodeClaim whose node has not registered.
-func (l *launches) follow(claim *karpv1.NodeClaim) {
+// followLaunch remembers a NodeClaim whose node has not registered.
+func (l *launches) followLaunch(claim *karpv1.NodeClaim) {
 	_ = l.followed.Add(string(claim.UID), l.clock.Now(), cache.DefaultExpiration) // one that is there stays
 }
 
-// end revokes the join token, which is a way into the cluster, once the node has registered or the NodeClaim is deleted, and reports a
-// launch that was followed until then. Where a restart of this controller came between, Kubernetes' garbage collector deletes the token
-// with the NodeClaim, and its expiration ends it.
-func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
+// endLaunch revokes the join token, which is a way into the cluster, once the node has registered or the NodeClaim is
+// deleted, and reports a launch that was followed until then. Where a restart of this controller came between,
+// Kubernetes' garbage collector deletes the token with the NodeClaim, and its expiration ends it.
+func (l *launches) endLaunch(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if since, followed := l.followed.Get(string(claim.UID)); followed {
 		l.followed.Delete(string(claim.UID))
 		l.followed.DeleteExpired()
-		l.conclude(ctx, claim, since.(time.Time))
+		l.reportEnd(ctx, claim, since.(time.Time))
 	}
 	l.launcher.LaunchEnded(ctx, claim) // also of one that was deleted before it was followed
 	if l.tokens == nil {
@@ -80,10 +80,10 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 	return l.tokens.Revoke(ctx, claim.UID)
 }
 
-// conclude reports how a launch ended that was followed since this time: the node has registered, core has waited for it in vain, or the
-// NodeClaim was deleted for another reason. A NodeClaim that was seen at its end alone accuses nothing: while the API server was away, no node
-// could register.
-func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since time.Time) {
+// reportEnd reports how a launch ended that was followed since this time: the node has registered, core has waited for
+// it in vain, or the NodeClaim was deleted for another reason. A NodeClaim that was seen at its end alone accuses
+// nothing: while the API server was away, no node could register.
+func (l *launches) reportEnd(ctx context.Context, claim *karpv1.NodeClaim, since time.Time) {
 	intent, err := launch.ReadIntent(claim)
 	if err != nil || intent == nil {
 		return
@@ -97,9 +97,9 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since 
 	}
 }
 
-// replace finds out why the server failed and deletes the NodeClaim, whose deletion deletes the server. A server that does not exist
-// any more counts as a failed launch: BizFly Cloud also removes servers that it failed to build, and the next launch would meet the same
-// offering.
+// replace finds out why the server failed and deletes the NodeClaim, whose deletion deletes the server. A server that
+// does not exist any more counts as a failed launch: BizFly Cloud also removes servers that it failed to build, and the
+// next launch would meet the same offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
 	intent := instance.Intent{Name: s.claim.Name, Flavor: s.claim.Labels[corev1.LabelInstanceTypeStable], Zone: s.claim.Labels[corev1.LabelTopologyZone]}
 	if written, err := launch.ReadIntent(s.claim); err == nil && written != nil {

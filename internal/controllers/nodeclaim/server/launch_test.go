@@ -54,14 +54,19 @@ var _ = Describe("Launch outcome", func() {
 		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
 	}
 
-	// marked reports whether the offering is unavailable to the NodeClass.
-	marked := func() bool {
+	// key is the offering with the NodeClass.
+	key := func() capacity.Offering {
 		GinkgoHelper()
 		class := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
-		key := offering()
-		key.NodeClass = capacity.NodeClassKey(class)
-		_, unavailable := env.Capacity.Unavailable(key)
+		of := offering()
+		of.NodeClass = capacity.NodeClassKey(class)
+		return of
+	}
+	// marked reports whether the offering is unavailable to the NodeClass.
+	marked := func() bool {
+		GinkgoHelper()
+		_, unavailable := env.Capacity.Unavailable(key())
 		return unavailable
 	}
 
@@ -72,34 +77,25 @@ var _ = Describe("Launch outcome", func() {
 	It("should learn from a launch how long it took, and from each only once", func() {
 		intent, err := launch.ReadIntent(claim)
 		Expect(err).ToNot(HaveOccurred())
-		learnt := func() (float64, bool) {
-			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
-		}
+		learnt := func() float64 { return env.Capacity.LaunchSeconds(key()) }
 		register := func(after time.Duration) {
 			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.RequestedAt.Add(after))))
 			conditions.SetFalse(karpv1.ConditionTypeRegistered, "NotYet", "")
 			conditions.SetTrue(karpv1.ConditionTypeRegistered)
 		}
 		look()
-		_, seen := learnt()
-		Expect(seen).To(BeFalse())
+		Expect(learnt()).To(BeZero())
 		register(90 * time.Second)
 		look()
-		seconds, seen := learnt()
-		Expect(seen).To(BeTrue())
-		Expect(seconds).To(BeNumerically("~", 90, 0.01))
+		Expect(learnt()).To(BeNumerically("~", 90, 0.01))
 		register(300 * time.Second)
 		look()
-		seconds, _ = learnt()
-		Expect(seconds).To(BeNumerically("~", 90, 0.01))
+		Expect(learnt()).To(BeNumerically("~", 90, 0.01))
 	})
 	It("should learn nothing from claims that had registered before it looked", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		look()
-		intent, err := launch.ReadIntent(claim)
-		Expect(err).ToNot(HaveOccurred())
-		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
-		Expect(seen).To(BeFalse())
+		Expect(env.Capacity.LaunchSeconds(key())).To(BeZero())
 	})
 	It("should replace a claim whose server failed without a reason, and mark its offering", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())

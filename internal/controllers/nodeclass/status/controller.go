@@ -74,8 +74,9 @@ func NewController(
 type subReconciler struct {
 	// conditionType is the condition that reports the result.
 	conditionType string
-	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where it
-	// found nothing: running nodes are compared with what was resolved last, and neither a typo nor an outage may replace them.
+	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where
+	// it found nothing: running nodes are compared with what was resolved last, and neither a typo nor an outage may
+	// replace them.
 	resolve func(context.Context, *v1alpha1.BizflyNodeClass) result
 }
 

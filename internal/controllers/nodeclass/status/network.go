@@ -16,8 +16,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// resolvePoolServer reads what a server of a pool has. Its error says that it was never read: a server must not get a public address, or
-// another network, because a list failed.
+// resolvePoolServer reads what a server of a pool has. Its error says that it was never read: a server must not get a
+// public address, or another network, because a list failed.
 func (c *Controller) resolvePoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
 	found, err := c.networks.PoolServer(ctx, nodeClass)
 	nodeClass.Status.PoolServer = found
@@ -61,7 +61,8 @@ func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.B
 	return fine()
 }
 
-// publicWithoutFirewall names the risk. It is not rejected: what BizFly Cloud's default firewall lets in is up to the project.
+// publicWithoutFirewall names the risk. It is not rejected: what BizFly Cloud's default firewall lets in is up to the
+// project.
 const publicWithoutFirewall = "risk: servers have public IPv4 addresses, and no firewall is selected: BizFly Cloud attaches its default one, which may let " +
 	"the internet reach the kubelet and NodePorts; select a firewall by spec.firewallSelectorTerms, or set spec.publicIPv4 to false"
 

@@ -20,8 +20,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// resolveFlavors checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they become
-// available again by themselves.
+// resolveFlavors checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they
+// become available again by themselves.
 func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if !isTrue(nodeClass, v1alpha1.ConditionTypeZonesReady) {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
@@ -55,8 +55,8 @@ func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.Biz
 	return fine(append([]string{fmt.Sprintf("%d flavors", usable)}, unmatched...)...)
 }
 
-// unmatched returns a message for each term that selects no flavor of the cloud, and whether those are all terms: a single one
-// is perhaps for a flavor that is yet to come.
+// unmatched returns a message for each term that selects no flavor of the cloud, and whether those are all terms: a
+// single one is perhaps for a flavor that is yet to come.
 func (c *Controller) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
 	every, err := c.flavors.Matching(v1alpha1.FlavorSelectorTerm{})
 	if err != nil {
@@ -84,8 +84,8 @@ func termOf(term v1alpha1.FlavorSelectorTerm) string {
 	return strings.Join(parts, " and ")
 }
 
-// launchable reports whether the flavor exists in the zone at all. An offering alone does not show it: one that nodes still
-// run on is listed even where the class could not launch it again.
+// launchable reports whether the flavor exists in the zone at all. An offering alone does not show it: one that nodes
+// still run on is listed even where the class could not launch it again.
 func launchable(it *cloudprovider.InstanceType, zone string) bool {
 	return it.Requirements.Get(corev1.LabelTopologyZone).Has(zone) &&
 		lo.ContainsBy(it.Offerings, func(o *cloudprovider.Offering) bool { return o.Requirements.Get(corev1.LabelTopologyZone).Has(zone) })
@@ -152,8 +152,8 @@ func usableZones(all []catalog.Zone, wanted []string, networks []network.Network
 	return usable, excluded
 }
 
-// resolveDisks checks whether there is a zone and a category in which all disks of a server are available, and whether the
-// root disk is large enough for the image.
+// resolveDisks checks whether there is a zone and a category in which all disks of a server are available, and whether
+// the root disk is large enough for the image.
 func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	snapshot, err := c.catalog.Snapshot()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Reasons of a condition that is false: the user must do something. Those of BootstrapReady are the bootstrap provider's.
+// Reasons of a condition that is false: the user must do something. Those of BootstrapReady are the bootstrap
+// provider's.
 const (
 	// reasonZoneNotFound says that spec.zones names a zone that the region does not have.
 	reasonZoneNotFound = "ZoneNotFound"
@@ -26,7 +27,8 @@ const (
 	reasonImageNotFound = "ImageNotFound"
 	// reasonImageUnsuitable says that the image does not suit spec.bootstrapMode or spec.userData.
 	reasonImageUnsuitable = "ImageUnsuitable"
-	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing or several networks, or there is no default.
+	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing or several networks, or there
+	// is no default.
 	reasonNetworkNotFound = "NetworkNotFound"
 	// reasonFirewallNotFound says that a term of spec.firewallSelectorTerms matches nothing.
 	reasonFirewallNotFound = "FirewallNotFound"
@@ -42,7 +44,8 @@ const (
 	reasonFlavorNotFound = "FlavorNotFound"
 	// reasonNoFlavors says that zones, billing plan, disks and selector together leave no flavor.
 	reasonNoFlavors = "NoFlavors"
-	// reasonNoEgress says that servers reach nothing outside of their networks, by no public address and no internet gateway.
+	// reasonNoEgress says that servers reach nothing outside of their networks, by no public address and no internet
+	// gateway.
 	reasonNoEgress = "NoEgress"
 )
 
@@ -111,8 +114,8 @@ func missingOr(err error, reason string) result {
 	return unavailable(err)
 }
 
-// orStale keeps a condition true that was true for this spec while the cloud cannot be asked: a launch with what does not exist any
-// more fails by itself.
+// orStale keeps a condition true that was true for this spec while the cloud cannot be asked: a launch with what does
+// not exist any more fails by itself.
 func (f result) orStale(was *opstatus.Condition, generation int64) result {
 	if f.reason == reasonCloudUnavailable && was.IsTrue() && was.ObservedGeneration == generation {
 		f.status = metav1.ConditionTrue
@@ -125,8 +128,8 @@ func isStale(condition opstatus.Condition) bool {
 	return condition.IsTrue() && condition.Reason == reasonCloudUnavailable
 }
 
-// isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still holds what an
-// earlier spec resolved to: nothing may follow from that for this one.
+// isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still
+// holds what an earlier spec resolved to: nothing may follow from that for this one.
 func isTrue(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) bool {
 	return nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(conditionType).IsTrue()
 }
@@ -141,8 +144,8 @@ func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 }
 
 // explain puts the reasons themselves on Ready, because core repeats them on each NodePool of the class and
-// "UnhealthyDependents" does not help a user. While it is true, they are those of what is stale. They are in the order in which conditions
-// depend on each other, and not in that of the list, which is that of their last changes.
+// "UnhealthyDependents" does not help a user. While it is true, they are those of what is stale. They are in the order
+// in which conditions depend on each other, and not in that of the list, which is that of their last changes.
 func explain(conditions opstatus.ConditionSet, order []string) {
 	ready := conditions.Root()
 	culprits := lo.FilterMap(order, func(conditionType string, _ int) (opstatus.Condition, bool) {

@@ -24,16 +24,17 @@ import (
 )
 
 const (
-	// reasonNothingLaunchable says that all NodePools of the NodeClass are static and nothing that they lack can be launched now.
+	// reasonNothingLaunchable says that all NodePools of the NodeClass are static and nothing that they lack can be
+	// launched now.
 	reasonNothingLaunchable = "NothingLaunchable"
 	// retryStatic is how late it is noticed that something can be launched again.
 	retryStatic = 10 * time.Second
 )
 
-// staticWait returns a false result where all NodePools of the NodeClass, those that are being deleted aside, are static, some lack
-// nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool again as soon as one ends, whatever
-// is available, and schedules nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198); it stops only for a NodePool
-// that is not ready.
+// staticWait returns a false result where all NodePools of the NodeClass, those that are being deleted aside, are
+// static, some lack nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool
+// again as soon as one ends, whatever is available, and schedules nothing for anyone while that has no server
+// (kubernetes-sigs/karpenter#3198); it stops only for a NodePool that is not ready.
 func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, types cloudprovider.InstanceTypes) (result, bool, error) {
 	list := &karpv1.NodePoolList{}
 	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -34,8 +34,8 @@ func (c *Controller) updateConditions(ctx context.Context, nodeClass *v1alpha1.B
 	if err := c.checkBillingPlan(ctx, updated, conditions); err != nil {
 		return err
 	}
-	// Setting one recomputes Ready, which would put "UnhealthyDependents" in the place of the reasons that the status controller has
-	// written there, or create it.
+	// Setting one recomputes Ready, which would put "UnhealthyDependents" in the place of the reasons that the status
+	// controller has written there, or create it.
 	updated.Status.Conditions = lo.FilterMap(updated.Status.Conditions, func(condition opstatus.Condition, _ int) (opstatus.Condition, bool) {
 		if condition.Type == opstatus.ConditionReady {
 			return lo.FromPtr(ready), ready != nil
@@ -77,9 +77,10 @@ const (
 	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
 )
 
-// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch. BizFly's pages
-// refund what remains of a subscription, and nobody has seen whether that is true of the API's saving_plan (docs/contribute/first-contact.md). If
-// it is not, every consolidation, which saves by the price per hour, costs money.
+// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its
+// launch. BizFly's pages refund what remains of a subscription, and nobody has seen whether that is true of the API's
+// saving_plan (docs/contribute/first-contact.md). If it is not, every consolidation, which saves by the price per hour,
+// costs money.
 func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
 	if nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ReasonNotApplicable, "servers are paid for on demand")

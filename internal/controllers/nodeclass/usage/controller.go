@@ -1,9 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage does for a BizflyNodeClass what NodeClaims and NodePools that use it need: it holds one that is being deleted until no NodeClaim
-// uses it any more, stamps the hash that NodeClaims are compared with, and shows whether launches pause and whether the billing plan suits
-// the NodePools. No request to the cloud is needed, so that none of it waits for a cloud that does not answer, as nodeclass.status does.
+// Package usage does for a BizflyNodeClass what NodeClaims and NodePools that use it need: it holds one that is being
+// deleted until no NodeClaim uses it any more, stamps the hash that NodeClaims are compared with, and shows whether
+// launches pause and whether the billing plan suits the NodePools. No request to the cloud is needed, so that none of
+// it waits for a cloud that does not answer, as nodeclass.status does.
 package usage
 
 import (
@@ -45,7 +46,8 @@ type Controller struct {
 	cloudProvider *cloudprovider.CloudProvider
 }
 
-// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
+// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by
+// NodeClass.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, cloudProvider *cloudprovider.CloudProvider) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, cloudProvider: cloudProvider}
 }
@@ -53,7 +55,8 @@ func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk c
 // Name is the controller's name.
 func (c *Controller) Name() string { return "nodeclass.usage" }
 
-// Reconcile brings finalizer, hash and conditions of a NodeClass up to date, or ends one that is being deleted. A failed step stops no other.
+// Reconcile brings finalizer, hash and conditions of a NodeClass up to date, or ends one that is being deleted. A
+// failed step stops no other.
 func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if !nodeClass.DeletionTimestamp.IsZero() {
@@ -85,9 +88,10 @@ func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
 }
 
-// stamp puts our finalizer and the hash of what cannot change on a running server on a NodeClass. NodeClaims carry the hash that their
-// NodeClass had when they were launched; a difference is drift. When the hash function has changed since, NodeClaims are stamped first: if this
-// ends halfway, the old version on the NodeClass makes the next run continue.
+// stamp puts our finalizer and the hash of what cannot change on a running server on a NodeClass. NodeClaims carry the
+// hash that their NodeClass had when they were launched; a difference is drift. When the hash function has changed
+// since, NodeClaims are stamped first: if this ends halfway, the old version on the NodeClass makes the next run
+// continue.
 func (c *Controller) stamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
 	stored := nodeClass.DeepCopy()
 	controllerutil.AddFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
@@ -113,9 +117,9 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 	return nil
 }
 
-// restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version prove nothing: an
-// upgrade of the controller must not roll a single node. A NodeClaim that has drifted already keeps its old hash, so that it
-// stays drifted.
+// restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version prove nothing:
+// an upgrade of the controller must not roll a single node. A NodeClaim that has drifted already keeps its old hash, so
+// that it stays drifted.
 func (c *Controller) restamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
 	// The reference is by group, kind and name, so NodeClaims of other providers are never seen here.
 	nodeClaims := &karpv1.NodeClaimList{}
@@ -149,7 +153,8 @@ func stampOf(nodeClass *v1alpha1.BizflyNodeClass) map[string]string {
 	}
 }
 
-// retries are never later than the next reconciliation would be: a back-off of up to 17 minutes would put off every step because of one.
+// retries are never later than the next reconciliation would be: a back-off of up to 17 minutes would put off every
+// step because of one.
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.Conflict, ttl.NodeClassConditions)
 
 // Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.
