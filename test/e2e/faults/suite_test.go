@@ -14,9 +14,9 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/invariants"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
@@ -40,7 +40,6 @@ func TestFaults(t *testing.T) {
 
 // One control plane and one cloud serve all runs, so that a run also finds what the one before has left.
 var _ = BeforeSuite(func() {
-	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
 	options := environment.Options{
 		Latency: 2 * time.Second, Boot: time.Second, Seed: suite.Number("SEED", 1), NoController: true,
 		// The Node of a server that was deleted by hand is deleted soon, so that the runs do not wait for that.
@@ -51,15 +50,11 @@ var _ = BeforeSuite(func() {
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s", "LOG_LEVEL": "debug",
 			"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem,
 		},
-		Progress: func(what string) { GinkgoWriter.Println(what) },
 	}
 	if machines {
 		options.Machines, options.ControllerEnv["JOIN_TOKENS"] = true, "true"
 	}
-	var err error
-	env, err = environment.Start(ctx, options)
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	env = e2e.Start(500*time.Millisecond, options)
 	replicas = []*replica{{name: "a"}, {name: "b"}}
 	for _, r := range replicas {
 		r.start()

@@ -21,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
@@ -46,25 +47,20 @@ func TestInstall(t *testing.T) {
 }
 
 var (
-	ctx context.Context
+	ctx = context.Background()
 	env *environment.Environment
 	// kubelet runs the controller's pods.
 	kubelet *environment.Kubelet
 )
 
 var _ = BeforeSuite(func() {
-	ctx = context.Background()
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
-	var err error
-	env, err = environment.Start(ctx, environment.Options{
-		Latency: time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(), Audit: true, NoCRDs: true, NoController: true,
-		Progress: func(what string) { GinkgoWriter.Println(what) },
+	env = e2e.Start(500*time.Millisecond, environment.Options{
+		Latency: time.Second, Boot: time.Second, Audit: true, NoCRDs: true, NoController: true,
 	})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 
 	Expect(env.CreateStaticPool(ctx)).To(Succeed())
+	var err error
 	kubelet, err = env.StartKubelet(namespace, map[string]string{"app.kubernetes.io/instance": release})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })

@@ -42,19 +42,16 @@ func TestLifecycle(t *testing.T) {
 }
 
 var (
-	ctx context.Context
+	ctx = context.Background()
 	env *environment.Environment
 	// untouched is what neverReached has started.
 	untouched *environment.Environment
 )
 
 var _ = BeforeSuite(func() {
-	ctx = context.Background()
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(250 * time.Millisecond)
-	var err error
-	env, err = environment.Start(ctx, environment.Options{
-		Latency: 2 * time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(),
+	env = e2e.Start(250*time.Millisecond, environment.Options{
+		Latency: 2 * time.Second, Boot: time.Second,
 		// What a crash leaves behind must be seen to go within a spec, so everything that waits, waits less.
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s",
@@ -64,10 +61,7 @@ var _ = BeforeSuite(func() {
 			"LOG_LEVEL": "debug",
 		},
 		SandboxArgs: markedSecrets(),
-		Progress:    func(what string) { GinkgoWriter.Println(what) },
 	})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metaOf(controllerNamespace)})).To(Succeed())
 	DeferCleanup(func() {
 		if untouched != nil {

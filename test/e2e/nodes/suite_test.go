@@ -46,21 +46,15 @@ func TestNodes(t *testing.T) {
 }
 
 var (
-	ctx context.Context
+	ctx = context.Background()
 	env *environment.Environment
 )
 
 var _ = BeforeSuite(func() {
-	ctx = context.Background()
 	SetDefaultEventuallyTimeout(patience)
-	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
-	var err error
-	env, err = environment.Start(ctx, environment.Options{
-		Latency: time.Second, Seed: GinkgoRandomSeed(), Machines: true, NoCRDs: true, NoController: true,
-		Progress: func(what string) { GinkgoWriter.Println(what) },
+	env = e2e.Start(500*time.Millisecond, environment.Options{
+		Latency: time.Second, Machines: true, NoCRDs: true, NoController: true,
 	})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 
 	pushController("v1")
 	By("starting the nodes that carry the controller")

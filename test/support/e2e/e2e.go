@@ -6,7 +6,9 @@ package e2e
 
 import (
 	"context"
+	"time"
 
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +17,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
+
+// Start starts the processes of a suite, whose seed is that of its order unless the options have one, and ends them with it.
+func Start(polling time.Duration, options environment.Options) *environment.Environment {
+	GinkgoHelper()
+	SetDefaultEventuallyPollingInterval(polling)
+	options.Progress = func(what string) { GinkgoWriter.Println(what) }
+	options.Seed = lo.CoalesceOrEmpty(options.Seed, GinkgoRandomSeed())
+	env, err := environment.Start(context.Background(), options)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	return env
+}
 
 // Listed fills a list from the API server and returns it.
 func Listed[L client.ObjectList](g Gomega, env *environment.Environment, list L, options ...client.ListOption) L {
