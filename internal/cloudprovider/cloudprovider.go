@@ -240,7 +240,7 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		RecordedVolumes: launch.OwnedVolumes(claim),
 		Reason:          c.removalReason(claim),
 	})
-	if !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
+	if errors.Is(err, instance.ErrUnpaid) || !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
 		c.config.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
 	}

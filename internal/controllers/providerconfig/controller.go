@@ -54,6 +54,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
+	// ReasonAccountUnreadable says that it is not known whether the account is unpaid.
+	ReasonAccountUnreadable = "AccountUnreadable"
 	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or could not be read.
 	ReasonConfigMapUnusable = "ConfigMapUnusable"
 	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
@@ -71,6 +73,7 @@ type Controller struct {
 	catalog      catalog.Provider
 	elected      <-chan struct{}
 	limitReached func() (reason, description string)
+	unpaid       func(ctx context.Context) (string, error)
 	forms        *instance.Forms
 	// scope is that of the catalog, and refresh when a failed refresh of another one's is tried again.
 	scope   *bizfly.Scope
@@ -80,12 +83,12 @@ type Controller struct {
 }
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. limitReached is that of the CloudProvider.
+// create says so. limitReached is that of the CloudProvider, and unpaid that of the account.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string), forms *instance.Forms,
-	create bool, elected <-chan struct{}) *Controller {
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limitReached func() (reason, description string),
+	unpaid func(ctx context.Context) (string, error), forms *instance.Forms, create bool, elected <-chan struct{}) *Controller {
 	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, limitReached: limitReached, forms: forms, elected: elected}
+		catalog: catalogProvider, limitReached: limitReached, unpaid: unpaid, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -172,6 +175,9 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLimits(object.StatusConditions())
+	if result.Scope != nil {
+		c.checkAccount(ctx, object, object.StatusConditions())
+	}
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
 	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
@@ -239,6 +245,21 @@ func (c *Controller) checkLimits(conditions status.ConditionSet) {
 		return
 	}
 	conditions.SetTrue(v1alpha1.ConditionTypeWithinSpendingLimits)
+}
+
+// checkAccount reports whether the account is unpaid. What was known before stays while it cannot be asked.
+func (c *Controller) checkAccount(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
+	unpaid, err := c.unpaid(ctx)
+	switch {
+	case unpaid != "":
+		if conditions.SetFalse(v1alpha1.ConditionTypeAccountPaid, bizflyevents.ReasonAccountUnpaid, unpaid) {
+			c.recorder.Publish(bizflyevents.AccountUnpaid(object, unpaid))
+		}
+	case err != nil:
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeAccountPaid, ReasonAccountUnreadable, "The account does not say whether it is unpaid")
+	default:
+		conditions.SetTrue(v1alpha1.ConditionTypeAccountPaid)
+	}
 }
 
 // Register adds the controller to the manager; it runs before the lease is won.

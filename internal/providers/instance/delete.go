@@ -60,7 +60,22 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	case server.Deleting():
 		return nil
 	}
+	if err := p.checkUnpaid(ctx, server); err != nil {
+		return err
+	}
 	return p.deleteServer(ctx, v, server, request)
+}
+
+// checkUnpaid keeps a stopped server while the account is unpaid: its node is silent, and so it is taken for empty or broken. Where the
+// account was never asked with success, nothing is known, and the deletion goes on.
+func (p *DefaultProvider) checkUnpaid(ctx context.Context, server *Instance) error {
+	if p.config.Unpaid == nil || !server.Stopped() {
+		return nil
+	}
+	if unpaid, _ := p.config.Unpaid(ctx); unpaid != "" {
+		return fmt.Errorf("%w: %s (%s) waits, since %s", ErrUnpaid, server.Name, server.ID, unpaid)
+	}
+	return nil
 }
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion, and denied by the API

@@ -30,6 +30,9 @@ const (
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
+	// ConditionTypeAccountPaid is False while the account has a negative balance or an overdue invoice: BizFly Cloud rejects launches
+	// and may stop servers, and stopped servers are not deleted.
+	ConditionTypeAccountPaid = "AccountPaid"
 )
 
 // ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's

@@ -76,7 +76,7 @@ var _ = serverAPI.serve(unused(on(http.MethodPost, "/servers", (*Cloud).createSe
 	"password", "a password is mailed to the account's owner; nothing of it is in the API"))
 
 func (c *Cloud) createServers(q *call) reply {
-	if c.quota.Unpaid {
+	if c.quota.blocked() {
 		return reply{status: http.StatusForbidden, body: apiMessage{}}
 	}
 	o, rejection := c.validate(q)
