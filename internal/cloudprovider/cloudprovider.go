@@ -425,6 +425,15 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
 		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
 	},
+	// BizFly Cloud's node-problem-detector has two more. It restarts a container runtime itself, for which they wait.
+	{
+		ConditionType: "ContainerRuntimeUnhealthy", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	{
+		ConditionType: "SystemdOffline", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
 	{
 		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
 		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Priority: 5, Action: cloudprovider.ReplaceNode,

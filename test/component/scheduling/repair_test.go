@@ -75,12 +75,18 @@ func (c *repairCluster) silent(nodes ...*corev1.Node) {
 // ready writes the Ready condition of a Node.
 func (h *testCluster) ready(node *corev1.Node, status corev1.ConditionStatus, reason string) {
 	GinkgoHelper()
+	h.report(node, corev1.NodeReady, status, reason)
+}
+
+// report writes a condition of a Node.
+func (h *testCluster) report(node *corev1.Node, condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string) {
+	GinkgoHelper()
 	live := &corev1.Node{}
 	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), live)).To(Succeed())
 	changed := live.DeepCopy()
 	now := metav1.NewTime(env.Clock.Now())
-	changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == corev1.NodeReady }),
-		corev1.NodeCondition{Type: corev1.NodeReady, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now})
+	changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == condition }),
+		corev1.NodeCondition{Type: condition, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now})
 	Expect(env.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(live))).To(Succeed())
 }
 
@@ -188,6 +194,22 @@ var _ = Describe("Node repair", func() {
 		c.pass(15 * time.Second)
 		Expect(alive()).To(HaveLen(3))
 		Expect(alive()).ToNot(ContainElement(serverID(nodes[0])))
+	})
+	It("should act on what a condition says, and never on its reason alone", func() {
+		cluster(3, true)
+		for _, policy := range env.CloudProvider.RepairPolicies() {
+			if policy.ConditionType != corev1.NodeReady {
+				c.report(nodes[0], policy.ConditionType, corev1.ConditionFalse, lo.Ternary(policy.ConditionType == "ReadonlyFilesystem", "FilesystemIsReadOnly", "Broken"))
+			}
+		}
+		c.passes(3, 10*time.Minute)
+		Expect(alive()).To(ConsistOf(ids))
+		Expect(hardReboots()).To(BeZero())
+		c.report(nodes[0], "ContainerRuntimeUnhealthy", corev1.ConditionTrue, "")
+		c.passes(2, 4*time.Minute)
+		c.pass(2 * time.Minute)
+		Expect(hardReboots()).To(Equal(1))
+		Expect(alive()).To(ConsistOf(ids))
 	})
 	It("should do nothing while the gate is off", func() {
 		cluster(2, false)
