@@ -125,7 +125,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.Launches.LimitReached,
-			op.Account.Unpaid, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
+			op.Account.UnpaidAtRest, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),

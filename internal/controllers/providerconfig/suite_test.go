@@ -145,7 +145,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r.active, r.seen = options.NewStore(opts), opts
 	tuned := tuning.NewDefaultProvider(kubeClient, r.active)
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, func() (string, string) { return r.limit, "a description" }, account.NewProvider(r.client, r.clock).Unpaid,
+		r.catalog, func() (string, string) { return r.limit, "a description" }, account.NewProvider(r.client, r.clock).UnpaidAtRest,
 		&r.forms, create, elected)
 	return r
 }
