@@ -47,7 +47,9 @@ func NewProvider(api API, clk clock.PassiveClock) *Provider { return &Provider{a
 func (p *Provider) Unpaid(ctx context.Context) (string, error) { return p.within(ctx, ttl.Account) }
 
 // UnpaidAtRest is Unpaid for those who have no reason to ask. It asks as often only while something is unpaid.
-func (p *Provider) UnpaidAtRest(ctx context.Context) (string, error) { return p.within(ctx, ttl.AccountAtRest) }
+func (p *Provider) UnpaidAtRest(ctx context.Context) (string, error) {
+	return p.within(ctx, ttl.AccountAtRest)
+}
 
 func (p *Provider) within(ctx context.Context, maxAge time.Duration) (string, error) {
 	last, fresh := p.known(maxAge)
