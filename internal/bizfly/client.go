@@ -115,7 +115,11 @@ func (c *Client) Scope(ctx context.Context) (Scope, error) {
 
 // Account implements API.
 func (c *Client) Account(ctx context.Context) (Account, error) {
-	connection := c.backend.Load().connection
+	used := c.backend.Load()
+	if used == nil {
+		return Account{}, named("Account", inactive())
+	}
+	connection := used.connection
 	session, err := connection.sessions.get(ctx, 0)
 	if err != nil {
 		return Account{}, named("Account", err)

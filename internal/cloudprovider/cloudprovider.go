@@ -233,7 +233,7 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Since:           lo.FromPtr(claim.DeletionTimestamp).Time,
 		RecordedVolumes: launch.OwnedVolumes(claim),
 	})
-	if !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
+	if errors.Is(err, instance.ErrUnpaid) || !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
 		c.config.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
 	}
@@ -399,6 +399,15 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 	{
 		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
 		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	// BizFly Cloud's node-problem-detector has two more. It restarts a container runtime itself, for which they wait.
+	{
+		ConditionType: "ContainerRuntimeUnhealthy", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	{
+		ConditionType: "SystemdOffline", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
 	},
 	{
 		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",

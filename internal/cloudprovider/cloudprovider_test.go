@@ -342,6 +342,9 @@ var _ = Describe("The rest of the interface", func() {
 		Entry("whose kubelet is silent", corev1.NodeReady, corev1.ConditionUnknown, corecloudprovider.RebootNode),
 		Entry("whose kubelet is not ready", corev1.NodeReady, corev1.ConditionFalse, corecloudprovider.ReplaceNode),
 		Entry("whose kernel hangs", corev1.NodeConditionType("KernelDeadlock"), corev1.ConditionTrue, corecloudprovider.RebootNode),
+		Entry("whose container runtime hangs", corev1.NodeConditionType("ContainerRuntimeUnhealthy"), corev1.ConditionTrue,
+			corecloudprovider.RebootNode),
+		Entry("whose systemd does not answer", corev1.NodeConditionType("SystemdOffline"), corev1.ConditionTrue, corecloudprovider.RebootNode),
 		Entry("whose file system is read-only", corev1.NodeConditionType("ReadonlyFilesystem"), corev1.ConditionTrue, corecloudprovider.ReplaceNode),
 	)
 })

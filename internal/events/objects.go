@@ -34,6 +34,7 @@ const (
 	ReasonLeaveFailed          = "BKELeaveFailed"
 	ReasonDiskDeletionFailed   = "DiskDeletionFailed"
 	ReasonServerDeletionFailed = "ServerDeletionFailed"
+	ReasonServerNotStarted     = "ServerNotStarted"
 )
 
 // ServerDrifted reports in what the NodeClaim's server differs from what its NodeClass asks for.
@@ -114,6 +115,12 @@ func LeftoverDisk(server, id string, err error) karpevents.Event {
 		"The server is deleted, but one of its disks is still paid for. Delete its snapshots if it has any, or rename it to keep it: %s", err))
 }
 
+// ServerNotStarted reports that the server of a node, which was stopped while the account was unpaid, does not start.
+func ServerNotStarted(node *corev1.Node, err error) karpevents.Event {
+	return every(time.Hour, warning(node, string(node.UID), ReasonServerNotStarted,
+		"The account is paid again, and the server is still stopped. Retrying every minute; start it in the console, or delete the NodeClaim: %s", err))
+}
+
 // nodeNamed is the object of events about a server whose Node may be gone.
 func nodeNamed(name string) runtime.Object {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
@@ -125,6 +132,9 @@ const (
 	ReasonNodeClassStale                = "NodeClassStale"
 
 	ReasonTuningIgnored = "TuningIgnored"
+
+	// ReasonAccountUnpaid is also that of the condition AccountPaid.
+	ReasonAccountUnpaid = "AccountUnpaid"
 
 	// ReasonControlPlaneUnconfirmed says that this cluster may be a clone.
 	ReasonControlPlaneUnconfirmed = "ControlPlaneUnconfirmed"
@@ -156,6 +166,12 @@ func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
 func ControlPlaneChanged(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
 	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "%s", err)
+}
+
+// AccountUnpaid reports that the account is unpaid.
+func AccountUnpaid(config *v1alpha1.ProviderConfig, unpaid string) karpevents.Event {
+	return warning(config, fmt.Sprintf("%s-%s", config.UID, unpaid), ReasonAccountUnpaid,
+		"Launches are rejected and servers may be stopped until you pay; stopped servers are not deleted meanwhile: %s", unpaid)
 }
 
 // ControlPlaneUnconfirmed reports that nothing is done for a NodeClaim in a cluster that may be a clone.

@@ -86,9 +86,10 @@ const (
 	InPlace = 2 * time.Minute
 	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
 	RunningServer = time.Minute
-	// Account is how often the account is asked whether it is unpaid, while nodes are silent: several times before core
-	// repairs one.
+	// Account is how often the account is asked whether it is unpaid: several times before core repairs a silent node.
 	Account = time.Minute
+	// AccountAtRest is the same while no node is silent and no server is stopped.
+	AccountAtRest = 5 * time.Minute
 
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are
 	// read and not watched, because a watch would need the right to list every Secret of the namespace.

@@ -54,6 +54,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
+	// ReasonAccountUnreadable says that it is not known whether the account is unpaid.
+	ReasonAccountUnreadable = "AccountUnreadable"
 	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or
 	// could not be read.
 	ReasonConfigMapUnusable = "ConfigMapUnusable"
@@ -72,6 +74,7 @@ type Controller struct {
 	catalog    catalog.Provider
 	elected    <-chan struct{}
 	launches   Launches
+	unpaid     func(ctx context.Context) (string, error)
 	forms      *instance.Forms
 	// scope is that of the catalog, and refresh when a failed refresh of another one's is tried again.
 	scope   *bizfly.Scope
@@ -89,12 +92,12 @@ type Launches interface {
 }
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so.
+// create says so. unpaid is that of the account.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, launches Launches, forms *instance.Forms,
-	create bool, elected <-chan struct{}) *Controller {
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, launches Launches,
+	unpaid func(ctx context.Context) (string, error), forms *instance.Forms, create bool, elected <-chan struct{}) *Controller {
 	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, launches: launches, forms: forms, elected: elected}
+		catalog: catalogProvider, launches: launches, unpaid: unpaid, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -183,6 +186,9 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLaunches(object.StatusConditions())
+	if result.Scope != nil {
+		c.checkAccount(ctx, object, object.StatusConditions())
+	}
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
 	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
@@ -254,6 +260,21 @@ func (c *Controller) checkLaunches(conditions status.ConditionSet) {
 			continue
 		}
 		conditions.SetTrue(conditionType)
+	}
+}
+
+// checkAccount reports whether the account is unpaid. What was known before stays while it cannot be asked.
+func (c *Controller) checkAccount(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
+	unpaid, err := c.unpaid(ctx)
+	switch {
+	case unpaid != "":
+		if conditions.SetFalse(v1alpha1.ConditionTypeAccountPaid, bizflyevents.ReasonAccountUnpaid, unpaid) {
+			c.recorder.Publish(bizflyevents.AccountUnpaid(object, unpaid))
+		}
+	case err != nil:
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeAccountPaid, ReasonAccountUnreadable, "The account does not say whether it is unpaid")
+	default:
+		conditions.SetTrue(v1alpha1.ConditionTypeAccountPaid)
 	}
 }
 

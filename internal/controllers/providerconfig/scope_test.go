@@ -5,7 +5,9 @@ package providerconfig_test
 
 import (
 	"strings"
+	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -41,6 +43,23 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
 	})
 
+	It("should be of an account whose debt is reported once until it is paid", func() {
+		Expect(condition(v1alpha1.ConditionTypeAccountPaid).IsTrue()).To(BeTrue())
+		sandbox.SetQuota(cloud.Quota{Suspended: true})
+		process.clock.Step(4 * time.Minute)
+		for range 3 {
+			process.clock.Step(time.Minute)
+			process.look()
+			Expect(condition(v1alpha1.ConditionTypeAccountPaid)).To(And(HaveField("Status", metav1.ConditionFalse),
+				HaveField("Message", ContainSubstring("the account's balance is negative"))))
+		}
+		Expect(process.recorder.Calls("AccountUnpaid")).To(Equal(1))
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue(), "everything else goes on")
+		sandbox.SetQuota(cloud.Quota{})
+		process.clock.Step(time.Minute)
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeAccountPaid).IsTrue()).To(BeTrue())
+	})
 	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
 		base := environment()
 		api, err := bizfly.NewClient(base)

@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/account"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -79,6 +80,7 @@ type Providers struct {
 	Bootstrap *bootstrap.DefaultProvider
 	Instances *instance.DefaultProvider
 	BKE       *bke.DefaultProvider
+	Account   *account.Provider
 	// JoinTokens is nil where the controller may not create bootstrap tokens.
 	JoinTokens jointoken.Provider
 	// CloudProvider is the BizflyCloudProvider, undecorated, and CloudProviderConfig what it was made from, for another one that differs
@@ -110,12 +112,14 @@ func Build(d Dependencies) *Providers {
 		pools = p.BKE.PoolNodes
 	}
 	p.Networks = network.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup), pools)
+	p.Account = account.NewProvider(d.API, d.Clock)
 	p.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName:   opts.ClusterName,
 		ClusterUID:    d.ClusterUID,
 		BKE:           p.BKE,
 		Settings:      d.Settings,
 		Clock:         d.ServerClock,
+		Unpaid:        p.Account.Unpaid,
 		OnLeaveFailed: func(node string, err error) { d.Recorder.Publish(events.LeaveFailed(node, err)) },
 	}, d.API, p.Bootstrap, p.Catalog, func(ctx context.Context) (sets.Set[string], error) { return volumeHandles(ctx, d.APIReader) })
 	p.CloudProviderConfig = cloudprovider.Config{

@@ -29,8 +29,9 @@ const (
 	// are valid now. The oldest are there because who may create a Node, with a label and a provider ID of its choice,
 	// cannot make it older than it is.
 	maxNewest, maxOldest = 3, 5
-	// maxClaims bounds the NodeClaims whose servers are read.
-	maxClaims = 3
+	// maxClaims is of how many NodeClaims the servers decide, and maxClaimReads how many are looked at for them: servers of
+	// other NodeClaims may be gone.
+	maxClaims, maxClaimReads = 3, 20
 )
 
 // SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata
@@ -187,9 +188,18 @@ func (p *DefaultProvider) joinedByNodeClaims(ctx context.Context) (string, error
 		return providerid.Parse(claim.Status.ProviderID)
 	})
 	var ids []string
-	for _, server := range servers[:min(len(servers), maxClaims)] {
+	for i, server := range servers {
+		if len(ids) == maxClaims {
+			break
+		}
+		if i == maxClaimReads {
+			return "", fmt.Errorf("the servers of %d NodeClaims, which have joined this cluster, are gone", i)
+		}
 		metadata, err := p.api.GetServerMetadata(ctx, server)
-		if err != nil && !bizfly.IsNotFound(err) {
+		if bizfly.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
 			return "", fmt.Errorf("reading server %s of a NodeClaim, which has joined this cluster: %w", server, err)
 		}
 		ids = append(ids, metadata[metadataClusterID])

@@ -248,14 +248,21 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	)
 	It("should stay those of the cluster that NodeClaims have joined, whatever Nodes name", func() {
 		joined := sandbox.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata("bizfly-karpenter-managed", "true")})
-		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: karpv1.NodeClaimSpec{
-			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
-			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
-		}}
-		Expect(kube.Create(ctx, claim)).To(Succeed())
-		DeferCleanup(func() { Expect(kube.Delete(ctx, claim)).To(Succeed()) })
-		claim.Status.ProviderID = "bizflycloud://" + joined.ID
-		Expect(kube.Status().Update(ctx, claim)).To(Succeed())
+		claim := func(name, server string) {
+			GinkgoHelper()
+			claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: karpv1.NodeClaimSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
+			}}
+			Expect(kube.Create(ctx, claim)).To(Succeed())
+			DeferCleanup(func() { Expect(kube.Delete(ctx, claim)).To(Succeed()) })
+			claim.Status.ProviderID = "bizflycloud://" + server
+			Expect(kube.Status().Update(ctx, claim)).To(Succeed())
+		}
+		for i := range 5 {
+			claim(fmt.Sprintf("gone-%d", i), fmt.Sprintf("00000000-0000-4000-8000-00000000000%d", i))
+		}
+		claim("mine", joined.ID)
 		for i := range 3 {
 			node(fmt.Sprintf("rogue-%d", i), pool("x"), elsewhere())
 		}

@@ -57,6 +57,9 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	case server.Deleting() || p.requestedRecently(server.ID):
 		return nil
 	}
+	if err := p.checkUnpaid(ctx, server); err != nil {
+		return err
+	}
 	disks, err := p.disksToDelete(ctx, v, server, request.RecordedVolumes)
 	if err == nil {
 		err = p.requestDeletion(ctx, server, disks, request.Since)
@@ -65,6 +68,18 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 		p.noteRemoval(server.ID, func(r *removal) { r.requested = time.Time{} })
 	}
 	return err
+}
+
+// checkUnpaid keeps a stopped server while the account is unpaid: its node is silent, and so it is taken for empty or broken. Where the
+// account was never asked with success, nothing is known, and the deletion goes on.
+func (p *DefaultProvider) checkUnpaid(ctx context.Context, server *Instance) error {
+	if p.config.Unpaid == nil || !server.Stopped() {
+		return nil
+	}
+	if unpaid, _ := p.config.Unpaid(ctx); unpaid != "" {
+		return fmt.Errorf("%w: %s (%s) waits, since %s", ErrUnpaid, server.Name, server.ID, unpaid)
+	}
+	return nil
 }
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion, and denied

@@ -82,6 +82,9 @@ type Instance struct {
 // Failed reports whether the server will never run.
 func (i *Instance) Failed() bool { return i.Status == StatusError }
 
+// Stopped reports whether the server runs nothing until it is started, although nothing has failed.
+func (i *Instance) Stopped() bool { return notRunning.Has(i.Status) && !i.Failed() }
+
 // Deleting reports whether the server is being deleted or gone.
 func (i *Instance) Deleting() bool { return i.Status == StatusDeleting || i.Gone() }
 
@@ -153,6 +156,9 @@ var ErrFormRejected = errors.New("the cloud may want another form of the create 
 
 // ErrNotFound means that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
+
+// ErrUnpaid means that a stopped server is kept, because BizFly Cloud stops the servers of an account that is unpaid.
+var ErrUnpaid = errors.New("stopped servers are not deleted while the account is unpaid")
 
 // ErrNotOurs means that the server exists and nothing on it proves that it is this cluster's. It comes with
 // ErrNotFound, because the caller must not wait for its deletion: it is not touched.

@@ -41,6 +41,8 @@ type Config struct {
 	// Settings are the active settings.
 	Settings *options.Store
 	Clock    clock.Clock
+	// Unpaid returns what of the account is unpaid, and nothing where nothing is. Nil asks nothing.
+	Unpaid func(ctx context.Context) (string, error)
 	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and
 	// why.
 	OnLeaveFailed func(node string, err error)

@@ -85,7 +85,7 @@ const (
 	// AnnotationClosedZone is the zone of a Node that has karpenter.sh/do-not-disrupt from this controller, because the tuning closes the zone. Both
 	// go when the zone is opened.
 	AnnotationClosedZone = Group + "/closed-zone"
-	// AnnotationUnpaid marks a Node whose do-not-repair this provider has written, because the account is unpaid.
+	// AnnotationUnpaid lists which of do-not-repair and do-not-disrupt this provider has written on a Node, because the account is unpaid.
 	AnnotationUnpaid = Group + "/unpaid-account"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"

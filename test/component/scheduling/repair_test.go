@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/termination/terminator"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/garbagecollection"
@@ -26,10 +27,10 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit/connect"
 )
 
 // repairCluster is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
@@ -74,12 +75,18 @@ func (c *repairCluster) silent(nodes ...*corev1.Node) {
 // ready writes the Ready condition of a Node.
 func (h *testCluster) ready(node *corev1.Node, status corev1.ConditionStatus, reason string) {
 	GinkgoHelper()
+	h.report(node, corev1.NodeReady, status, reason)
+}
+
+// report writes a condition of a Node.
+func (h *testCluster) report(node *corev1.Node, condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string) {
+	GinkgoHelper()
 	live := &corev1.Node{}
 	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), live)).To(Succeed())
 	changed := live.DeepCopy()
 	now := metav1.NewTime(env.Clock.Now())
-	changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == corev1.NodeReady }),
-		corev1.NodeCondition{Type: corev1.NodeReady, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now})
+	changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == condition }),
+		corev1.NodeCondition{Type: condition, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now})
 	Expect(env.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(live))).To(Succeed())
 }
 
@@ -187,6 +194,22 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(HaveLen(3))
 		Expect(alive()).ToNot(ContainElement(serverID(nodes[0])))
 	})
+	It("should act on what a condition says, and never on its reason alone", func() {
+		cluster(3, true)
+		for _, policy := range env.CloudProvider.RepairPolicies() {
+			if policy.ConditionType != corev1.NodeReady {
+				c.report(nodes[0], policy.ConditionType, corev1.ConditionFalse, lo.Ternary(policy.ConditionType == "ReadonlyFilesystem", "FilesystemIsReadOnly", "Broken"))
+			}
+		}
+		c.passes(3, 10*time.Minute)
+		Expect(alive()).To(ConsistOf(ids))
+		Expect(hardReboots()).To(BeZero())
+		c.report(nodes[0], "ContainerRuntimeUnhealthy", corev1.ConditionTrue, "")
+		c.passes(2, 4*time.Minute)
+		c.pass(2 * time.Minute)
+		Expect(hardReboots()).To(Equal(1))
+		Expect(alive()).To(ConsistOf(ids))
+	})
 	It("should do nothing while the gate is off", func() {
 		cluster(2, false)
 		c.set("SHUTOFF", nodes[0])
@@ -209,32 +232,68 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(hardReboots()).To(BeZero())
 	})
-	It("should keep a node that was stopped because the account is unpaid until it is paid", func() {
-		cluster(1, true)
-		accounts := unpaid.NewController(env.Client, connect.Client(ctx, env.Sandbox), env.Clock)
-		look := func() {
-			GinkgoHelper()
-			Expect(accounts.Reconcile(ctx, live(nodes[0]))).Error().ToNot(HaveOccurred())
-		}
-		env.Sandbox.SetQuota(cloud.Quota{Unpaid: true})
-		rejected(http.StatusForbidden)
-		c.set("SHUTOFF", nodes[0])
-		look()
-		for range 6 {
-			c.pass(10 * time.Minute)
+	DescribeTable("should delete nothing when BizFly Cloud stops all servers of an unpaid account, and start them once it is paid",
+		func(count int, gate bool) {
+			cluster(count, gate)
+			pool := &karpv1.NodePool{}
+			Expect(env.Client.Get(ctx, client.ObjectKey{Name: nodes[0].Labels[karpv1.NodePoolLabelKey]}, pool)).To(Succeed())
+			pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+			// Of a share, nodes that are not ready use up all.
+			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "1000"}}
+			Expect(env.Client.Update(ctx, pool)).To(Succeed())
+			accounts := unpaid.NewController(env.Client, env.Account, env.Instances, env.Recorder)
+			look := func() {
+				GinkgoHelper()
+				env.Clock.Step(ttl.Account)
+				for _, node := range nodes {
+					_, err := accounts.Reconcile(ctx, live(node))
+					Expect(err).ToNot(HaveOccurred())
+				}
+			}
+			disks := len(env.Sandbox.State().Volumes)
+			env.Sandbox.SetQuota(cloud.Quota{Suspended: true})
+			Expect(c.guests.Sync(ctx)).To(Succeed())
+			c.silent(nodes...)
 			look()
-		}
-		Expect(alive()).To(ConsistOf(ids))
-		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(HaveLen(1))
-		Expect(hardReboots()).To(BeZero())
-		env.Sandbox.SetQuota(cloud.Quota{})
-		env.Sandbox.ClearFaults()
-		env.Clock.Step(ttl.Account)
-		look()
-		c.pass(15 * time.Second)
-		Expect(hardReboots()).To(Equal(1))
-		Expect(alive()).To(ConsistOf(ids))
-	})
+			By("pods that are evicted, so that the nodes are empty")
+			for _, node := range nodes {
+				for _, pod := range podsOn(ctx, node) {
+					expectations.ExpectDeleted(ctx, env.Client, pod)
+					c.cluster.DeletePod(client.ObjectKeyFromObject(pod))
+				}
+			}
+			for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+				claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
+				expectations.ExpectApplied(ctx, env.Client, claim)
+			}
+			for range 3 {
+				c.pass(10 * time.Minute)
+				look()
+			}
+			Expect(alive()).To(ConsistOf(ids))
+			Expect(env.Sandbox.State().Volumes).To(HaveLen(disks))
+			Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(And(HaveLen(count), HaveEach(HaveField("DeletionTimestamp", BeNil()))))
+			Expect(hardReboots()).To(BeZero())
+			By("a NodeClaim that expires, whose server waits")
+			expired := expectations.ExpectNodeClaims(ctx, env.Client)[0]
+			err := env.CloudProvider.Delete(ctx, expired)
+			Expect(err).To(MatchError(ContainSubstring("the account's balance is negative")))
+			Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeFalse(), "the server exists")
+			Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(Equal(1))
+			Expect(alive()).To(ConsistOf(ids))
+
+			env.Sandbox.SetQuota(cloud.Quota{})
+			look()
+			Expect(hardReboots()).To(Equal(count))
+			Eventually(func() []string {
+				return lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.Status })
+			}).Should(HaveEach("ACTIVE"))
+			Expect(live(nodes[0]).Annotations).ToNot(Or(HaveKey(karpv1.DoNotRepairAnnotationKey), HaveKey(karpv1.DoNotDisruptAnnotationKey)))
+			Expect(alive()).To(ConsistOf(ids))
+		},
+		Entry("one node, with node repair", 1, true), Entry("one node, without it", 1, false),
+		Entry("many nodes, with node repair", 8, true), Entry("many nodes, without it", 8, false),
+	)
 	It("should leave a node whose server is missing to core, which spares a live kubelet", func() {
 		cluster(3, true)
 		Expect(env.Sandbox.RemoveServer(serverID(nodes[0]))).To(Succeed())

@@ -121,6 +121,15 @@ var _ = Describe("The workflows", func() {
 		Entry("verified", "publish.yaml verify", `release\.sh verify`),
 		Entry("published", "release.yaml release", `gh release create`),
 	)
+	It("should verify by Debian's keys what becomes a root file system", func() {
+		scripts, err := filepath.Glob(filepath.Join(root, "test/support/realnode/*.sh"))
+		Expect(err).ToNot(HaveOccurred())
+		var calls []string
+		for _, script := range scripts {
+			calls = append(calls, regexp.MustCompile(`(?m)^\s*debootstrap .*$`).FindAllString(text(script), -1)...)
+		}
+		Expect(calls).To(And(Not(BeEmpty()), HaveEach(MatchRegexp(`--force-check-gpg --keyring="\$\d" `))))
+	})
 	It("should restore no cache for a tag", func() {
 		setup := text(filepath.Join(root, ".github/actions/setup/action.yaml"))
 		Expect(regexp.MustCompile(`- if: (.*)\n\s+uses: actions/cache`).FindAllStringSubmatch(setup, -1)).To(HaveEach(

@@ -47,6 +47,9 @@ func (c *Cloud) serverAction(q *call) reply {
 	if s.truth.Deleting || s.wire.Status == StatusBuild {
 		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
 	}
+	if c.quota.Suspended && slices.Contains([]string{"start", "soft_reboot", "hard_reboot"}, request.Action) {
+		return reply{status: http.StatusForbidden, body: apiMessage{}}
+	}
 	return serverActions[request.Action].act(c, q, s, request)
 }
 

@@ -5,7 +5,9 @@ package cloud
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -48,7 +50,14 @@ func (c *Cloud) SetStock(flavor, zone, plan string, available int) {
 
 // SetQuota limits what a project may hold; fields that are nil are unlimited.
 func (c *Cloud) SetQuota(quota Quota) {
-	c.with(func() { c.quota = quota })
+	c.with(func() {
+		c.quota = quota
+		for _, id := range slices.Sorted(maps.Keys(c.servers)) {
+			if s := c.servers[id]; quota.Suspended && s.wire.Status != StatusBuild && s.wire.Status != StatusError && !s.truth.Deleting {
+				c.setStatusFromOutside(s, StatusShutoff)
+			}
+		}
+	})
 }
 
 func (c *Cloud) stockFor(flavor, zone, plan string) *stockRule {

@@ -110,6 +110,24 @@ var _ = Describe("Quotas", func() {
 			"Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
 	)
 
+	It("should stop all servers of an account that is suspended, and let none start before it is paid", func() {
+		b := newBox(cloud.Options{})
+		ids := []string{b.launch(b.request("node-1")).ID, b.launch(b.request("node-2")).ID}
+		act := func(id, action string) int {
+			return b.call(http.MethodPost, servers+"/"+id+"/action", map[string]any{"action": action}).status
+		}
+		b.SetQuota(cloud.Quota{Suspended: true})
+		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
+		for _, id := range ids {
+			Expect(b.call(http.MethodGet, servers+"/"+id, nil).object()["status"]).To(Equal("SHUTOFF"))
+			for _, action := range []string{"start", "soft_reboot", "hard_reboot"} {
+				Expect(act(id, action)).To(Equal(403), action)
+			}
+		}
+		b.SetQuota(cloud.Quota{})
+		Expect(b.call(http.MethodGet, servers+"/"+ids[0], nil).object()["status"]).To(Equal("SHUTOFF"))
+		Expect(act(ids[0], "start")).To(Equal(200))
+	})
 	It("should count servers in ERROR, and none where it is nothing", func() {
 		b := newBox(cloud.Options{Vietnamese: true})
 		server := b.launch(b.request("node-1"))

@@ -77,7 +77,7 @@ const (
 var _ = serverAPI.serve(on(http.MethodPost, "/servers", (*Cloud).createServers))
 
 func (c *Cloud) createServers(q *call) reply {
-	if c.quota.Unpaid {
+	if c.quota.blocked() {
 		return reply{status: http.StatusForbidden, body: apiMessage{}}
 	}
 	o, rejection := c.validate(q)

@@ -54,6 +54,8 @@ type Shape struct {
 	PoolMetadataLacks, LaunchMetadataLacks []string
 	// WorkerMinimum lets servers with less than 2 vCPUs or 2 GiB never join.
 	WorkerMinimum bool
+	// ProblemDetector gives nodes the conditions of BizFly Cloud's node-problem-detector.
+	ProblemDetector bool
 	// KeepsAutoscaling ignores that a change of a worker pool switches its autoscaling off.
 	KeepsAutoscaling bool
 }
@@ -123,6 +125,8 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.Shape.WorkerMinimum = true }},
 	{Name: "pools-keep-autoscaling", What: "a PATCH of a pool with `enable_autoscaling: false` changes nothing",
 		apply: func(o *Options) { o.Shape.KeepsAutoscaling = true }},
+	{Name: "problem-detector", What: "nodes have the conditions of BizFly Cloud's node-problem-detector, healthy ones with reasons like `FilesystemIsReadOnly`",
+		apply: func(o *Options) { o.Shape.ProblemDetector = true }},
 	{Name: "any-form", Excludes: "volume types", What: "requests name volume types and flavors in any form, for other clients",
 		apply: func(o *Options) { o.Shape.VolumeTypes, o.Shape.Flavors = VolumeTypesInAnyForm, FlavorsByAnyName }},
 }

@@ -116,7 +116,13 @@ type Quota struct {
 	WanIPs    *int `json:"wan_ips,omitempty"`
 	// Unpaid blocks the account: what it orders is answered by a 403 that says nothing, and GET /user has the reason.
 	Unpaid bool `json:"unpaid,omitempty"`
+	// Suspended is an account that is unpaid for so long that its service is suspended: all servers stop at once, and cannot be started
+	// until it is paid. Then they stay stopped until somebody starts them.
+	Suspended bool `json:"suspended,omitempty"`
 }
+
+// blocked reports whether the account can order nothing.
+func (q Quota) blocked() bool { return q.Unpaid || q.Suspended }
 
 func orDefault(value, fallback string) string {
 	if value == "" {

@@ -229,6 +229,14 @@ var _ = Describe("A guest", func() {
 		Expect(node("other").Labels).ToNot(HaveKey(guest.LabelAlive))
 	})
 
+	It("should have the conditions of a node-problem-detector, with reasons of broken nodes", func() {
+		h = newTestCloud(guest.Options{Ready: true}, func(o *cloud.Options) { o.Modes = []string{"problem-detector"} })
+		h.start(h.spec("healthy"))
+		h.sync()
+		Expect(node("healthy").Status.Conditions).To(And(HaveLen(8), ContainElement(And(HaveField("Type", corev1.NodeConditionType("ReadonlyFilesystem")),
+			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "FilesystemIsReadOnly")))))
+	})
+
 	It("should be registered as Ready without KWOK", func() {
 		c := newTestCloud(guest.Options{Ready: true})
 		c.start(c.spec("ready"))

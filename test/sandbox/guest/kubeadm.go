@@ -122,6 +122,9 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 		if join.APIVersion != "kubeadm.k8s.io/v1beta3" && join.APIVersion != "kubeadm.k8s.io/v1beta4" {
 			return fmt.Errorf("kubeadm: it knows no JoinConfiguration of %q", join.APIVersion)
 		}
+		if minor := k.minor(); join.APIVersion == "kubeadm.k8s.io/v1beta3" && minor >= 37 {
+			return fmt.Errorf("kubeadm: 1.%d knows no JoinConfiguration of %q", minor, join.APIVersion)
+		}
 		if token := join.Discovery.BootstrapToken; token != nil {
 			*credentials = tokenCredentials{endpoint: token.APIServerEndpoint, token: token.Token, pins: token.CACertHashes,
 				anyAuthority: token.UnsafeSkipCAVerification}
@@ -138,6 +141,13 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 		}
 	}
 	return nil
+}
+
+// minor is that of the kubelet's version, and 0 where it has none.
+func (k *kubelet) minor() int {
+	var major, minor int
+	_, _ = fmt.Sscanf(k.version, "v%d.%d", &major, &minor)
+	return minor
 }
 
 // extraArgs are a map in v1beta3 and a list in v1beta4; the other form is rejected by a strict decoder, as kubeadm's is.

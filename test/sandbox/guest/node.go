@@ -177,15 +177,34 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 			Capacity: capacity, Allocatable: allocatable,
 			// A kubelet with an external cloud provider knows no other address of its own.
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: s.Name}},
-			Conditions: []corev1.NodeCondition{{
+			Conditions: append([]corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: ready, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
-			}},
+			}}, g.problems(now)...),
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID: s.ID, SystemUUID: s.ID, BootID: bootID(s), KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
 				OSImage: s.Metadata["os_type"], KernelVersion: "6.8.0-generic", ContainerRuntimeVersion: "containerd://2.1.4",
 			},
 		},
 	}
+}
+
+// problems are the permanent conditions of BizFly Cloud's node-problem-detector on a healthy node. Its configuration gives them the
+// reasons of broken ones.
+func (g *Guests) problems(now metav1.Time) []corev1.NodeCondition {
+	if !g.cloud.Options().Shape.ProblemDetector {
+		return nil
+	}
+	var conditions []corev1.NodeCondition
+	for _, c := range [][2]string{
+		{"KubeletUnhealthy", "KubeletIsHealthy"}, {"ContainerRuntimeUnhealthy", "ContainerRuntimeIsHealthy"}, {"SystemdOffline", "SystemdIsOnline"},
+		{"KernelDeadlock", "KernelHasNoDeadlock"}, {"ReadonlyFilesystem", "FilesystemIsReadOnly"}, {"InodesPressure", "NodeHasNoInodesPressure"},
+		{"NodePIDPressure", "NodeHasNoPIDPressure"},
+	} {
+		conditions = append(conditions, corev1.NodeCondition{
+			Type: corev1.NodeConditionType(c[0]), Status: corev1.ConditionFalse, Reason: c[1], LastHeartbeatTime: now, LastTransitionTime: now,
+		})
+	}
+	return conditions
 }
 
 // bootID is another one each time that the server boots.

@@ -51,6 +51,8 @@ func Events(text string) map[string]karpevents.Event {
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneUnconfirmed":       events.ControlPlaneUnconfirmed(claim, cause),
+		"AccountUnpaid":                 events.AccountUnpaid(config, text),
+		"ServerNotStarted":              events.ServerNotStarted(&corev1.Node{}, cause),
 		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
 		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
 		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapUnusable", cause),

@@ -7,18 +7,18 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
@@ -26,35 +26,55 @@ import (
 
 func TestUnpaid(t *testing.T) { suite.Run(t, "Node/Unpaid") }
 
-// accounts answers what is set, and counts.
-type accounts struct {
+// account answers what is set.
+type account struct {
 	unpaid string
 	err    error
-	asked  int
 }
 
-// Account implements unpaid.Accounts.
-func (a *accounts) Account(context.Context) (bizfly.Account, error) {
-	a.asked++
-	return bizfly.Account{Unpaid: a.unpaid}, a.err
+// Unpaid implements unpaid.Account.
+func (a *account) Unpaid(context.Context) (string, error) { return a.unpaid, a.err }
+
+// servers has one server in the status that is set, and counts its starts.
+type servers struct {
+	status   string
+	rejected error
+	started  int
+}
+
+// Get implements unpaid.Servers.
+func (s *servers) Get(context.Context, string) (*instance.Instance, error) {
+	return &instance.Instance{Status: s.status}, nil
+}
+
+// Reboot implements unpaid.Servers.
+func (s *servers) Reboot(context.Context, string, string) error {
+	s.started++
+	return s.rejected
 }
 
 var _ = Describe("A silent node", func() {
-	const users, marked = karpv1.DoNotRepairAnnotationKey, "karpenter.bizflycloud.vn/unpaid-account"
+	const (
+		repair, disrupt = karpv1.DoNotRepairAnnotationKey, karpv1.DoNotDisruptAnnotationKey
+		marked          = "karpenter.bizflycloud.vn/unpaid-account"
+		debt            = "the account's balance is negative"
+	)
 	var (
 		ctx        = context.Background()
 		kubeClient client.Client
-		account    *accounts
-		clk        *clocktesting.FakeClock
+		owed       *account
+		cloud      *servers
+		recorder   *coretest.EventRecorder
 		controller *unpaid.Controller
 	)
 	BeforeEach(func() {
-		kubeClient, account, clk = unit.FakeClientBuilder().Build(), &accounts{unpaid: "the account's balance is negative"}, clocktesting.NewFakeClock(time.Now())
-		controller = unpaid.NewController(kubeClient, account, clk)
+		kubeClient, owed, cloud, recorder = unit.FakeClientBuilder().Build(), &account{unpaid: debt}, &servers{status: "SHUTOFF"}, coretest.NewEventRecorder()
+		controller = unpaid.NewController(kubeClient, owed, cloud, recorder)
 	})
 	node := func(ready corev1.ConditionStatus, annotations map[string]string) *corev1.Node {
 		GinkgoHelper()
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-", Annotations: annotations},
+			Spec:   corev1.NodeSpec{ProviderID: "bizflycloud://7f3e2b4c-0000-4000-8000-000000000001"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
 		Expect(kubeClient.Create(ctx, object)).To(Succeed())
 		return object
@@ -68,42 +88,55 @@ var _ = Describe("A silent node", func() {
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
 		return stored.Annotations
 	}
+	kept := map[string]string{repair: "true", disrupt: "true", marked: repair + "," + disrupt}
 
-	It("should not be repaired while the account is unpaid, and be again once it is paid", func() {
-		n := node(corev1.ConditionUnknown, map[string]string{"team": "a"})
-		Expect(annotated(n)).To(Equal(map[string]string{"team": "a", users: "true", marked: "true"}))
-		account.unpaid = ""
-		clk.Step(ttl.Account)
-		Expect(annotated(n)).To(Equal(map[string]string{"team": "a"}))
-	})
-	It("should be repaired where the account is paid", func() {
-		account.unpaid = ""
-		Expect(annotated(node(corev1.ConditionUnknown, nil))).To(BeEmpty())
-	})
-	It("should lose the annotations when its kubelet reports again, without reading the account", func() {
-		n := node(corev1.ConditionTrue, map[string]string{users: "true", marked: "true"})
+	It("should be neither repaired nor disrupted while the account is unpaid, and be started once it is paid", func() {
+		n := node(corev1.ConditionUnknown, nil)
+		Expect(annotated(n)).To(Equal(kept))
+		Expect(cloud.started).To(BeZero())
+		owed.unpaid = ""
 		Expect(annotated(n)).To(BeEmpty())
-		Expect(account.asked).To(BeZero())
+		Expect(cloud.started).To(Equal(1))
 	})
-	It("should keep what a user has written", func() {
+	It("should get back what goes when its zone is opened", func() {
+		Expect(annotated(node(corev1.ConditionUnknown, map[string]string{repair: "true", marked: repair}))).To(Equal(kept))
+	})
+	It("should be left to core where the account is paid", func() {
+		owed.unpaid = ""
+		Expect(annotated(node(corev1.ConditionUnknown, nil))).To(BeEmpty())
+		Expect(cloud.started).To(BeZero())
+	})
+	It("should lose the annotations when its kubelet reports again", func() {
+		Expect(annotated(node(corev1.ConditionTrue, kept))).To(BeEmpty())
+		Expect(cloud.started).To(BeZero())
+	})
+	It("should not be started where its server runs", func() {
+		owed.unpaid, cloud.status = "", "ACTIVE"
+		Expect(annotated(node(corev1.ConditionUnknown, kept))).To(BeEmpty())
+		Expect(cloud.started).To(BeZero())
+	})
+	DescribeTable("should keep what a user has written", func(users string, started int) {
 		n := node(corev1.ConditionUnknown, map[string]string{users: "true"})
+		Expect(annotated(n)).To(And(HaveKey(repair), HaveKey(disrupt), HaveKey(marked)))
+		owed.unpaid = ""
 		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
-		account.unpaid = ""
-		clk.Step(ttl.Account)
-		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
+		Expect(cloud.started).To(Equal(started), "a user who wants no repair may have stopped the server")
+	},
+		Entry("against repair", repair, 0),
+		Entry("against disruption", disrupt, 1),
+	)
+	It("should keep the annotations while its server does not start, and report that", func() {
+		owed.unpaid, cloud.rejected = "", errors.New("no")
+		n := node(corev1.ConditionUnknown, kept)
+		Expect(annotated(n)).To(Equal(kept))
+		Expect(recorder.Calls(events.ReasonServerNotStarted)).To(Equal(1))
+		cloud.rejected = nil
+		Expect(annotated(n)).To(BeEmpty())
 	})
 	It("should stay as it is while the account cannot be asked, which is tried again", func() {
-		n := node(corev1.ConditionUnknown, nil)
-		Expect(annotated(n)).To(HaveKey(marked))
-		account.err = errors.New("down")
-		clk.Step(ttl.Account)
-		Expect(annotated(n)).To(HaveKey(marked))
+		n := node(corev1.ConditionUnknown, kept)
+		owed.unpaid, owed.err = "", errors.New("down")
+		Expect(annotated(n)).To(Equal(kept))
 		Expect(controller.Reconcile(ctx, n)).To(HaveField("RequeueAfter", ttl.Account))
-	})
-	It("should share one answer with all others", func() {
-		for range 20 {
-			Expect(annotated(node(corev1.ConditionUnknown, nil))).To(HaveKey(marked))
-		}
-		Expect(account.asked).To(Equal(1))
 	})
 })
