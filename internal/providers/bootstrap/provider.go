@@ -69,8 +69,9 @@ type Output struct {
 	Metadata map[string]string
 	// UserDataHash identifies the templates that the user data was rendered from; empty without any.
 	UserDataHash string
-	// notes are those of Resolution.
-	notes []string
+	// notes and podAccess are those of Resolution.
+	notes     []string
+	podAccess PodAccess
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.
@@ -94,6 +95,8 @@ type Resolution struct {
 	UserDataHash string
 	// Notes are for the user although nothing is wrong.
 	Notes []string
+	// PodAccess is whether user data keeps pods off the metadata service.
+	PodAccess PodAccess
 }
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -150,7 +153,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if err != nil {
 		return nil, err
 	}
-	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes}, nil
+	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes, PodAccess: output.podAccess}, nil
 }
 
 // Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
@@ -190,6 +193,9 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		}
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
 		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
+	}
+	if output.podAccess = podAccess(input.NodeClass, pieces); output.podAccess == PodAccessEnforced {
+		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
 	}
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err

@@ -75,6 +75,18 @@ const (
 	PlacementStrategySpread PlacementStrategy = "Spread"
 )
 
+// PodAccess is whether pods reach the metadata service of their node's server.
+// +kubebuilder:validation:Enum={Blocked,Allowed}
+type PodAccess string
+
+// The values of PodAccess.
+const (
+	// PodAccessBlocked drops what a node forwards to the metadata service.
+	PodAccessBlocked PodAccess = "Blocked"
+	// PodAccessAllowed changes nothing on servers.
+	PodAccessAllowed PodAccess = "Allowed"
+)
+
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
@@ -160,6 +172,10 @@ type BizflyNodeClassSpec struct {
 	// joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
+	// MetadataOptions are who reaches the metadata service of a server, 169.254.169.254. A change replaces nodes.
+	// +kubebuilder:default={podAccess: Blocked}
+	// +optional
+	MetadataOptions *MetadataOptions `json:"metadataOptions,omitempty"`
 	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. A change
 	// replaces nodes then. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
 	// worker image reserves, if nodes offer pods less than estimated.

@@ -33,6 +33,16 @@ type JoinToken struct {
 	TTL metav1.Duration `json:"ttl,omitempty"`
 }
 
+// MetadataOptions are who reaches the metadata service of a server.
+type MetadataOptions struct {
+	// PodAccess is Blocked or Allowed. Blocked puts a script before all other user data: a systemd unit that drops what pods send to
+	// the metadata service, where each could read user data and join token. Where that does not hold, the condition PodAccessEnforced
+	// says what else is needed. Allowed is for images without cloud-init, and where a policy of the pod network holds.
+	// +kubebuilder:default=Blocked
+	// +optional
+	PodAccess PodAccess `json:"podAccess,omitempty"`
+}
+
 // KubeletConfiguration is the part of the kubelet's configuration that a NodeClass sets.
 // +kubebuilder:validation:XValidation:message="imageGCHighThresholdPercent (default 85) must be greater than imageGCLowThresholdPercent (default 80)",rule="(has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85) > (has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
 // +kubebuilder:validation:XValidation:message="each threshold of evictionSoft needs a time in evictionSoftGracePeriod, and each time a threshold",rule="(has(self.evictionSoft) ? self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && k in self.evictionSoftGracePeriod) : true) && (has(self.evictionSoftGracePeriod) ? self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft) : true)"

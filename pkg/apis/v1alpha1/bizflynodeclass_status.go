@@ -34,6 +34,9 @@ const (
 	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
 	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet gateway.
 	ConditionTypeEgressAvailable = "EgressAvailable"
+	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the metadata service all the
+	// same: its message says what else keeps them off.
+	ConditionTypePodAccessEnforced = "PodAccessEnforced"
 	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and deletes
 	// nodes by itself.
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
@@ -107,6 +110,9 @@ type ImageStatus struct {
 	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0: not known.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
+	// SingleScript reports that it takes a single script as user data: BKE's worker image with Flatcar.
+	// +optional
+	SingleScript bool `json:"singleScript,omitempty"`
 }
 
 // ImageType is what a root disk is created from.

@@ -32,6 +32,7 @@ func defaulted() v1alpha1.BizflyNodeClassSpec {
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer,
 		BillingPlan:        v1alpha1.BillingPlanOnDemand,
 		BootstrapMode:      v1alpha1.BootstrapModeBKE,
+		MetadataOptions:    &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessBlocked},
 		PlacementStrategy:  v1alpha1.PlacementStrategyBalanced,
 	}
 }
@@ -79,8 +80,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 
 	It("should be the same in every release of this hash version", func() {
 		// A change of this hash needs another NodeClassHashVersion, or the next upgrade rolls every node.
-		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v2"))
-		Expect(hash(unchanged)).To(Equal("3577060853348955797-public-default"))
+		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v3"))
+		Expect(hash(unchanged)).To(Equal("14253926754726447301-public-default"))
 	})
 	It("should not depend on anything but the spec", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
@@ -115,6 +116,9 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"UserData": {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/bash") },
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/sh") },
+		},
+		"MetadataOptions": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.MetadataOptions = &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessAllowed} },
 		},
 		"UserDataFrom": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
@@ -269,6 +273,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("no data disks", ``, `dataDisks: []`),
 		Entry("no networks", ``, `networkSelectorTerms: []`),
 		Entry("no metadata", ``, `tags: {}`),
+		Entry("the default access of pods", ``, `metadataOptions: {}`),
 		Entry("no IPv6", ``, `ipv6: false`),
 		Entry("the default plan", ``, `billingPlan: OnDemand`),
 		Entry("the default mode", ``, ``),

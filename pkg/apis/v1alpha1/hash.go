@@ -17,7 +17,7 @@ import (
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
 // with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
 // effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
-const NodeClassHashVersion = "v2"
+const NodeClassHashVersion = "v3"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers, and behind it whether
 // servers get a public IPv4 address, which a pool of BKE may decide (HashDiffers).
@@ -84,6 +84,7 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 		spec.DataDisks[i].Medium = effectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
 	}
 	spec.BootstrapMode = lo.CoalesceOrEmpty(spec.BootstrapMode, BootstrapModeBKE)
+	spec.MetadataOptions = &MetadataOptions{PodAccess: in.EffectivePodAccess()}
 	kubelet := lo.FromPtr(spec.Kubelet)
 	for _, values := range []map[string]string{
 		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft, kubelet.EvictionSoftGracePeriod,
@@ -128,4 +129,9 @@ func (in *BizflyNodeClass) EffectivePublicIPv4() bool {
 // EffectiveBootstrapMode returns the bootstrap mode with its default.
 func (in *BizflyNodeClass) EffectiveBootstrapMode() BootstrapMode {
 	return lo.CoalesceOrEmpty(in.Spec.BootstrapMode, BootstrapModeBKE)
+}
+
+// EffectivePodAccess returns whether pods reach the metadata service, with its default.
+func (in *BizflyNodeClassSpec) EffectivePodAccess() PodAccess {
+	return lo.CoalesceOrEmpty(lo.FromPtr(in.MetadataOptions).PodAccess, PodAccessBlocked)
 }

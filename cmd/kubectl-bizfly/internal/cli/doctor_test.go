@@ -478,6 +478,11 @@ var _ = Describe("doctor", func() {
 		protect(f)
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
 	},
+		Entry("what the controller adds to user data", func(f *fixture) {
+			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetTrue(v1alpha1.ConditionTypePodAccessEnforced)
+			f.put(object)
+		}),
 		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
 		Entry("user data of a Secret", func(f *fixture) {
 			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{

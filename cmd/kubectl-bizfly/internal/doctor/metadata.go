@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -41,7 +42,9 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	open := lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
-		return n.Name, !dropsMetadata.MatchString(d.userData(ctx, &n))
+		conditions := n.StatusConditions(opstatus.WithObservedOnly())
+		enforced := n.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked && conditions.Get(v1alpha1.ConditionTypePodAccessEnforced).IsTrue()
+		return n.Name, !enforced && !dropsMetadata.MatchString(d.userData(ctx, &n))
 	})
 	nodes := &corev1.NodeList{}
 	unlisted := d.List(ctx, nodes, bke.SelectPoolNodes)
@@ -63,10 +66,12 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	var found []Finding
 	if len(open) > 0 {
-		found = one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods from the metadata service: no rule in the user data of "+
-			"BizflyNodeClass %s drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", list(open), metadataAddress),
+		found = one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods from the metadata service: the condition %s of "+
+			"BizflyNodeClass %s is not True, no rule in the user data drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico "+
+			"GlobalNetworkPolicy names it", v1alpha1.ConditionTypePodAccessEnforced,
+			list(open), metadataAddress),
 			"any pod can read the user data and the join token of its node there, and join a node of its own",
-			"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there, or the user data of nodeclass.yaml)")
+			"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there), or set metadataOptions.podAccess of the NodeClass to Blocked")
 	}
 	if len(nodes.Items) > 0 {
 		names := lo.Map(nodes.Items, func(n corev1.Node, _ int) string { return n.Name })

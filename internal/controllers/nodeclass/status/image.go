@@ -10,6 +10,10 @@ import (
 	"math"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -30,6 +34,7 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
 		ID: found.ID, Name: found.Name, Type: found.Type,
 		MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
+		SingleScript: found.Flatcar,
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine()
@@ -58,6 +63,35 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	}
 	return found
 }
+
+// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the pod network, which is
+// not read here, may do the same.
+func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
+	if err != nil {
+		return awaiting(reasonAwaitingBootstrap, "whether pods are kept off the metadata service depends on the user data, which cannot be created")
+	}
+	switch resolution.PodAccess {
+	case bootstrap.PodAccessEnforced:
+	case bootstrap.PodAccessNotAsked:
+		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable, message: "spec.metadataOptions.podAccess is Allowed"}
+	default:
+		return doubtful(string(resolution.PodAccess), resolution.PodAccess.Message()+"; "+policyRemedy)
+	}
+	agents := &appsv1.DaemonSetList{}
+	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"}, client.UnsafeDisableDeepCopy); err != nil {
+		return unavailable(err)
+	}
+	if len(agents.Items) > 0 {
+		return result{status: metav1.ConditionUnknown, reason: reasonCiliumMayBypass, message: fmt.Sprintf(
+			"DaemonSet %s/%s: Cilium may route in eBPF, past the rule that keeps pods off the metadata service; %s, which "+
+				"kubectl bizfly doctor looks for", agents.Items[0].Namespace, agents.Items[0].Name, policyRemedy)}
+	}
+	return fine()
+}
+
+// policyRemedy is what holds without user data.
+const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
 
 // kubeletOfImage is said where spec.kubelet changes only what is expected of nodes.
 const kubeletOfImage = "spec.kubelet changes nothing on nodes in BKE mode: BKE's worker image configures the kubelet, and the scheduler computes with " +

@@ -44,6 +44,8 @@ const (
 	reasonNoFlavors = "NoFlavors"
 	// reasonNoEgress says that servers reach nothing outside of their networks, by no public address and no internet gateway.
 	reasonNoEgress = "NoEgress"
+	// reasonCiliumMayBypass says that the pod network may route past the rule that keeps pods off the metadata service.
+	reasonCiliumMayBypass = "CiliumMayBypass"
 )
 
 // Reasons of a condition that is unknown or, with the first, still true: what was found last stays in use.
@@ -54,6 +56,8 @@ const (
 	reasonAwaitingNetworks = "AwaitingNetworks"
 	// reasonAwaitingZones says that ZonesReady must become true first.
 	reasonAwaitingZones = "AwaitingZones"
+	// reasonAwaitingBootstrap says that BootstrapReady must become true first.
+	reasonAwaitingBootstrap = "AwaitingBootstrap"
 	// reasonAwaitingDisks says that DisksReady must become true first.
 	reasonAwaitingDisks = "AwaitingDisks"
 )
