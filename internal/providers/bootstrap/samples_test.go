@@ -63,7 +63,7 @@ var _ = Describe("The samples", func() {
 	})
 	It("should run k3s only of the version and checksum that are given", func() {
 		k3s := sample("k3s")
-		k3s.Spec.Tags["k3s-sha256"] = strings.Repeat("5", 64)
+		k3s.Spec.UserDataValues["k3sSHA256"] = strings.Repeat("5", 64)
 		userData := render(input(k3s)).UserData
 		Expect(userData).To(And(
 			ContainSubstring("-o /usr/local/bin/k3s https://github.com/k3s-io/k3s/releases/download/v1.35.0%2Bk3s1/k3s\n"),

@@ -126,7 +126,7 @@ func bke() *v1alpha1.BizflyNodeClass {
 func custom(userData string) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
 		BootstrapMode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData), MetadataOptions: allowed,
-		Tags: map[string]string{"team": "storage"},
+		UserDataValues: map[string]string{"team": "storage"},
 	}}
 }
 

@@ -51,16 +51,20 @@ type BizflyNodeClassStatus struct {
 	// +optional
 	Summary *NodeClassSummary `json:"summary,omitempty"`
 	// Zones are the zones in which servers may be launched, also while nothing is available there.
+	// +listType=atomic
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// Images are the images that new servers boot.
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	// +optional
 	Images []ImageStatus `json:"images,omitempty"`
 	// Networks are the VPC networks of servers, in the order of the ports.
+	// +listType=atomic
 	// +optional
 	Networks []NetworkStatus `json:"networks,omitempty"`
 	// Firewalls are the firewalls of servers.
+	// +listType=atomic
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
 	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is or was on. New servers have the same where the spec
@@ -80,6 +84,8 @@ type BizflyNodeClassStatus struct {
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
@@ -104,7 +110,7 @@ type ImageStatus struct {
 	// Name is its name.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Type is image or snapshot; the default is image.
+	// Type is Image or Snapshot; the default is Image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
 	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0: not known.
@@ -116,15 +122,15 @@ type ImageStatus struct {
 }
 
 // ImageType is what a root disk is created from.
-// +kubebuilder:validation:Enum={image,snapshot}
+// +kubebuilder:validation:Enum={Image,Snapshot}
 type ImageType string
 
-// What root disks are created from; the words are those of BizFly Cloud's API.
+// What root disks are created from.
 const (
 	// ImageTypeImage is an image.
-	ImageTypeImage ImageType = "image"
+	ImageTypeImage ImageType = "Image"
 	// ImageTypeSnapshot is a volume snapshot.
-	ImageTypeSnapshot ImageType = "snapshot"
+	ImageTypeSnapshot ImageType = "Snapshot"
 )
 
 // NetworkStatus is a resolved VPC network.
@@ -151,10 +157,12 @@ type PoolServerStatus struct {
 	Node string `json:"node"`
 	// Networks are the ids of the VPC networks that it is in.
 	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	// +optional
 	Networks []string `json:"networks,omitempty"`
 	// Firewalls are the ids of the firewalls of its interfaces.
 	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	// +optional
 	Firewalls []string `json:"firewalls,omitempty"`
 	// PublicIPv4 reports whether it has a public IPv4 address.

@@ -118,16 +118,19 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/sh") },
 		},
 		"MetadataOptions": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.MetadataOptions = &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessAllowed} },
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.MetadataOptions = &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessAllowed}
+			},
 		},
 		"UserDataFrom": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
+				s.UserDataFrom = &v1alpha1.UserDataSource{SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "x", Key: "x"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}
+				s.UserDataFrom = &v1alpha1.UserDataSource{SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}}
 			},
 		},
+		"UserDataValues": {func(s *v1alpha1.BizflyNodeClassSpec) { s.UserDataValues = map[string]string{"team": "storage"} }},
 		"JoinToken": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.JoinToken = &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: time.Hour}}
@@ -278,7 +281,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("the default plan", ``, `billingPlan: OnDemand`),
 		Entry("the default mode", ``, ``),
 		Entry("what the worker image is said to reserve, which changes no server", ``, `kubelet: {systemReserved: {memory: 1Gi}}`),
-		Entry("the default key", `userDataFrom: {name: x}`, `userDataFrom: {name: x, key: userData}`),
+		Entry("no values", ``, `userDataValues: {}`),
 		Entry("kubelet settings of nothing", `bootstrapMode: Custom, userData: x`, `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {}}`),
 		Entry("a quantity in another form", `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: "1"}}`,
 			`bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: 1000m}}`),

@@ -44,7 +44,7 @@ import (
 const (
 	userDataSecret = "user-data"
 	// template shows in user data whatever of the spec a template can use.
-	template = "#!/bin/sh\n# {{ .Tags }} {{ .NetworkIDs }}\ncat <<X\n{{ .KubeletConfiguration }}\nX\n"
+	template = "#!/bin/sh\n# {{ .Values }} {{ .NetworkIDs }}\ncat <<X\n{{ .KubeletConfiguration }}\nX\n"
 )
 
 // bases are the specs that are edited: by default, and with every field of its bootstrap mode.
@@ -58,7 +58,8 @@ var bases = []string{
 		networkSelectorTerms: [{tag: default-vpc-network}], firewallSelectorTerms: [{name: web}, {name: default}], sshKeyName: karpenter,
 		rootDisk: {size: 40Gi, volumeType: PREMIUM-SSD1}, dataDisks: [{size: 20Gi, volumeType: PREMIUM-HDD1}], networkPlan: FreeBandwidth, billingPlan: SavingPlan,
 		publicIPv4: false, ipv6: true, bootstrapMode: Custom, userData: "` + strings.ReplaceAll(template, "\n", `\n`) + `",
-		userDataFrom: {name: ` + userDataSecret + `, key: other}, joinToken: {ttl: 1h}, placementStrategy: Spread, tags: {team: web, stage: test},
+		userDataFrom: {secretKeyRef: {name: ` + userDataSecret + `, key: other}}, joinToken: {ttl: 1h}, placementStrategy: Spread, tags: {team: web, stage: test},
+		userDataValues: {version: v1}, metadataOptions: {podAccess: Allowed},
 		kubelet: {maxPods: 60, podsPerCore: 20, systemReserved: {cpu: 100m}, kubeReserved: {memory: 500Mi}, evictionHard: {memory.available: 100Mi},
 			evictionSoft: {memory.available: 200Mi}, evictionSoftGracePeriod: {memory.available: 1m}, evictionMaxPodGracePeriod: 60, clusterDNS: [10.96.0.10],
 			imageGCHighThresholdPercent: 90, imageGCLowThresholdPercent: 70, cpuCFSQuota: false}}`,

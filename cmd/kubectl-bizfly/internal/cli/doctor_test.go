@@ -488,7 +488,7 @@ var _ = Describe("doctor", func() {
 			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{
 				"userData": []byte("#!/bin/sh\nnft add rule inet filter forward ip daddr 169.254.169.254 drop\n"),
 			}})
-			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
 		}),
 		Entry("a policy of Cilium", func(f *fixture) {
 			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))

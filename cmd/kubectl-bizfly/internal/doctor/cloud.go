@@ -94,7 +94,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	found := reported("ProviderConfig", object)
-	if pinned := object.Status.Scope; unknown == nil && pinned != nil &&
+	if pinned := object.RecordedScope(); unknown == nil && pinned != nil &&
 		(pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region || pinned.Host != cloud.Scope.Host) {
 		found = append(found, one("ProjectDiffers", Error,
 			fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region,

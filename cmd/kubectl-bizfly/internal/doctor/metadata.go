@@ -87,12 +87,12 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 // userData returns that of a NodeClass, empty where there is none or it may not be read.
 func (d *examination) userData(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) string {
 	from := nodeClass.Spec.UserDataFrom
-	if from == nil {
+	if from == nil || from.SecretKeyRef == nil {
 		return lo.FromPtr(nodeClass.Spec.UserData)
 	}
 	secret := &corev1.Secret{}
-	if err := d.Get(ctx, types.NamespacedName{Namespace: d.namespace(), Name: from.Name}, secret); err != nil {
+	if err := d.Get(ctx, types.NamespacedName{Namespace: d.namespace(), Name: from.SecretKeyRef.Name}, secret); err != nil {
 		d.Note("the user data of BizflyNodeClass %s was not read: %s", nodeClass.Name, err)
 	}
-	return string(secret.Data[from.Key])
+	return string(secret.Data[from.SecretKeyRef.Key])
 }

@@ -33,9 +33,11 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	})
 	It("should say that spec.kubelet has no effect in BKE's worker image, and not in mode Custom", func() {
 		w := newSetup(nil)
-		apply("kubelet: {maxPods: 30}")
+		apply("kubelet: {maxPods: 30, kubeReserved: {cpu: 100m}, clusterDNS: [10.96.0.10], cpuCFSQuota: false}")
 		nodeClass, _ := w.look()
-		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(And(
+			HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"), ContainSubstring("only computes with kubeReserved, maxPods, so"),
+			HaveSuffix("; clusterDNS, cpuCFSQuota has no effect")))
 		apply(`kubelet: {maxPods: 30}, bootstrapMode: Custom, userData: "#!/bin/bash"`)
 		nodeClass, _ = w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
@@ -104,7 +106,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"},
 			StringData: map[string]string{"userData": "#!/bin/bash"}}
 		Expect(env.Client.Create(ctx, secret)).To(Succeed())
-		apply("bootstrapMode: Custom, userDataFrom: {name: templates}, imageSelectorTerms: [{name: golden-node}]")
+		apply("bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: templates, key: userData}}, imageSelectorTerms: [{name: golden-node}]")
 		first, result := w.look()
 		Expect(first.Status.UserDataHash).ToNot(BeEmpty())
 		Expect(result.RequeueAfter).To(Equal(time.Minute))
@@ -132,7 +134,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		}
 		Expect(look("")).To(saying("True", "PodAccessEnforced", ""))
 		Expect(look("metadataOptions: {podAccess: Allowed}")).To(saying("True", "NotApplicable", "podAccess is Allowed"))
-		Expect(look("imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]")).To(saying("False", "ImageTakesOneScript", "apply config/samples/metadata-block/cilium.yaml"))
+		Expect(look("imageSelectorTerms: [{id: " + flatcar.WorkerImageID + "}]")).To(saying("False", "ImageTakesOneScript", "apply config/samples/metadata-block/cilium.yaml"))
 		agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium"}}
 		pods := map[string]string{"k8s-app": "cilium"}
 		agents.Labels, agents.Spec.Template.Labels, agents.Spec.Selector = pods, pods, &metav1.LabelSelector{MatchLabels: pods}
