@@ -38,8 +38,6 @@ var _ = Describe("Apply", func() {
 		{"accountPause", func(v *options.Options) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
 		{"serverIDWait", func(v *options.Options) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
 		{"visibilityWindow", func(v *options.Options) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
-		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond,
-			24 * time.Hour},
 	} {
 		Context(row.key, func() {
 			It("should have its default", func() { Expect(row.get(options.Defaults())).To(Equal(row.def)) })
@@ -61,12 +59,6 @@ var _ = Describe("Apply", func() {
 			}
 		})
 	}
-
-	It("should not let a grace collect servers that are being launched", func() {
-		values, err := apply("garbageCollectionGrace", "2m")
-		Expect(values.GarbageCollectionGrace).To(Equal(5 * time.Minute))
-		Expect(err).To(MatchError(And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("3m,"))))
-	})
 
 	DescribeTable("should take an overhead",
 		func(value string, expected float64) {
