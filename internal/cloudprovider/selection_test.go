@@ -203,9 +203,10 @@ var _ = Describe("Create", func() {
 			Expect(reasonOf(err)).To(Equal(launch.ReasonSavingPlanNotStatic))
 			Expect(err).To(MatchError(And(ContainSubstring("is not static"), ContainSubstring("use OnDemand, or give the NodePool spec.replicas"))))
 			Expect(createRequests()).To(BeZero())
-			pool.Spec.Replicas, pool.Spec.Weight, pool.Spec.Limits = lo.ToPtr[int64](1), nil, nil
-			Expect(env.Client.Update(ctx, pool)).To(Succeed())
-			launched(nodeClaim(pool))
+			static := unit.NodePool()
+			static.Spec.Replicas, static.Spec.Weight, static.Spec.Limits = lo.ToPtr[int64](1), nil, nil
+			Expect(env.Client.Create(ctx, static)).To(Succeed())
+			launched(nodeClaim(static))
 		})
 		DescribeTable("should be planned by core as on-demand where the NodePool allows it:",
 			func(wanted bool, change func(*karpv1.NodePool), capacityTypes ...karpv1.NodeSelectorRequirementWithMinValues) {

@@ -21,16 +21,22 @@ var metadataBlock string
 // PodAccess is whether user data keeps pods off the metadata service, or else why not: then it is also the reason of a condition.
 type PodAccess string
 
+// Reasons of the condition PodAccessEnforced.
+const (
+	// ReasonSingleScript says that the image takes a single script.
+	ReasonSingleScript = "ImageTakesOneScript"
+	// ReasonOtherUserData says that user data is not for cloud-init, or a document to which nothing can be added.
+	ReasonOtherUserData = "UserDataNotForCloudInit"
+)
+
 // The values of PodAccess.
 const (
 	// PodAccessEnforced says that user data begins with the script that keeps them off.
 	PodAccessEnforced PodAccess = "Enforced"
 	// PodAccessNotAsked says that spec.metadataOptions.podAccess is Allowed.
 	PodAccessNotAsked PodAccess = "NotAsked"
-	// PodAccessSingleScript says that the image takes a single script.
-	PodAccessSingleScript PodAccess = "ImageTakesOneScript"
-	// PodAccessOtherUserData says that user data is not for cloud-init, or a document to which nothing can be added.
-	PodAccessOtherUserData PodAccess = "UserDataNotForCloudInit"
+	PodAccessSingleScript PodAccess = ReasonSingleScript
+	PodAccessOtherUserData PodAccess = ReasonOtherUserData
 )
 
 // Message says it with the field.

@@ -101,8 +101,8 @@ func known(catalog *cloud.Catalog) map[string][]any {
 		"dataDisks.size":                     {"30Gi", "10Gi", "16Ti", "5Gi", "15Gi", "20Ti", "much"},
 		"dataDisks.volumeType":               disks,
 		"userData":                           {"#!/bin/sh\nfalse", template, "#cloud-config\nruncmd: [reboot]", "{{ .Hostname }}", "no first line", long},
-		"userDataFrom.name":                  {userDataSecret, "secret-of-others"},
-		"userDataFrom.key":                   {"userData", "other", "none"},
+		"userDataFrom.secretKeyRef.name":     {userDataSecret, "secret-of-others"},
+		"userDataFrom.secretKeyRef.key":      {"userData", "other", "none"},
 		"joinToken.ttl":                      {"20m", "60m", "1m", "48h", "soon"},
 		"kubelet.systemReserved":             reserved,
 		"kubelet.kubeReserved":               reserved,
@@ -112,6 +112,7 @@ func known(catalog *cloud.Catalog) map[string][]any {
 			map[string]any{"memory.available": "2m"}, map[string]any{"memory.available": "1m", "nodefs.available": "1m"}, map[string]any{"memory.available": "soon"},
 		},
 		"kubelet.clusterDNS": {"10.96.0.11", "fd00::10", "dns.example"},
+		"userDataValues":     {map[string]any{"version": "v2"}, map[string]any{"version": "v1", "other": "x"}, map[string]any{"a-b": "1"}},
 		"tags": {
 			map[string]any{"team": "data"}, map[string]any{"stage": "test", "team": "web"}, map[string]any{"karpenter-x": "1"}, map[string]any{"a/b": "1"},
 			map[string]any{"team": strings.Repeat("x", 256)},
