@@ -28,7 +28,7 @@ var neededRules = []rbacv1.PolicyRule{
 	rule("karpenter.sh", []string{"nodepools/status", "nodeclaims/status"}, "patch"),
 	rule("karpenter.sh", []string{"nodepools/finalizers", "nodeclaims/finalizers"}, "update"),
 	rule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses"}, "get", "list", "watch", "patch"),
-	rule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch"),
+	rule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch", "patch"),
 	rule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses/status", "providerconfigs/status"}, "patch"),
 	rule("", []string{"nodes"}, "get", "list", "watch", "patch", "delete"),
 	rule("", []string{"pods"}, "get", "list", "watch", "delete"),
