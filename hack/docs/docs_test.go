@@ -223,8 +223,8 @@ var _ = Describe("Events", func() {
 			"internal/controllers/providerconfig", "internal/providers/bootstrap"} {
 			for name, reason := range constants(dir) {
 				// These are never the reason of a false condition, or of one that needs no further report.
-				quiet := []string{"CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "ControlPlaneUnknown",
-					"StaticNodePools", "LaunchesNotPaused", "Deleting", "AccountUnreadable"}
+				quiet := []string{"CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "AwaitingBootstrap", "NotAsked", "KeysIgnored",
+					"ControlPlaneUnknown", "StaticNodePools", "LaunchesNotPaused", "CiliumMayBypass", "Deleting", "AccountUnreadable"}
 				if strings.HasPrefix(strings.ToLower(name), "reason") && !lo.Contains(quiet, reason) {
 					Expect(documented()).To(HaveKey(reason), dir)
 					published = append(published, reason)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -90,11 +91,35 @@ func (c *CloudProvider) checkLaunchable(ctx context.Context, claim *karpv1.NodeC
 				"the BizflyNodeClass; use %s only with static NodePools (spec.replicas), since it is prepaid at each create",
 			capacityType, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanSavingPlan))
 	}
+	if err := c.checkBillingPlan(ctx, claim, nodeClass); err != nil {
+		return err
+	}
 	if c.Launches.TimeLeft(claim) <= 0 {
 		return c.Launches.EndOutOfTime(ctx, claim,
 			errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
 	return nil
+}
+
+// checkBillingPlan ends a NodeClaim that would buy a saving plan for a NodePool that is not static: each launch is prepaid, and
+// consolidation would forget what is left of it. A NodeClaim without a NodePool is what a user asked for.
+func (c *CloudProvider) checkBillingPlan(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) error {
+	name := claim.Labels[karpv1.NodePoolLabelKey]
+	if name == "" || nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
+		return nil
+	}
+	pool := &karpv1.NodePool{}
+	if err := c.config.KubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+		return fmt.Errorf("reading NodePool %q, which must be static for a saving plan: %w", name, err)
+	}
+	if pool.Spec.Replicas != nil {
+		return nil
+	}
+	return c.Launches.End(ctx, launch.ReasonSavingPlanNotStatic, fmt.Errorf(
+		"spec.billingPlan of BizflyNodeClass %q is %s, which is prepaid at each create, and NodePool %q is not static: "+
+			"use %s, or give the NodePool spec.replicas",
+		nodeClass.Name, v1alpha1.BillingPlanSavingPlan, name, v1alpha1.BillingPlanOnDemand))
 }
 
 // checkNodeClass ends a NodeClaim whose NodeClass cannot launch anything now. Core schedules nothing as long as the

@@ -194,6 +194,19 @@ var _ = Describe("Create", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("has neither spot nor reserved capacity"), ContainSubstring("allow on-demand"))))
 			Expect(createRequests()).To(BeZero())
 		})
+		It("should buy a saving plan for static NodePools alone, and report why", func() {
+			nodeClass(func(n *v1alpha1.BizflyNodeClass) { n.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan })
+			pool := unit.NodePool()
+			Expect(env.Client.Create(ctx, pool)).To(Succeed())
+			err := failedCreate(nodeClaim(pool))
+			Expect(reasonOf(err)).To(Equal(launch.ReasonSavingPlanNotStatic))
+			Expect(err).To(MatchError(And(ContainSubstring("is not static"), ContainSubstring("use OnDemand, or give the NodePool spec.replicas"))))
+			Expect(createRequests()).To(BeZero())
+			static := unit.NodePool()
+			static.Spec.Replicas, static.Spec.Weight, static.Spec.Limits = lo.ToPtr[int64](1), nil, nil
+			Expect(env.Client.Create(ctx, static)).To(Succeed())
+			launched(nodeClaim(static))
+		})
 		DescribeTable("should be planned by core as on-demand where the NodePool allows it:",
 			func(wanted bool, change func(*karpv1.NodePool), capacityTypes ...karpv1.NodeSelectorRequirementWithMinValues) {
 				pool := unit.NodePool(capacityTypes...)

@@ -13,6 +13,7 @@ const (
 	ReasonNodeClassNotReady          = "NodeClassNotReady"
 	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
+	ReasonSavingPlanNotStatic        = "SavingPlanOnDynamicNodePool"
 	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
 	ReasonLaunchNotPrepared          = "LaunchNotPrepared"
 	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"

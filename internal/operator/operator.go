@@ -131,7 +131,7 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 		_ = op.Tuning.Sync(ctx, result.Object)
 		op.Instances.Forms().Restore(result.Object.Status.RequestForms)
 	}
-	pinned := result.Object != nil && result.Object.Status.Scope != nil
+	pinned := result.Object != nil && result.Object.RecordedScope() != nil
 	if !pinned {
 		endpoint := lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)
 		switch {

@@ -33,8 +33,6 @@ var _ = Describe("Apply", func() {
 		{"catalogInterval", func(v *options.Options) time.Duration { return v.CatalogInterval }, 10 * time.Minute, 10 * time.Second, 24 * time.Hour},
 		{"garbageCollectionInterval", func(v *options.Options) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
 		{"unavailableOfferingTTL", func(v *options.Options) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
-		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond,
-			24 * time.Hour},
 	} {
 		Context(row.key, func() {
 			It("should have its default", func() { Expect(row.get(options.Defaults())).To(Equal(row.def)) })
@@ -55,12 +53,6 @@ var _ = Describe("Apply", func() {
 			}
 		})
 	}
-
-	It("should not let a grace collect servers that are being launched", func() {
-		values, err := apply("garbageCollectionGrace", "2m")
-		Expect(values.GarbageCollectionGrace).To(Equal(5 * time.Minute))
-		Expect(err).To(MatchError(And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("3m,"))))
-	})
 
 	DescribeTable("should take an overhead",
 		func(value string, expected float64) {

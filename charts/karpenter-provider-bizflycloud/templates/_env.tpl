@@ -83,16 +83,12 @@
 {{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
-{{- include "karpenter.variable" (list "CATALOG_INTERVAL" $s.catalogInterval) }}
-{{- include "karpenter.variable" (list "GARBAGE_COLLECTION_INTERVAL" $s.garbageCollectionInterval) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_GRACE" $s.garbageCollectionGrace) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_DRY_RUN" $s.garbageCollectionDryRun) }}
 {{- /* Helm reads numbers as floats, which are written as 5e+06 from a million on. */}}
 {{- include "karpenter.variable" (list "MAX_SERVERS" (int64 $s.maxServers)) }}
 {{- include "karpenter.variable" (list "MAX_VND_PER_HOUR" (int64 $s.maxVNDPerHour)) }}
 {{- include "karpenter.variable" (list "CREATE_PROVIDER_CONFIG" (not $v.providerConfig.create)) }}
-{{- include "karpenter.variable" (list "UNAVAILABLE_OFFERING_TTL" $s.unavailableOfferingTTL) }}
-{{- include "karpenter.variable" (list "VM_MEMORY_OVERHEAD_PERCENT" $s.vmMemoryOverheadPercent) }}
 {{- include "karpenter.variable" (list "BATCH_MAX_DURATION" $s.batchMaxDuration) }}
 {{- include "karpenter.variable" (list "BATCH_IDLE_DURATION" $s.batchIdleDuration) }}
 {{- include "karpenter.variable" (list "PREFERENCE_POLICY" $s.preferencePolicy) }}

@@ -125,11 +125,37 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- toYaml $constraints }}
 {{- end }}
 
+{{/* Values of the AWS provider's chart that have no meaning here, with what does it instead: NOTES.txt names those that are set. */}}
+{{- define "karpenter.awsValues" -}}
+{{- $instead := dict
+  "interruptionQueue" "remove it; node repair polls, with settings.featureGates.nodeRepair"
+  "isolatedVPC" "remove it; prices come from a table of the chart's controller"
+  "reservedENIs" "remove it; pods have no network interfaces of the cloud"
+  "eksControlPlane" "remove it; bke.discoverFromPool is for BizFly Kubernetes Engine"
+  "clusterCABundle" "remove it; the controller reads the cluster's authority"
+  "disableDryRun" "remove it; NodeClasses are checked without a dry run"
+  "awsFeatureGates" "remove it; the gates are settings.featureGates"
+  "enableZonalShift" "use tuning.data.closedZones"
+  "amiRefreshInterval" "use tuning.data.catalogInterval"
+  "subnetRefreshInterval" "use tuning.data.catalogInterval"
+  "webhook" "remove it; there is no webhook" }}
+{{- range $name, $remedy := $instead }}
+{{- range $prefix, $values := dict "settings." $.Values.settings "" $.Values }}
+{{- if not (has (toString (get $values $name)) (list "" "0" "false" "map[]" "<nil>" "map[enabled:false]")) }}
+{{ $prefix }}{{ $name }}: {{ $remedy }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What the schema cannot say: each message names the value and the remedy. */}}
 {{- define "karpenter.validate" -}}
 {{- $v := .Values }}
 {{- if not $v.settings.clusterName }}
 {{- fail "settings.clusterName is empty: set it to the name of this cluster, which is written on every server" }}
+{{- end }}
+{{- if not (has (toString (get $v.settings "vmMemoryOverheadPercent")) (list "" "0.075" "<nil>")) }}
+{{- fail "settings.vmMemoryOverheadPercent has no effect here: set tuning.data.vmMemoryOverheadPercent, which can change while the controller runs" }}
 {{- end }}
 {{- if not $v.cloud.region }}
 {{- fail "cloud.region is empty: set it to HN, HCM or VC-HaNoi" }}

@@ -47,7 +47,12 @@ volumes:
 {{- define "karpenter.containerSpec" -}}
 image: {{ include "karpenter.image" . | quote }}
 imagePullPolicy: {{ .Values.imagePullPolicy }}
-{{- with .Values.controller.securityContext }}
+{{- /* An empty profile, as in the AWS provider's defaults, is none that Kubernetes takes. */}}
+{{- $context := dict }}
+{{- range $name, $value := .Values.controller.securityContext }}
+{{- if not (and (kindIs "map" $value) (empty $value)) }}{{ $_ := set $context $name $value }}{{ end }}
+{{- end }}
+{{- with $context }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}

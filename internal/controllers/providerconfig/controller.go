@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	default:
 		c.readAnew(ctx, result)
 		// The next leader pins the scope before anything can be launched, so it must not wait long.
-		closed := result.Object == nil || result.Object.Status.Scope == nil
+		closed := result.Object == nil || result.Object.RecordedScope() == nil
 		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
 	}
 	if result.Object == nil && !c.create {
@@ -176,13 +177,13 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	c.tuningCondition(object, tuned)
 	pinnedNow := false
 	if result.Scope != nil && result.ScopeErr == nil {
-		scope := lo.ToPtr(v1alpha1.ScopeStatus(*result.Scope))
-		pinnedNow = !equality.Semantic.DeepEqual(object.Status.Scope, scope)
-		object.Status.Scope = scope
+		scope := v1alpha1.ScopeStatus(*result.Scope)
+		pinnedNow = lo.FromPtr(object.RecordedScope()) != scope
+		object.RecordScope(scope)
 	}
-	if changed, ok := errors.AsType[*config.ScopeChangedError](result.ScopeErr); ok && object.Status.Scope == nil {
+	if changed, ok := errors.AsType[*config.ScopeChangedError](result.ScopeErr); ok && object.RecordedScope() == nil {
 		// A ProviderConfig that was made anew has forgotten the scope, which must outlive this process.
-		object.Status.Scope = lo.ToPtr(v1alpha1.ScopeStatus(changed.Pinned))
+		object.RecordScope(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLaunches(object.StatusConditions())
@@ -198,6 +199,20 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
 	}
 	object.Status.RequestForms = c.forms.Accepted()
+	object.Status.Reason = reasonOf(object)
+	if !maps.Equal(stored.Annotations, object.Annotations) {
+		// Before the status: what must survive a restore comes first.
+		recorded := stored.DeepCopy()
+		recorded.Annotations = object.Annotations
+		err := c.kubeClient.Patch(ctx, recorded, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsConflict(err) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("recording scope and API servers in ProviderConfig %s: %w", object.Name, err)
+		}
+		stored, object.ResourceVersion = recorded, recorded.ResourceVersion
+	}
 	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
 		return pinnedNow, nil
 	}
@@ -210,14 +225,26 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	return pinnedNow, nil
 }
 
+// reasonOf is why the ProviderConfig is not ready, empty while it is.
+func reasonOf(object *v1alpha1.ProviderConfig) string {
+	conditions := object.StatusConditions()
+	for _, conditionType := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable,
+		v1alpha1.ConditionTypeScopePinned, v1alpha1.ConditionTypeTuningReady} {
+		if found := conditions.Get(conditionType); !found.IsTrue() {
+			return found.Reason
+		}
+	}
+	return ""
+}
+
 func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.Result) {
 	conditions := object.StatusConditions()
 	reject := func(condition, reason string, err error) {
 		conditions.SetFalse(condition, reason, err.Error())
 		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
-	// kubectl get shows the first reason: without a question to the cloud that of the scope, where it is why there was
-	// none.
+	// The column of kubectl get is the first reason: without a question to the cloud that of the scope, where it is why
+	// there was none.
 	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
 	if result.ScopeErr != nil {
 		notAsked, why = ReasonScopeChanged, "The cloud is not asked about another scope"
@@ -242,7 +269,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	switch {
 	case result.ScopeErr != nil:
 		reject(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
-	case result.Scope != nil || object.Status.Scope != nil:
+	case result.Scope != nil || object.RecordedScope() != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeScopePinned)
 	default:
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked, "No login has shown yet which project the credentials are for")

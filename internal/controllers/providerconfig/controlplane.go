@@ -28,7 +28,7 @@ const (
 // replaced one by one: one that has run beside a recorded one for a while is recorded too.
 func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
 	found, err := c.config.APIServers(ctx)
-	recorded := object.Status.APIServers
+	recorded := object.RecordedAPIServers()
 	if err == nil && len(recorded) > 0 {
 		err = config.CompareAPIServers(recorded, found)
 	}
@@ -52,10 +52,11 @@ func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.Pro
 	case err != nil && !joining:
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeControlPlaneRecognized, ReasonControlPlaneUnknown,
 			err.Error()+": garbage collection only reports until the addresses are read")
-	case joining && c.clock.Since(c.joiningSince) < ttl.APIServerJoined, object.Status.Scope == nil:
+	case joining && c.clock.Since(c.joiningSince) < ttl.APIServerJoined, object.RecordedScope() == nil:
 	default:
 		if joining || len(recorded) == 0 {
-			object.Status.APIServers, c.joiningSince = found, time.Time{}
+			object.RecordAPIServers(found)
+			c.joiningSince = time.Time{}
 		}
 		conditions.SetTrue(v1alpha1.ConditionTypeControlPlaneRecognized)
 	}

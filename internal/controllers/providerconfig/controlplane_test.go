@@ -37,7 +37,7 @@ var _ = Describe("The API servers that are recorded", func() {
 	})
 
 	It("should be those of the first login", func() {
-		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(stored().RecordedAPIServers()).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
 		Expect(recognized().IsTrue()).To(BeTrue())
 	})
 	It("should stay in a clone, where none of them runs, and be reported once", func() {
@@ -46,30 +46,42 @@ var _ = Describe("The API servers that are recorded", func() {
 			process.look()
 			process.clock.Step(time.Hour)
 		}
-		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(stored().RecordedAPIServers()).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
 		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", providerconfig.ReasonControlPlaneChanged),
-			HaveField("Message", And(ContainSubstring("10.0.0.1:6443"), ContainSubstring("10.9.0.1:6443"), ContainSubstring("kubectl patch")))))
+			HaveField("Message", And(ContainSubstring("10.0.0.1:6443"), ContainSubstring("10.9.0.1:6443"), ContainSubstring("kubectl annotate")))))
 		Expect(process.recorder.Calls(providerconfig.ReasonControlPlaneChanged)).To(Equal(1))
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
-	It("should be recorded anew when a user deletes them from the status", func() {
+	It("should be recorded anew when a user deletes the annotation", func() {
 		apiServers = []string{"10.9.0.1"}
 		process.look()
 		object := stored()
-		object.Status.APIServers = nil
-		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		delete(object.Annotations, v1alpha1.AnnotationAPIServers)
+		Expect(kubeClient.Update(ctx, object)).To(Succeed())
 		process.look()
-		Expect(stored().Status.APIServers).To(Equal([]string{"10.9.0.1:6443"}))
+		Expect(stored().RecordedAPIServers()).To(Equal([]string{"10.9.0.1:6443"}))
 		Expect(recognized().IsTrue()).To(BeTrue())
+	})
+	It("should outlive a restore, which brings annotations and no status, as the scope does", func() {
+		object := stored()
+		scope := object.Status.Scope
+		object.Status = v1alpha1.ProviderConfigStatus{}
+		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		Expect(stored().RecordedScope()).To(Equal(scope))
+		apiServers = []string{"10.9.0.1"}
+		process.look()
+		Expect(stored().Status.Scope).To(Equal(scope))
+		Expect(recognized().IsFalse()).To(BeTrue())
+		Expect(stored().Status.Reason).To(BeEmpty(), "it is ready all the same")
 	})
 	It("should follow API servers that are replaced one by one", func() {
 		for _, next := range [][]string{{"10.0.0.2", "10.0.0.3"}, {"10.0.0.3", "10.0.0.4"}} {
 			apiServers = next
 			process.look()
-			Expect(stored().Status.APIServers).ToNot(ContainElement(next[1] + ":6443"))
+			Expect(stored().RecordedAPIServers()).ToNot(ContainElement(next[1] + ":6443"))
 			process.clock.Step(2 * time.Minute)
 			process.look()
-			Expect(stored().Status.APIServers).To(Equal([]string{next[0] + ":6443", next[1] + ":6443"}))
+			Expect(stored().RecordedAPIServers()).To(Equal([]string{next[0] + ":6443", next[1] + ":6443"}))
 			Expect(recognized().IsTrue()).To(BeTrue())
 		}
 	})
@@ -81,19 +93,19 @@ var _ = Describe("The API servers that are recorded", func() {
 		apiServers = []string{"10.9.0.1"}
 		process.clock.Step(time.Hour)
 		process.look()
-		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(stored().RecordedAPIServers()).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
 		Expect(recognized().IsFalse()).To(BeTrue())
 	})
 	It("should be reported as unknown where they cannot be read", func() {
 		apiServers = nil
 		process.look()
 		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", providerconfig.ReasonControlPlaneUnknown)))
-		Expect(stored().Status.APIServers).ToNot(BeEmpty())
+		Expect(stored().RecordedAPIServers()).ToNot(BeEmpty())
 	})
 	It("should be no finding where none was ever read, as where API servers publish no address", func() {
 		object := stored()
-		object.Status.APIServers = nil
-		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		delete(object.Annotations, v1alpha1.AnnotationAPIServers)
+		Expect(kubeClient.Update(ctx, object)).To(Succeed())
 		apiServers = nil
 		process.look()
 		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", providerconfig.ReasonControlPlaneUnknown),

@@ -160,6 +160,7 @@ var _ = Describe("The scope that is written down", func() {
 			restarted.look()
 			Expect(stored().Status.Scope).To(BeNil())
 			Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+			Expect(stored().Status.Reason).To(Equal(providerconfig.ReasonScopeChanged))
 			Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(And(ContainSubstring("1 NodeClaims"), ContainSubstring(otherProject)))
 			_, err := restarted.client.GetServer(ctx, server.ID)
 			Expect(err).To(HaveOccurred())

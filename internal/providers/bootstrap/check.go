@@ -5,6 +5,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -221,6 +222,7 @@ func (c *checker) pipe(pipe *parse.PipeNode, s scope) error {
 // argument is a variable or a constant. Nothing in parentheses: many results would be held at the same time.
 func (c *checker) argument(node parse.Node, s scope) error {
 	var name string
+	var keys []string
 	switch node := node.(type) {
 	case *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
 		return nil
@@ -228,12 +230,12 @@ func (c *checker) argument(node parse.Node, s scope) error {
 		if !s.isRoot {
 			return nil
 		}
-		name = node.Ident[0]
+		name, keys = node.Ident[0], node.Ident[1:]
 	case *parse.VariableNode:
 		if slices.Contains(s.names, node.Ident[0]) || len(node.Ident) == 1 {
 			return nil
 		}
-		name = node.Ident[1]
+		name, keys = node.Ident[1], node.Ident[2:]
 	case *parse.PipeNode, *parse.ChainNode:
 		return c.reject(node, "parentheses are not allowed; chain functions with |")
 	case *parse.IdentifierNode:
@@ -244,6 +246,9 @@ func (c *checker) argument(node parse.Node, s scope) error {
 	if !slices.Contains(variableList, name) {
 		return c.reject(node, "a variable does not exist; variables are %s; within range and with, write $.NodeName%s",
 			variableNames, bracesRemedy)
+	}
+	if _, given := c.variables.Values[strings.Join(keys, ".")]; name == "Values" && len(keys) > 0 && !given {
+		return c.reject(node, "spec.userDataValues has no such key, it has %v; add it", slices.Sorted(maps.Keys(c.variables.Values)))
 	}
 	return nil
 }

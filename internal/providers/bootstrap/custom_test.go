@@ -45,7 +45,7 @@ var _ = Describe("Custom mode", func() {
 		Entry("KubeReserved", "{{ toJson .KubeReserved }}", `{"cpu":"100m","memory":"1Gi"}`),
 		Entry("SystemReserved, the defaults where the NodeClass sets nothing", "{{ toJson .SystemReserved }}", `{"cpu":"20m","memory":"200Mi"}`),
 		Entry("EvictionHard, the defaults where the NodeClass sets nothing", "{{ toJson .EvictionHard }}", `{"memory.available":"5%","nodefs.available":"10%"}`),
-		Entry("Tags", "{{ .Tags.team }}", "storage"),
+		Entry("Values", "{{ .Values.team }}", "storage"),
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
@@ -135,7 +135,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 	DescribeTable("should offer the function", func(template, rendered string) {
 		Expect(render(input(custom(template))).UserData).To(Equal(rendered))
 	},
-		Entry("toYaml", "{{ toYaml .Tags }}", "team: storage"),
+		Entry("toYaml", "{{ toYaml .Values }}", "team: storage"),
 		Entry("toJson", "{{ toJson .NetworkIDs }}", `["network-1","network-2"]`),
 		Entry("b64enc", "{{ b64enc .ClusterName }}", "cHJvZA=="),
 		Entry("indent", `x: {{ indent 2 "a\nb" }}`, "x:   a\n  b"),
@@ -167,6 +167,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Entry("an unknown variable", `{{ printf "`+secret+`%s" .Nodename }}`, ", line 3, column ", "variables are NodeName, "),
 		Entry("a function with the wrong argument", `{{ join "`+secret+`" .NodeName }}`, ", line 3, column ", "cannot be rendered"),
 		Entry("a variable that does not exist within a branch", `{{ if false }}{{ $.`+"Nodename"+` }}{{ end }}`, ", line 3, column ", "variables are NodeName, "),
+		Entry("a value that the NodeClass does not give", `{{ .Values.version }}`, ", line 3, column ", "spec.userDataValues has no such key, it has [team]"),
 		Entry("an indent that is too wide", `{{ indent 100000000 "`+secret+`" }}`, ", line 3, column ", "cannot be rendered"),
 	)
 	It("should reject user data that is only blanks", func() {
@@ -182,7 +183,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Expect(invalidOf(err).Message).To(HavePrefix("spec.userData, line 1, column "))
 	})
 	It("should not let a template change what others see", func() {
-		nodeClass := custom(`{{ .Tags.team }}`)
+		nodeClass := custom(`{{ .Values.team }}`)
 		first := render(input(nodeClass))
 		Expect(render(input(nodeClass))).To(Equal(first))
 	})

@@ -44,7 +44,7 @@ func FuzzUserData(f *testing.F) {
 		{"#!/bin/sh\n", "#cloud-config\na: 1\n"}, {document, "#!/bin/sh\n"}, {document, document},
 		{"#!/bin/sh\n{{ range 5000 }}{{ end }}", "x"}, {"{{ define \"a\" }}{{ template \"a\" }}{{ end }}{{ template \"a\" }}", ""}, {"{{ .Labels.none }}", "{{"},
 		{"#!/bin/sh\n" +
-			"{{ range $k, $v := .KubeletArgs }}{{ if $v }}{{ printf \"%s=%s\" $k $v | squote }}{{ else }}{{ with $.Tags }}{{ . }}{{ end }}{{ end }}{{ end }}", "x"},
+			"{{ range $k, $v := .KubeletArgs }}{{ if $v }}{{ printf \"%s=%s\" $k $v | squote }}{{ else }}{{ with $.Values }}{{ . }}{{ end }}{{ end }}{{ end }}", "x"},
 		{"#cloud-config\n[a]", "#cloud-config\nb: &b [*b]\n"}, {"#!/bin/sh\n\xff\r\n", "## template: jinja\n"}, {" \n", "\x00"},
 	} {
 		f.Add(seed[0], seed[1])
@@ -62,7 +62,7 @@ func FuzzUserData(f *testing.F) {
 			t.Skip("a template has a bound of its own")
 		}
 		in := input(custom(second))
-		in.NodeClass.Spec.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "templates"}
+		in.NodeClass.Spec.UserDataFrom = &v1alpha1.UserDataSource{SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}}
 		in.NodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		in.NodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
 		if second == "" {

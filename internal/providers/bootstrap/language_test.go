@@ -44,9 +44,9 @@ var _ = Describe("The language of templates", func() {
 		Entry("a range over the result of a function", "{{ range splitList `` .NodeName }}{{ end }}", "line 2, ", "range takes a variable"),
 		Entry("a range over the dot", "{{ with .MaxPods }}{{ range . }}{{ end }}{{ end }}", "line 2, ", "range takes a variable"),
 		Entry("a range over what a with names", "{{ with .Labels }}{{ range .x }}{{ end }}{{ end }}", "line 2, ", "range takes a variable"),
-		Entry("ranges three levels deep", "{{ range .Tags }}{{ range $.Tags }}{{ if . }}{{ range $.Tags }}{{ end }}{{ end }}{{ end }}{{ end }}",
+		Entry("ranges three levels deep", "{{ range .Values }}{{ range $.Values }}{{ if . }}{{ range $.Values }}{{ end }}{{ end }}{{ end }}{{ end }}",
 			"line 2, ", "a range may be in one other range"),
-		Entry("break", "{{ range .Tags }}{{ break }}{{ end }}", "line 2, ", "break and continue are not allowed"),
+		Entry("break", "{{ range .Values }}{{ break }}{{ end }}", "line 2, ", "break and continue are not allowed"),
 		Entry("parentheses", "{{ quote (.NodeName | lower) }}", "line 2, ", "parentheses are not allowed; chain functions with |"),
 		Entry("a field of parentheses", "{{ (index .Taints 0).Key }}", "line 2, ", "parentheses are not allowed"),
 		Entry("an argument to a variable", "{{ .NodeName 5 }}", "line 2, ", "only a function takes arguments"),
@@ -59,7 +59,7 @@ var _ = Describe("The language of templates", func() {
 	},
 		Entry("branches", `{{ if false }}a{{ else if .NodeName }}b{{ else }}c{{ end }}{{ with .ClusterName }}{{ . }}{{ $.MaxPods }}{{ else }}d{{ end }}`, "bprod110"),
 		Entry("a range in another, with variables of both",
-			`{{ range $i, $id := .NetworkIDs }}{{ range $name, $value := $.Tags }}{{ $i }}{{ $id }}{{ $name }}{{ $value }} {{ end }}{{ end }}`,
+			`{{ range $i, $id := .NetworkIDs }}{{ range $name, $value := $.Values }}{{ $i }}{{ $id }}{{ $name }}{{ $value }} {{ end }}{{ end }}`,
 			"0network-1teamstorage 1network-2teamstorage "),
 		Entry("an empty range", `{{ range .EvictionSoft }}a{{ else }}b{{ end }}`, "b"),
 		Entry("a range over what is looked up", `{{ range .CACertHashes }}{{ . }}{{ end }}`, authorityHash),
@@ -77,7 +77,7 @@ var _ = Describe("The language of templates", func() {
 		Expect(invalidOf(err).Message).To(ContainSubstring("more than 4096 actions and functions"))
 	})
 	It("should look up once what a template uses many times", func() {
-		nodeClass := custom(strings.Repeat("{{ .JoinToken }}\n", 20) + "{{ range .Tags }}{{ $.JoinToken }}{{ end }}")
+		nodeClass := custom(strings.Repeat("{{ .JoinToken }}\n", 20) + "{{ range .Values }}{{ $.JoinToken }}{{ end }}")
 		nodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		render(input(nodeClass))
 		Expect(tokens.requests).To(HaveLen(1))

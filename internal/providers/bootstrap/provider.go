@@ -6,7 +6,6 @@
 package bootstrap
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,8 +69,9 @@ type Output struct {
 	Metadata map[string]string
 	// UserDataHash identifies the templates that the user data was rendered from; empty without any.
 	UserDataHash string
-	// notes are those of Resolution.
-	notes []string
+	// notes and podAccess are those of Resolution.
+	notes     []string
+	podAccess PodAccess
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.
@@ -94,6 +95,8 @@ type Resolution struct {
 	UserDataHash string
 	// Notes are for the user although nothing is wrong.
 	Notes []string
+	// PodAccess is whether user data keeps pods off the metadata service.
+	PodAccess PodAccess
 }
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -150,7 +153,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if err != nil {
 		return nil, err
 	}
-	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes}, nil
+	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes, PodAccess: output.podAccess}, nil
 }
 
 // Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
@@ -191,6 +194,9 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
 		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
 	}
+	if output.podAccess = podAccess(input.NodeClass, pieces); output.podAccess == PodAccessEnforced {
+		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
+	}
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err
 	}
@@ -205,7 +211,6 @@ const (
 	fieldUserData     = "spec.userData"
 	fieldUserDataFrom = "spec.userDataFrom"
 
-	defaultSecretKey = "userData"
 	// maxTemplateBytes bounds a template from a Secret; what it makes is bounded by what the cloud accepts.
 	maxTemplateBytes = 64 * 1024
 )
@@ -222,7 +227,7 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	spec := nodeClass.Spec
 	var sources []source
 	if spec.UserDataFrom != nil {
-		from, err := p.fromSecret(ctx, *spec.UserDataFrom)
+		from, err := p.fromSecret(ctx, lo.FromPtr(spec.UserDataFrom.SecretKeyRef))
 		if err != nil {
 			return nil, err
 		}
@@ -245,9 +250,8 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 // fromSecret reads a template from a Secret of the controller's own namespace. Those that it may read are an option, so that
 // a Secret that it was not meant to read is rejected here with the remedy, whatever its Role says.
 func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.SecretKeySelector) (*source, error) {
-	key := cmp.Or(selector.Key, defaultSecretKey)
 	reject := func(format string, args ...any) error {
-		return &ValidationError{Reason: ReasonUserDataSecret, Message: fmt.Sprintf("%s.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
+		return &ValidationError{Reason: ReasonUserDataSecret, Message: fmt.Sprintf("%s.secretKeyRef.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
 	}
 	granted := func() error {
 		return reject("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",
@@ -265,12 +269,12 @@ func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.Secr
 	case err != nil:
 		return nil, &lookupError{fmt.Errorf("reading the Secret of %s: %w", fieldUserDataFrom, err)}
 	}
-	text, found := secret.Data[key]
+	text, found := secret.Data[selector.Key]
 	if !found {
-		return nil, reject("the Secret has no key %q; set %s.key or add it", key, fieldUserDataFrom)
+		return nil, reject("the Secret has no key %q; set %s.secretKeyRef.key or add it", selector.Key, fieldUserDataFrom)
 	}
 	if len(text) > maxTemplateBytes {
-		return nil, reject("its key %q has %d bytes, at most %d are read", key, len(text), maxTemplateBytes)
+		return nil, reject("its key %q has %d bytes, at most %d are read", selector.Key, len(text), maxTemplateBytes)
 	}
 	return &source{field: fieldUserDataFrom, text: string(text)}, nil
 }

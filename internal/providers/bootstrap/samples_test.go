@@ -26,7 +26,9 @@ var _ = Describe("The samples", func() {
 		return nodeClass
 	}
 	It("should give kubeadm a JoinConfiguration and a patch of the kubelet's configuration", func() {
-		userData := render(input(sample("kubeadm"))).UserData
+		parts := pieces(render(input(sample("kubeadm"))).UserData)
+		Expect(parts).To(HaveLen(2), "the script that keeps pods off the metadata service is before it")
+		userData := parts[1].text
 		config := struct {
 			WriteFiles []struct{ Path, Content string } `json:"write_files"`
 		}{}
@@ -61,7 +63,7 @@ var _ = Describe("The samples", func() {
 	})
 	It("should run k3s only of the version and checksum that are given", func() {
 		k3s := sample("k3s")
-		k3s.Spec.Tags["k3s-sha256"] = strings.Repeat("5", 64)
+		k3s.Spec.UserDataValues["k3sSHA256"] = strings.Repeat("5", 64)
 		userData := render(input(k3s)).UserData
 		Expect(userData).To(And(
 			ContainSubstring("-o /usr/local/bin/k3s https://github.com/k3s-io/k3s/releases/download/v1.35.0%2Bk3s1/k3s\n"),
@@ -69,58 +71,8 @@ var _ = Describe("The samples", func() {
 			Not(ContainSubstring("get.k3s.io"))))
 		Expect(strings.Index(userData, "sha256sum -c")).To(BeNumerically("<", strings.Index(userData, "ExecStart=/usr/local/bin/k3s agent")))
 	})
-	// between is the text after a line and before another one.
-	between := func(text, from, to string) string {
-		GinkgoHelper()
-		_, rest, found := strings.Cut(text, "\n"+from+"\n")
-		Expect(found).To(BeTrue(), from)
-		body, _, found := strings.Cut(rest, "\n"+to+"\n")
-		Expect(found).To(BeTrue(), to)
-		return body + "\n"
-	}
-	const unitPath = "/etc/systemd/system/karpenter-metadata-block.service"
-	It("should keep pods off the metadata service, alike with BKE, kubeadm and k3s", func() {
-		const heredoc = "cat > " + unitPath + " <<'UNIT'"
-		userData := render(input(sample("metadata-block"))).UserData
-		parts := pieces(userData)
-		Expect(parts).To(HaveLen(2))
-		Expect(parts[0].text).To(And(HavePrefix("#!/bin/bash\nset -euo pipefail\n"), ContainSubstring("systemctl enable --now karpenter-metadata-block.service\n")))
-		Expect(parts[1].text).To(HaveSuffix("/opt/bizfly-kubernetes-engine/bootstrap.sh\n"), "BKE's own script comes after it")
-		block := between(parts[0].text, heredoc, "UNIT")
-
-		settings := map[string]string{}
-		section := ""
-		for line := range strings.Lines(block) {
-			line = strings.TrimSuffix(line, "\n")
-			if name, value, assigned := strings.Cut(line, "="); assigned {
-				Expect(settings).ToNot(HaveKey(section+name), "one of each")
-				settings[section+name] = value
-			} else if line != "" {
-				Expect(line).To(MatchRegexp(`^\[(Unit|Service|Install)\]$`))
-				section = line
-			}
-		}
-		const rule = "PREROUTING --destination 169.254.169.254 --jump DROP"
-		Expect(settings).To(And(
-			HaveKeyWithValue("[Unit]Before", ContainSubstring("kubelet.service")),
-			HaveKeyWithValue("[Service]Type", "oneshot"),
-			HaveKeyWithValue("[Service]ExecStart", "iptables --wait --table raw --insert "+rule),
-			HaveKeyWithValue("[Service]ExecStartPre", "-iptables --wait --table raw --delete "+rule), // however often it starts, there is one
-			HaveKeyWithValue("[Install]WantedBy", "multi-user.target"),                               // after a reboot, too
-		))
-
-		Expect(between(render(input(sample("k3s"))).UserData, heredoc, "UNIT")).To(Equal(block))
-		config := struct {
-			WriteFiles []struct{ Path, Content string } `json:"write_files"`
-		}{}
-		kubeadm := render(input(sample("kubeadm"))).UserData
-		Expect(yaml.Unmarshal([]byte(kubeadm), &config)).To(Succeed())
-		Expect(config.WriteFiles).To(ContainElement(struct{ Path, Content string }{unitPath, block}))
-		enabled, join := strings.Index(kubeadm, "systemctl enable --now karpenter-metadata-block"), strings.Index(kubeadm, "kubeadm join")
-		Expect(enabled > 0 && enabled < join).To(BeTrue(), "before there are pods")
-	})
 	It("should leave space for more", func() {
-		for _, name := range []string{"kubeadm", "k3s", "metadata-block"} {
+		for _, name := range []string{"kubeadm", "k3s"} {
 			Expect(len(render(input(sample(name))).UserData)).To(BeNumerically("<", 8*1024), name)
 		}
 	})

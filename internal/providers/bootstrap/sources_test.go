@@ -32,7 +32,8 @@ func fromSecret(data map[string]string) *v1alpha1.BizflyNodeClass {
 	Expect(kube.Create(ctx, object)).To(Succeed())
 	DeferCleanup(func() { Expect(kube.Delete(ctx, object)).To(Succeed()) })
 	nodeClass := custom("")
-	nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.SecretKeySelector{Name: "templates"}
+	nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.UserDataSource{
+		SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}}
 	return nodeClass
 }
 
@@ -85,7 +86,7 @@ var _ = Describe("User data from a Secret", func() {
 	})
 	It("should be the key that is named", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/sh", "gpu": "#!/bin/bash"})
-		nodeClass.Spec.UserDataFrom.Key = "gpu"
+		nodeClass.Spec.UserDataFrom.SecretKeyRef.Key = "gpu"
 		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/bash"))
 	})
 	DescribeTable("should be rejected with the remedy, and without what is in it", func(change func(*v1alpha1.BizflyNodeClass), texts ...string) {
@@ -98,13 +99,13 @@ var _ = Describe("User data from a Secret", func() {
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
 		Expect(provider().Render(ctx, input(nodeClass))).Error().To(MatchError(invalid.Message))
 	},
-		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets",
+		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Name = "credentials" }, `"credentials"`, "userDataSecrets",
 			`USER_DATA_SECRET_NAMES, now "templates"`),
 		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
-		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "gpu" }, `no key "gpu"`),
-		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "broken" }, "line 1", "does not parse"),
-		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "large" }, "65537 bytes"),
-		Entry("where it is empty", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "empty" }, "it is empty"),
+		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "gpu" }, `no key "gpu"`),
+		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "broken" }, "line 1", "does not parse"),
+		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "large" }, "65537 bytes"),
+		Entry("where it is empty", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "empty" }, "it is empty"),
 	)
 	It("should change the hash when it changes, and only then", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n"})

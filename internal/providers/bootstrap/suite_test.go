@@ -116,14 +116,17 @@ func provider() *bootstrap.DefaultProvider {
 	return bootstrap.NewDefaultProvider(config, known)
 }
 
+// allowed leaves out the script that keeps pods off the metadata service.
+var allowed = &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessAllowed}
+
 func bke() *v1alpha1.BizflyNodeClass {
-	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE}}
+	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE, MetadataOptions: allowed}}
 }
 
 func custom(userData string) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
-		BootstrapMode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData),
-		Tags: map[string]string{"team": "storage"},
+		BootstrapMode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData), MetadataOptions: allowed,
+		UserDataValues: map[string]string{"team": "storage"},
 	}}
 }
 

@@ -71,8 +71,8 @@ type Variables struct {
 	EvictionSoft map[string]string
 	// EvictionSoftGracePeriod is the kubelet's; it may be empty.
 	EvictionSoftGracePeriod map[string]string
-	// Tags is spec.tags.
-	Tags map[string]string
+	// Values are spec.userDataValues, for example .Values.version.
+	Values map[string]string
 
 	// What follows is looked up when a template uses it, once for all that it does with it.
 	apiServerEndpoint, caBundle, joinToken func() (string, error)
@@ -134,7 +134,7 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionHard:            settings.EvictionHard,
 		EvictionSoft:            settings.EvictionSoft,
 		EvictionSoftGracePeriod: settings.EvictionSoftGracePeriod,
-		Tags:                    input.NodeClass.Spec.Tags,
+		Values:                  input.NodeClass.Spec.UserDataValues,
 		apiServerEndpoint:       sync.OnceValues(lookups.endpoint),
 		caBundle:                sync.OnceValues(lookups.authority),
 		caCertHashes:            sync.OnceValues(lookups.authorityHashes),

@@ -26,7 +26,7 @@ var ErrAPIServersChanging = errors.New("an API server has joined those that are 
 
 // ControlPlaneChangedError says that none of the API servers that are recorded runs any more.
 type ControlPlaneChangedError struct {
-	// Recorded and Found are the addresses of the API servers in the status of the ProviderConfig, and now.
+	// Recorded and Found are the addresses of the API servers that the ProviderConfig records, and now.
 	Recorded, Found []string
 }
 
@@ -34,8 +34,8 @@ type ControlPlaneChangedError struct {
 func (e *ControlPlaneChangedError) Error() string {
 	return fmt.Sprintf("none of the recorded API servers is left, so this cluster may be a clone: "+
 		"no server is launched, deleted or rebooted. If the original is gone, "+
-		"confirm it: kubectl patch providerconfig %s --subresource=status --type=merge -p '{\"status\":{\"apiServers\":null}}'. Recorded: %s; now: %s",
-		v1alpha1.ProviderConfigName, strings.Join(e.Recorded, ", "), strings.Join(e.Found, ", "))
+		"confirm it: kubectl annotate providerconfig %s %s-. Recorded: %s; now: %s",
+		v1alpha1.ProviderConfigName, v1alpha1.AnnotationAPIServers, strings.Join(e.Recorded, ", "), strings.Join(e.Found, ", "))
 }
 
 // APIServers returns the addresses of the API servers, sorted. Each API server writes its own into this EndpointSlice and takes out
@@ -63,18 +63,18 @@ func (p *DefaultProvider) APIServers(ctx context.Context) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// CheckControlPlane returns nil when this is the cluster that the ProviderConfig's status was written in, as far as its API servers
+// CheckControlPlane returns nil when this is the cluster that the ProviderConfig was written in, as far as its API servers
 // show: garbage collection may then delete. Where none was ever recorded there is nothing to compare with.
 func (p *DefaultProvider) CheckControlPlane(ctx context.Context) error {
 	object, err := p.read(ctx)
-	if err != nil || len(object.Status.APIServers) == 0 {
+	if err != nil || len(object.RecordedAPIServers()) == 0 {
 		return err
 	}
 	found, err := p.APIServers(ctx)
 	if err != nil {
 		return err
 	}
-	return CompareAPIServers(object.Status.APIServers, found)
+	return CompareAPIServers(object.RecordedAPIServers(), found)
 }
 
 // CompareAPIServers returns nil when all that were found are recorded, ErrAPIServersChanging when some are, and a

@@ -289,8 +289,8 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 // pinnedScope is the scope that is written down. A ProviderConfig may have been deleted, and created anew for another
 // place: the servers are still where they were confirmed to be.
 func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
-	if object.Status.Scope != nil {
-		return lo.ToPtr(bizfly.Scope(*object.Status.Scope))
+	if recorded := object.RecordedScope(); recorded != nil {
+		return lo.ToPtr(bizfly.Scope(*recorded))
 	}
 	if confirmed, ok := p.Client.Confirmed(); ok {
 		return &confirmed

@@ -144,8 +144,9 @@ var _ = Describe("The API servers of the cluster", func() {
 		}
 	}
 	check := func(recorded []string, objects ...client.Object) error {
-		objects = append(objects, &v1alpha1.ProviderConfig{
-			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}, Status: v1alpha1.ProviderConfigStatus{APIServers: recorded}})
+		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		object.RecordAPIServers(recorded)
+		objects = append(objects, object)
 		reader := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build()
 		return config.NewDefaultProvider(config.Options{Reader: reader}).CheckControlPlane(ctx)
 	}
@@ -164,7 +165,7 @@ var _ = Describe("The API servers of the cluster", func() {
 		err := check(three, slice(6443, "10.9.0.1"))
 		Expect(err).To(BeAssignableToTypeOf(&config.ControlPlaneChangedError{}))
 		Expect(err).To(MatchError(And(ContainSubstring("10.0.0.1:6443"), ContainSubstring("10.9.0.1:6443"),
-			ContainSubstring("kubectl patch providerconfig default"))))
+			ContainSubstring("kubectl annotate providerconfig default karpenter.bizflycloud.vn/api-servers-"))))
 	})
 	It("should not be recognized yet where only some are recorded", func() {
 		Expect(check(three, slice(6443, "10.0.0.1", "10.9.0.1"))).To(MatchError(config.ErrAPIServersChanging))

@@ -42,7 +42,7 @@ type Image struct {
 	Name string
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	KubernetesVersion string
-	// Type is image or snapshot.
+	// Type is Image or Snapshot.
 	Type v1alpha1.ImageType
 	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where it is not stated, as for public images and
 	// BKE worker images.

@@ -223,7 +223,7 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 		DataDisks:        disks[1:],
 		Type:             request.Category,
 		AvailabilityZone: intent.Zone,
-		OS:               &gobizfly.ServerOS{ID: image.ID, Type: string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))},
+		OS:               &gobizfly.ServerOS{ID: image.ID, Type: strings.ToLower(string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage)))},
 		Quantity:         1,
 		Firewalls:        intent.Firewalls,
 		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),

@@ -69,7 +69,9 @@ var _ = Describe("Launch", func() {
 		Entry("no public address", "is_created_wan", is(false), func(r *instance.LaunchRequest) { r.NodeClass.Spec.PublicIPv4 = lo.ToPtr(false) }),
 		Entry("no password", "password", is(false)),
 		Entry("SSH key", "sshkey", is("ops"), func(r *instance.LaunchRequest) { r.NodeClass.Status.SSHKeyName = "ops" }),
-		Entry("user data", "user_data", is("#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n")),
+		Entry("user data", "user_data", is("#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.MetadataOptions = &v1alpha1.MetadataOptions{PodAccess: v1alpha1.PodAccessAllowed}
+		}),
 		Entry("bootstrap metadata", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID }),
 		Entry("the user's metadata", "metadata/team", is("payments"), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{"team": "payments"}

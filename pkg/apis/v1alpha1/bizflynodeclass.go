@@ -75,40 +75,56 @@ const (
 	PlacementStrategySpread PlacementStrategy = "Spread"
 )
 
+// PodAccess is whether pods reach the metadata service of their node's server.
+// +kubebuilder:validation:Enum={Blocked,Allowed}
+type PodAccess string
+
+// The values of PodAccess.
+const (
+	// PodAccessBlocked drops what a node forwards to the metadata service.
+	PodAccessBlocked PodAccess = "Blocked"
+	// PodAccessAllowed changes nothing on servers.
+	PodAccessAllowed PodAccess = "Allowed"
+)
+
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
 	// Zones are the zones in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the region in
 	// which the networks exist. A change concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
+	// +listType=set
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
-	// FlavorSelectorTerms select the flavors that servers may have: those that any term selects. Empty: every flavor. A change
+	// FlavorSelectorTerms each allow flavors: servers may have those that any term selects. Empty: every flavor. A change
 	// concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
 	// +optional
 	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
-	// ImageSelectorTerms are tried in order; the first that matches gives the image. A term with an alias must be the only one. A
+	// ImageSelectorTerms are tried in order: the first that matches gives the image. A term with an alias must be the only one. A
 	// change that leads to another image replaces nodes, and so does a newer image.
 	// +kubebuilder:default={{alias: "bke@latest"}}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:message="an alias term must be the only term of imageSelectorTerms",rule="!self.exists(t, has(t.alias)) || size(self) == 1"
+	// +listType=atomic
 	// +optional
 	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
-	// NetworkSelectorTerms select VPC networks, one each, in which the server gets a port. Empty: those of BKE's pools where
+	// NetworkSelectorTerms each select one VPC network: the server gets a port in each, in this order. Empty: those of BKE's pools where
 	// bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own or, without BKE, the project's default one. A
 	// change replaces nodes; what the terms select later does not.
 	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
 	// +optional
 	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
-	// FirewallSelectorTerms select firewalls, all of which are attached. Empty: those of BKE's pools where bke.discoverFromPool is
+	// FirewallSelectorTerms each select one firewall: all of them are attached. Empty: those of BKE's pools where bke.discoverFromPool is
 	// on (status.poolServer), else the cloud's default firewall. A change is applied in place.
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	// +optional
 	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
 	// SSHKeyName is the name of the SSH key whose owner may log in. Empty: no key and no password. A change concerns new nodes only.
@@ -123,6 +139,7 @@ type BizflyNodeClassSpec struct {
 	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must wait for them, format and
 	// mount them. A change replaces nodes.
 	// +kubebuilder:validation:MaxItems=4
+	// +listType=atomic
 	// +optional
 	DataDisks []DataDisk `json:"dataDisks,omitempty"`
 	// NetworkPlan is how traffic is charged. A change replaces nodes.
@@ -130,7 +147,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty"`
 	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used. SavingPlan is
-	// prepaid at each create, and perhaps not refunded at a delete: for static replicas only. A change replaces nodes.
+	// prepaid at each create, and perhaps not refunded at a delete: launched only for static NodePools (spec.replicas). A change replaces nodes.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
@@ -152,14 +169,18 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is user data from a Secret of the controller's namespace, for templates that hold credentials. A change replaces
-	// nodes, also one of the Secret's content.
+	// UserDataFrom is where else user data comes from, for templates that hold credentials. A change replaces nodes, also one of the
+	// Secret's content.
 	// +optional
-	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
+	UserDataFrom *UserDataSource `json:"userDataFrom,omitempty"`
 	// JoinToken creates a short-lived bootstrap token for each server; templates get it as .JoinToken. It needs the chart's value
 	// joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
+	// MetadataOptions are who reaches the metadata service of a server, 169.254.169.254. A change replaces nodes.
+	// +kubebuilder:default={podAccess: Blocked}
+	// +optional
+	MetadataOptions *MetadataOptions `json:"metadataOptions,omitempty"`
 	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. A change
 	// replaces nodes then. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
 	// worker image reserves, if nodes offer pods less than estimated.
@@ -170,10 +191,16 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// Tags are metadata on each server, readable inside it: no secrets. A change replaces nodes.
+	// UserDataValues are values for templates of user data, for example a version: .Values.kubernetesMinor. They are not sent to the cloud. A
+	// change replaces nodes.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
-	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version, cluster_id, billing_plan or network_plan belong to this provider and to BizFly Cloud",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id') && !k.startsWith('billing_plan') && !k.startsWith('network_plan'))"
+	// +kubebuilder:validation:XValidation:message="userDataValues must have keys of at most 63 letters, digits and _ that begin with a letter, and values of at most 4096 characters",messageExpression="'userDataValues: key \"' + self.filter(k, size(k) > 63 || !k.matches('^[A-Za-z][A-Za-z0-9_]*$') || size(self[k]) > 4096)[0] + '\": a key has at most 63 letters, digits and _ and begins with a letter, for example kubernetesMinor, and its value at most 4096 characters'",rule="self.all(k, size(k) <= 63 && k.matches('^[A-Za-z][A-Za-z0-9_]*$') && size(self[k]) <= 4096)"
+	// +optional
+	UserDataValues map[string]string `json:"userDataValues,omitempty"`
+	// Tags are metadata on each server, which BizFly Cloud's console shows and each process on the server can read: no secrets. A change replaces nodes.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",messageExpression="'tags: key \"' + self.filter(k, size(k) > 255 || !k.matches('^[a-zA-Z0-9_:. -]+$') || size(self[k]) > 255)[0] + '\": BizFly Cloud takes keys of 1 to 255 letters, digits, spaces and - _ . :, so write . for /, and values of at most 255 characters'",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
+	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version, cluster_id, billing_plan or network_plan belong to this provider and to BizFly Cloud",messageExpression="'tags: key \"' + self.filter(k, k.startsWith('bizfly-karpenter-') || k.startsWith('karpenter-') || k.startsWith('bke_') || k.startsWith('bizfly_cloud_service') || k.startsWith('kubernetes_version') || k.startsWith('cluster_id') || k.startsWith('billing_plan') || k.startsWith('network_plan'))[0] + '\" belongs to this provider or to BizFly Cloud: begin no key with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version, cluster_id, billing_plan, network_plan'",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id') && !k.startsWith('billing_plan') && !k.startsWith('network_plan'))"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 }

@@ -8,18 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// UserDataSource is where user data comes from, beside spec.userData.
+type UserDataSource struct {
+	// SecretKeyRef is a key of a Secret of the controller's namespace.
+	SecretKeyRef *SecretKeySelector `json:"secretKeyRef"`
+}
+
 // SecretKeySelector selects a key of a Secret of the controller's namespace.
 type SecretKeySelector struct {
 	// Name is the name of the Secret, which the chart's value userDataSecrets must list.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:message="userDataFrom.name must be the name of a Secret: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
+	// +kubebuilder:validation:XValidation:message="secretKeyRef.name must be the name of a Secret: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
 	Name string `json:"name"`
-	// Key is the key within it.
-	// +kubebuilder:default=userData
+	// Key is the key within it, for example userData.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:message="userDataFrom.key must be a key of a Secret: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
-	// +optional
-	Key string `json:"key,omitempty"`
+	// +kubebuilder:validation:XValidation:message="secretKeyRef.key must be a key of a Secret: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
+	Key string `json:"key"`
 }
 
 // JoinToken is a bootstrap token that is created for one server.
@@ -31,6 +35,16 @@ type JoinToken struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	TTL metav1.Duration `json:"ttl,omitempty"`
+}
+
+// MetadataOptions are who reaches the metadata service of a server.
+type MetadataOptions struct {
+	// PodAccess is Blocked or Allowed. Blocked puts a script before all other user data: a systemd unit that drops what pods send to
+	// the metadata service, where each could read user data and join token. Where that does not hold, the condition PodAccessEnforced
+	// says what else is needed. Allowed is for images without cloud-init, and where a policy of the pod network holds.
+	// +kubebuilder:default=Blocked
+	// +optional
+	PodAccess PodAccess `json:"podAccess,omitempty"`
 }
 
 // KubeletConfiguration is the part of the kubelet's configuration that a NodeClass sets.
@@ -49,32 +63,32 @@ type KubeletConfiguration struct {
 	PodsPerCore *int32 `json:"podsPerCore,omitempty"`
 	// SystemReserved is reserved for the operating system: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
-	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
-	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="['cpu','memory','ephemeral-storage'].all(x, !(x in self) || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	// KubeReserved is reserved for the kubelet and the container runtime: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
-	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
-	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="['cpu','memory','ephemeral-storage'].all(x, !(x in self) || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
 	// EvictionHard is when the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionHard values must be percentages below 100% or quantities above 0, for example 5% or 100Mi; 0% switches a threshold off",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
-	// +kubebuilder:validation:MaxProperties=2
+	// +kubebuilder:validation:XValidation:message="evictionHard values must be percentages below 100% or quantities above 0, for example 5% or 100Mi; 0% switches a threshold off",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
+	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
 	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with the higher of both.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionSoft values must be percentages below 100% or quantities above 0, for example 10% or 200Mi; 0% switches a threshold off",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
-	// +kubebuilder:validation:MaxProperties=2
+	// +kubebuilder:validation:XValidation:message="evictionSoft values must be percentages below 100% or quantities above 0, for example 10% or 200Mi; 0% switches a threshold off",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
+	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	EvictionSoft map[string]string `json:"evictionSoft,omitempty"`
 	// EvictionSoftGracePeriod is how long each threshold of evictionSoft must hold, for example "1m30s".
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoftGracePeriod are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionSoftGracePeriod values must be durations, for example 1m30s",rule="self.all(x, self[x].matches('^([0-9]+(s|m|h))+$'))"
-	// +kubebuilder:validation:MaxProperties=2
+	// +kubebuilder:validation:XValidation:message="evictionSoftGracePeriod values must be durations, for example 1m30s",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^([0-9]+(s|m|h))+$'))"
+	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
 	// EvictionMaxPodGracePeriod is how many seconds a pod gets at most to stop at a soft eviction. Default: 0.
@@ -88,6 +102,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=45
 	// +kubebuilder:validation:XValidation:message="each of clusterDNS must be an IP address, for example 10.96.0.10",rule="self.all(a, a.matches('^([0-9]{1,3}[.]){3}[0-9]{1,3}$') || a.matches('^[0-9a-fA-F]*:[0-9a-fA-F:]+$'))"
+	// +listType=atomic
 	// +optional
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
 	// ImageGCHighThresholdPercent is the disk usage above which the kubelet deletes unused images. Default: 85.

@@ -34,6 +34,9 @@ const (
 	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
 	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet gateway.
 	ConditionTypeEgressAvailable = "EgressAvailable"
+	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the metadata service all the
+	// same: its message says what else keeps them off.
+	ConditionTypePodAccessEnforced = "PodAccessEnforced"
 	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and deletes
 	// nodes by itself.
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
@@ -48,16 +51,20 @@ type BizflyNodeClassStatus struct {
 	// +optional
 	Summary *NodeClassSummary `json:"summary,omitempty"`
 	// Zones are the zones in which servers may be launched, also while nothing is available there.
+	// +listType=atomic
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// Images are the images that new servers boot.
 	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	// +optional
 	Images []ImageStatus `json:"images,omitempty"`
 	// Networks are the VPC networks of servers, in the order of the ports.
+	// +listType=atomic
 	// +optional
 	Networks []NetworkStatus `json:"networks,omitempty"`
 	// Firewalls are the firewalls of servers.
+	// +listType=atomic
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
 	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is or was on. New servers have the same where the spec
@@ -77,6 +84,8 @@ type BizflyNodeClassStatus struct {
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
@@ -101,24 +110,27 @@ type ImageStatus struct {
 	// Name is its name.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Type is image or snapshot; the default is image.
+	// Type is Image or Snapshot; the default is Image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
 	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0: not known.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
+	// SingleScript reports that it takes a single script as user data: BKE's worker image with Flatcar.
+	// +optional
+	SingleScript bool `json:"singleScript,omitempty"`
 }
 
 // ImageType is what a root disk is created from.
-// +kubebuilder:validation:Enum={image,snapshot}
+// +kubebuilder:validation:Enum={Image,Snapshot}
 type ImageType string
 
-// What root disks are created from; the words are those of BizFly Cloud's API.
+// What root disks are created from.
 const (
 	// ImageTypeImage is an image.
-	ImageTypeImage ImageType = "image"
+	ImageTypeImage ImageType = "Image"
 	// ImageTypeSnapshot is a volume snapshot.
-	ImageTypeSnapshot ImageType = "snapshot"
+	ImageTypeSnapshot ImageType = "Snapshot"
 )
 
 // NetworkStatus is a resolved VPC network.
@@ -145,10 +157,12 @@ type PoolServerStatus struct {
 	Node string `json:"node"`
 	// Networks are the ids of the VPC networks that it is in.
 	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	// +optional
 	Networks []string `json:"networks,omitempty"`
 	// Firewalls are the ids of the firewalls of its interfaces.
 	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	// +optional
 	Firewalls []string `json:"firewalls,omitempty"`
 	// PublicIPv4 reports whether it has a public IPv4 address.

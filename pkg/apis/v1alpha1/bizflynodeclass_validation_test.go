@@ -24,8 +24,8 @@ const (
 	familyAndVersion = "alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version"
 	labelForm        = "must begin and end with a letter or digit"
 	needsUserData    = "bootstrapMode Custom needs userData or userDataFrom"
-	reservedKeys     = "belong to this provider and to BizFly Cloud"
-	metadataForm     = "tags must have keys of 1 to 255 letters"
+	reservedKeys     = "belongs to this provider or to BizFly Cloud: begin no key with bizfly-karpenter-, karpenter-, bke_"
+	metadataForm     = "BizFly Cloud takes keys of 1 to 255 letters"
 	diskSteps        = ".size must be a multiple of 10Gi"
 	bothDiskTypes    = "set medium or volumeType, not both"
 )
@@ -43,7 +43,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	DescribeTable("zones", spec,
 		Entry("one", `zones: [HN1]`, valid),
 		Entry("none", `zones: []`, valid),
-		Entry("one twice", `zones: [HN1, HN2, HN1]`, "zones must not repeat a zone"),
+		Entry("one twice", `zones: [HN1, HN2, HN1]`, `Duplicate value: "HN1"`),
 		Entry("an empty one", `zones: [""]`, "spec.zones[0]"),
 		Entry("one that is too long", `zones: [`+strings.Repeat("z", 64)+`]`, "spec.zones[0]"),
 		Entry("one that no label could have", `zones: ["HN 1"]`, "each of zones "+labelForm),
@@ -194,13 +194,16 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("BKE with user data", `bootstrapMode: BKE, userData: x`, valid),
 		Entry("user data without a mode", `userData: x`, valid),
 		Entry("user data of 16 KiB", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16384)+``, valid),
-		Entry("user data from a Secret", `bootstrapMode: Custom, userDataFrom: {name: join}`, valid),
-		Entry("user data from a Secret and inline", `bootstrapMode: Custom, userData: x, userDataFrom: {name: join, key: worker}`, valid),
-		Entry("a Secret without a name", `bootstrapMode: Custom, userDataFrom: {key: x}`, "spec.userDataFrom.name"),
-		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {name: Join_Me}`, "userDataFrom.name must be the name of a Secret"),
-		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {name: x, key: a/b}`, "userDataFrom.key must be a key of a Secret"),
+		Entry("user data from a Secret", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: join, key: x}}`, valid),
+		Entry("user data from a Secret and inline", `bootstrapMode: Custom, userData: x, userDataFrom: {secretKeyRef: {name: join, key: worker}}`, valid),
+		Entry("a Secret without a name", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {key: x}}`, "spec.userDataFrom.secretKeyRef.name"),
+		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: Join_Me, key: x}}`, "secretKeyRef.name must be the name of a Secret"),
+		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: x, key: a/b}}`, "secretKeyRef.key must be a key of a Secret"),
+		Entry("no key of a Secret", `userDataFrom: {secretKeyRef: {name: x}}`, "spec.userDataFrom.secretKeyRef.key"),
+		Entry("nothing of a Secret", `userDataFrom: {}`, "spec.userDataFrom.secretKeyRef"),
 		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], userData: x`, "not possible on BKE's flatcar image"),
-		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE, userDataFrom: {name: x}`,
+		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE,
+			userDataFrom: {secretKeyRef: {name: x, key: x}}`,
 			"not possible on BKE's flatcar image"),
 		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
 		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
@@ -229,6 +232,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("another systemReserved", `systemReserved: {pods: "1"}`, "valid keys for systemReserved are"),
 		Entry("a negative systemReserved", `systemReserved: {memory: -1Gi}`, "systemReserved values must be quantities that are not negative"),
 		Entry("evictionHard", `evictionHard: {memory.available: 5%, nodefs.available: 10Gi}`, valid),
+		Entry("more keys than evictionHard has", `evictionHard: {memory.available: 5%, nodefs.available: 5%, pid.available: 5%}`, "valid keys for evictionHard are"),
 		Entry("another evictionHard", `evictionHard: {imagefs.available: 5%}`, "valid keys for evictionHard are"),
 		Entry("an evictionHard of everything", `evictionHard: {memory.available: 100%}`, "evictionHard values must be percentages below 100%"),
 		Entry("an evictionHard that is off", `evictionHard: {memory.available: 0%}`, valid),
@@ -277,7 +281,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an empty key", `tags: {"": x}`, metadataForm),
 		Entry("every character that a key may have", `tags: {"Az09 _-.:": x}`, valid),
 		Entry("a letter that a key may not have", `tags: {"đội": x}`, metadataForm),
-		Entry("a slash in a key", `tags: {example.com/team: x}`, metadataForm),
+		Entry("a slash in a key, as on AWS", `tags: {team: x, karpenter.sh/discovery: x}`,
+			`tags: key "karpenter.sh/discovery": BizFly Cloud takes keys of 1 to 255 letters, digits, spaces and - _ . :, so write . for /`),
 		Entry("a key that is too long", `tags: {`+long+`: x}`, metadataForm),
 		Entry("a value that is too long", `tags: {x: `+long+`}`, metadataForm),
 		Entry("ours", `tags: {bizfly-karpenter-cluster-uid: x}`, reservedKeys),
@@ -288,6 +293,9 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("the pool", `tags: {cluster_id: x}`, reservedKeys),
 		Entry("the billing plan", `tags: {billing_plan: x}`, reservedKeys),
 		Entry("the network plan", `tags: {network_plan: x}`, reservedKeys),
+		Entry("values for templates", `userDataValues: {kubernetesMinor: v1.35, k3s_sha256: ""}`, valid),
+		Entry("a value that no template can name", `userDataValues: {k3s-version: x}`, `userDataValues: key "k3s-version": a key has at most 63 letters`),
+		Entry("a long value", `userDataValues: {x: `+strings.Repeat("x", 4097)+`}`, `userDataValues: key "x": `),
 		Entry("thirty-two", `tags: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
 		Entry("thirty-three", `tags: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
 	)

@@ -85,6 +85,7 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 		spec.DataDisks[i].Medium = effectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
 	}
 	spec.BootstrapMode = lo.CoalesceOrEmpty(spec.BootstrapMode, BootstrapModeBKE)
+	spec.MetadataOptions = &MetadataOptions{PodAccess: in.EffectivePodAccess()}
 	kubelet := lo.FromPtr(spec.Kubelet)
 	for _, values := range []map[string]string{
 		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft, kubelet.EvictionSoftGracePeriod,
@@ -129,4 +130,9 @@ func (in *BizflyNodeClass) EffectivePublicIPv4() bool {
 // EffectiveBootstrapMode returns the bootstrap mode with its default.
 func (in *BizflyNodeClass) EffectiveBootstrapMode() BootstrapMode {
 	return lo.CoalesceOrEmpty(in.Spec.BootstrapMode, BootstrapModeBKE)
+}
+
+// EffectivePodAccess returns whether pods reach the metadata service, with its default.
+func (in *BizflyNodeClassSpec) EffectivePodAccess() PodAccess {
+	return lo.CoalesceOrEmpty(lo.FromPtr(in.MetadataOptions).PodAccess, PodAccessBlocked)
 }

@@ -87,6 +87,12 @@ const (
 	AnnotationClosedZone = Group + "/closed-zone"
 	// AnnotationUnpaid lists which of do-not-repair and do-not-disrupt this provider has written on a Node, because the account is unpaid.
 	AnnotationUnpaid = Group + "/unpaid-account"
+	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the first login. It is an
+	// annotation because a backup that is restored has those, and no status.
+	AnnotationScope = Group + "/scope"
+	// AnnotationAPIServers are the addresses of the API servers, separated by commas, recorded in the ProviderConfig at the first login. A
+	// user deletes it to confirm that a cluster with none of them is no clone.
+	AnnotationAPIServers = Group + "/api-servers"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )

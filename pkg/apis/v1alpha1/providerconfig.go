@@ -4,7 +4,11 @@
 package v1alpha1
 
 import (
+	"encoding/json"
+	"strings"
+
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,7 +29,7 @@ const (
 
 // Conditions of a ProviderConfig on which Ready does not depend.
 const (
-	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that the status records: it may be
+	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that are recorded: it may be
 	// a clone: no server is launched, deleted or rebooted, and garbage collection only reports.
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
@@ -48,7 +52,7 @@ type ProviderConfigSpec struct {
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 	// Region is the region. It cannot be changed while NodeClaims exist.
-	// +kubebuilder:validation:Enum={HN,HaNoi,HCM,HoChiMinh,VC-HaNoi}
+	// +kubebuilder:validation:Enum={HN,HCM,VC-HaNoi}
 	// +optional
 	Region string `json:"region,omitempty"`
 	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist; its removal takes effect when none does.
@@ -124,19 +128,17 @@ type RateLimit struct {
 
 // ProviderConfigStatus is the state of the active configuration.
 type ProviderConfigStatus struct {
-	// Scope is where this cluster's servers are, recorded at the first login. A configuration of another scope is rejected while a
-	// NodeClaim exists.
+	// Reason is why it is not ready; empty while it is.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Scope is where this cluster's servers are, which the annotation karpenter.bizflycloud.vn/scope records at the first login. A
+	// configuration of another scope is rejected while a NodeClaim exists.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
-	// APIServers are the addresses of the API servers, recorded at the first login. Delete the field to confirm that a cluster with
-	// none of them is no clone.
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=63
-	// +optional
-	APIServers []string `json:"apiServers,omitempty"`
 	// Zones are the zones of the region.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=atomic
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// LastLoginTime is when BizFly Cloud accepted the active configuration.
@@ -153,6 +155,8 @@ type ProviderConfigStatus struct {
 	// +optional
 	RequestForms map[string]string `json:"requestForms,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
@@ -178,7 +182,7 @@ type ScopeStatus struct {
 // +kubebuilder:resource:path=providerconfigs,scope=Cluster,categories={karpenter},shortName={bfpc}
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether the configuration is active"
-// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.status!=\"True\")].reason",description="Why not; empty while it is ready"
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.reason",description="Why not; empty while it is ready"
 // +kubebuilder:printcolumn:name="Account",type="string",JSONPath=".status.conditions[?(@.type==\"AccountAccepted\")].status",description="False while all launches pause for the account's balance or credentials"
 // +kubebuilder:printcolumn:name="Region",type="string",JSONPath=".status.scope.region",description="Where the servers are"
 // +kubebuilder:printcolumn:name="Project",type="string",JSONPath=".status.scope.projectID",description="The project of the servers"
@@ -222,4 +226,30 @@ func (in *ProviderConfig) StatusConditions(opts ...status.ForOption) status.Cond
 		ConditionTypeScopePinned,
 		ConditionTypeTuningReady,
 	).For(in, opts...)
+}
+
+// RecordedScope returns where this cluster's servers are, nil before the first login. The status has it too, for an annotation that was
+// lost or cannot be read.
+func (in *ProviderConfig) RecordedScope() *ScopeStatus {
+	recorded := ScopeStatus{}
+	if json.Unmarshal([]byte(in.Annotations[AnnotationScope]), &recorded) == nil && recorded != (ScopeStatus{}) {
+		return &recorded
+	}
+	return in.Status.Scope
+}
+
+// RecordScope records where this cluster's servers are.
+func (in *ProviderConfig) RecordScope(scope ScopeStatus) {
+	in.Annotations = lo.Assign(in.Annotations, map[string]string{AnnotationScope: string(lo.Must(json.Marshal(scope)))})
+	in.Status.Scope = &scope
+}
+
+// RecordedAPIServers returns the addresses of the API servers, none before the first login.
+func (in *ProviderConfig) RecordedAPIServers() []string {
+	return lo.Compact(strings.Split(in.Annotations[AnnotationAPIServers], ","))
+}
+
+// RecordAPIServers records the addresses of the API servers.
+func (in *ProviderConfig) RecordAPIServers(addresses []string) {
+	in.Annotations = lo.Assign(in.Annotations, map[string]string{AnnotationAPIServers: strings.Join(addresses, ",")})
 }

@@ -143,8 +143,10 @@ var _ = Describe("The columns that kubectl shows", func() {
 		for _, condition := range object.StatusConditions().List() {
 			object.StatusConditions().SetTrue(condition.Type)
 		}
+		object.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "Ready does not depend on it")
 		Expect(show()).To(And(HaveKeyWithValue("Ready", "True"), HaveKeyWithValue("Reason", BeNil())))
 		object.StatusConditions().SetFalse(v1alpha1.ConditionTypeCredentialsReady, "CredentialsInvalid", "wrong")
+		object.Status.Reason = "CredentialsInvalid"
 		Expect(show()).To(And(HaveKeyWithValue("Ready", "False"), HaveKeyWithValue("Reason", "CredentialsInvalid")))
 	})
 })

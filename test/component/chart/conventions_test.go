@@ -42,7 +42,9 @@ var _ = Describe("values of the AWS provider's chart", func() {
 		Entry(nil, "settings.clusterEndpoint=https://api.example.com", variable("CLUSTER_ENDPOINT", "https://api.example.com:443")),
 		Entry(nil, "settings.batchMaxDuration=30s", variable("BATCH_MAX_DURATION", "30s")),
 		Entry(nil, "settings.batchIdleDuration=3s", variable("BATCH_IDLE_DURATION", "3s")),
-		Entry(nil, "settings.vmMemoryOverheadPercent=0.05", variable("VM_MEMORY_OVERHEAD_PERCENT", "0.05")),
+		Entry("values without a meaning here, and empty ones as in its defaults", "settings.interruptionQueue=shop,settings.reservedENIs=0,webhook.enabled=false,"+
+			"settings.vmMemoryOverheadPercent=0.075,controller.securityContext.seccompProfile=null,settings.isolatedVPC=false",
+			podField(func(p corev1.PodSpec) *corev1.SeccompProfile { return p.Containers[0].SecurityContext.SeccompProfile }, BeNil())),
 		Entry(nil, "settings.preferencePolicy=Ignore", variable("PREFERENCE_POLICY", "Ignore")),
 		Entry(nil, "settings.featureGates.nodeOverlay=true", variable("FEATURE_GATES", "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,"+
 			"NodeOverlay=true,StaticCapacity=false,CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,PodDeletionCostManagement=false")),

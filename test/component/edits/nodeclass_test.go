@@ -44,7 +44,7 @@ import (
 const (
 	userDataSecret = "user-data"
 	// template shows in user data whatever of the spec a template can use.
-	template = "#!/bin/sh\n# {{ .Tags }} {{ .NetworkIDs }}\ncat <<X\n{{ .KubeletConfiguration }}\nX\n"
+	template = "#!/bin/sh\n# {{ .Values }} {{ .NetworkIDs }}\ncat <<X\n{{ .KubeletConfiguration }}\nX\n"
 )
 
 // bases are the specs that are edited: by default, and with every field of its bootstrap mode.
@@ -58,7 +58,8 @@ var bases = []string{
 		networkSelectorTerms: [{tag: default-vpc-network}], firewallSelectorTerms: [{name: web}, {name: default}], sshKeyName: karpenter,
 		rootDisk: {size: 40Gi, volumeType: PREMIUM-SSD1}, dataDisks: [{size: 20Gi, volumeType: PREMIUM-HDD1}], networkPlan: FreeBandwidth, billingPlan: SavingPlan,
 		publicIPv4: false, ipv6: true, bootstrapMode: Custom, userData: "` + strings.ReplaceAll(template, "\n", `\n`) + `",
-		userDataFrom: {name: ` + userDataSecret + `, key: other}, joinToken: {ttl: 1h}, placementStrategy: Spread, tags: {team: web, stage: test},
+		userDataFrom: {secretKeyRef: {name: ` + userDataSecret + `, key: other}}, joinToken: {ttl: 1h}, placementStrategy: Spread, tags: {team: web, stage: test},
+		userDataValues: {version: v1}, metadataOptions: {podAccess: Allowed},
 		kubelet: {maxPods: 60, podsPerCore: 20, systemReserved: {cpu: 100m}, kubeReserved: {memory: 500Mi}, evictionHard: {memory.available: 100Mi},
 			evictionSoft: {memory.available: 200Mi}, evictionSoftGracePeriod: {memory.available: 1m}, evictionMaxPodGracePeriod: 60, clusterDNS: [10.96.0.10],
 			imageGCHighThresholdPercent: 90, imageGCLowThresholdPercent: 70, cpuCFSQuota: false}}`,
@@ -100,8 +101,8 @@ func known(catalog *cloud.Catalog) map[string][]any {
 		"dataDisks.size":                     {"30Gi", "10Gi", "16Ti", "5Gi", "15Gi", "20Ti", "much"},
 		"dataDisks.volumeType":               disks,
 		"userData":                           {"#!/bin/sh\nfalse", template, "#cloud-config\nruncmd: [reboot]", "{{ .Hostname }}", "no first line", long},
-		"userDataFrom.name":                  {userDataSecret, "secret-of-others"},
-		"userDataFrom.key":                   {"userData", "other", "none"},
+		"userDataFrom.secretKeyRef.name":     {userDataSecret, "secret-of-others"},
+		"userDataFrom.secretKeyRef.key":      {"userData", "other", "none"},
 		"joinToken.ttl":                      {"20m", "60m", "1m", "48h", "soon"},
 		"kubelet.systemReserved":             reserved,
 		"kubelet.kubeReserved":               reserved,
@@ -111,6 +112,7 @@ func known(catalog *cloud.Catalog) map[string][]any {
 			map[string]any{"memory.available": "2m"}, map[string]any{"memory.available": "1m", "nodefs.available": "1m"}, map[string]any{"memory.available": "soon"},
 		},
 		"kubelet.clusterDNS": {"10.96.0.11", "fd00::10", "dns.example"},
+		"userDataValues":     {map[string]any{"version": "v2"}, map[string]any{"version": "v1", "other": "x"}, map[string]any{"a-b": "1"}},
 		"tags": {
 			map[string]any{"team": "data"}, map[string]any{"stage": "test", "team": "web"}, map[string]any{"karpenter-x": "1"}, map[string]any{"a/b": "1"},
 			map[string]any{"team": strings.Repeat("x", 256)},

@@ -124,7 +124,8 @@ var _ = Describe("Bootstrapping", func() {
 				".KubeletTaints }}\" > /etc/default/kubelet\n",
 		}})
 		class := nodeClass(v1alpha1.BizflyNodeClassSpec{
-			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"},
+			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.UserDataSource{
+				SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}},
 			UserData: lo.ToPtr("#cloud-config\npackages: [nfs-common]\n"),
 		})
 		create(class)

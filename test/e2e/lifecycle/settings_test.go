@@ -41,13 +41,13 @@ func addOrphan() cloud.Server {
 	return created
 }
 
-// recordAPIServers replaces the addresses of the API servers in the status of the ProviderConfig; nil confirms those that run.
+// recordAPIServers replaces the addresses of the API servers that the ProviderConfig records; none confirms those that run.
 func recordAPIServers(addresses []string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		config := providerConfig(g)
-		config.Status.APIServers = addresses
-		g.Expect(env.Client().Status().Update(ctx, config)).To(Succeed())
+		config.RecordAPIServers(addresses)
+		g.Expect(env.Client().Update(ctx, config)).To(Succeed())
 	}).Should(Succeed())
 }
 

@@ -76,7 +76,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 
 var _ = Describe("User data of 16 KiB in several parts", func() {
 	It("should run in the documented order, with BKE's own script after the NodeClass's", func() {
-		comment := "#" + strings.Repeat("0123456789abcde\n#", 900)
+		comment := "#" + strings.Repeat("0123456789abcde\n#", 800)
 		class := &v1alpha1.BizflyNodeClass{}
 		read(class, "nodeclass-default.yaml")
 		class.Name = "parts"
@@ -92,6 +92,9 @@ write_files:
   - {path: /etc/marker, content: order 2 written}
 runcmd:
   - [sh, -c, "echo order 4: runcmd, with $(test -e /etc/kubernetes/kubelet.conf && echo a kubelet)"]
+  - ip netns add pod && ip link add pod0 type veth peer name eth0 netns pod && ip link set pod0 up && ip address add 10.255.0.1/30 dev pod0
+  - ip -n pod link set eth0 up && ip -n pod address add 10.255.0.2/30 dev eth0 && ip -n pod route add default via 10.255.0.1
+  - [sh, -c, "ip netns exec pod timeout 2 bash -c '</dev/tcp/169.254.169.254/80';       iptables -t raw -vnxL PREROUTING | awk '/169.254.169.254/ && $1 > 0 { print \"order 5: a pod is kept off the metadata service\" }'"]
 ` + comment + `
 --==
 Content-Type: text/x-shellscript
@@ -117,6 +120,7 @@ echo "order 3: $(cat /etc/marker) before the script, and $(test -e /etc/kubernet
 			return lo.Filter(strings.Split(env.Console(id), "\n"), func(line string, _ int) bool { return strings.HasPrefix(line, "order ") })
 		}).Should(Equal([]string{
 			"order 1: bootcmd", "order 3: order 2 written before the script, and no kubelet yet", "order 4: runcmd, with a kubelet",
+			"order 5: a pod is kept off the metadata service",
 		}))
 	})
 })

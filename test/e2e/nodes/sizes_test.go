@@ -219,7 +219,7 @@ var _ = Describe("What is planned for a node", func() {
 			}
 		},
 		Entry("with the sample's settings of the kubelet", "reserved", func(class *v1alpha1.BizflyNodeClass) {
-			class.Spec.Tags["spec"] = "sizes" // or nodes of other specs would have been the first of their flavors
+			class.Spec.Tags = map[string]string{"spec": "sizes"} // or nodes of other specs would have been the first of their flavors
 		}),
 		Entry("without any, by arguments of the kubelet's command line, and with another disk", "unreserved", func(class *v1alpha1.BizflyNodeClass) {
 			class.Spec.Kubelet = nil

@@ -641,12 +641,17 @@ var _ = Describe("doctor", func() {
 		protect(f)
 		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
 	},
+		Entry("what the controller adds to user data", func(f *fixture) {
+			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetTrue(v1alpha1.ConditionTypePodAccessEnforced)
+			f.put(object)
+		}),
 		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
 		Entry("user data of a Secret", func(f *fixture) {
 			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{
 				"userData": []byte("#!/bin/sh\nnft add rule inet filter forward ip daddr 169.254.169.254 drop\n"),
 			}})
-			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
 		}),
 		Entry("a policy of Cilium", func(f *fixture) {
 			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))

@@ -185,14 +185,14 @@ func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error 
 	if err != nil && !apierrors.IsNotFound(err) && !IsMissing(err) && !IsForbidden(err) {
 		return fmt.Errorf("the credentials were not sent: reading the ProviderConfig, whose status names the host that they are for: %w", err)
 	}
-	if object.Status.Scope == nil {
+	if object.RecordedScope() == nil {
 		return nil
 	}
 	endpoint, err := url.Parse(lo.CoalesceOrEmpty(effective.APIURL, bizfly.DefaultAPIURL))
 	if err != nil {
 		return &NoCredentialsError{Err: err}
 	}
-	if pinned := object.Status.Scope.Host; pinned != "" && endpoint.Host != pinned {
+	if pinned := object.RecordedScope().Host; pinned != "" && endpoint.Host != pinned {
 		return &OtherHostError{Host: endpoint.Host, Pinned: pinned}
 	}
 	return nil

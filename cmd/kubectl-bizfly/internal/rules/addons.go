@@ -220,11 +220,6 @@ var volumeRules = []rule{
 		})},
 	{code: "VolumeBillingPlan", about: "volumes", severity: Warning,
 		why: "BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on " +
-			"" +
-			"" +
-			"" +
-			"" +
-			"" +
 			"nodes of Karpenter",
 		fix: "kubectl get pv (the CSI driver has no parameter for the plan: docs/how-to/volumes.md shows what to do)",
 		given: given3(factVolumes, factHandles, factAnyNodeClasses,

@@ -297,7 +297,10 @@ var scopeRules = []rule{
 		"rejects such credentials",
 		fix: "kubectl describe providerconfig default",
 		given: given2(factLogin, factProviderConfig, func(cloud *connect.Cloud, config *v1alpha1.ProviderConfig) outcome {
-			pinned := lo.FromPtr(config).Status.Scope
+			if config == nil {
+				return positive()
+			}
+			pinned := config.RecordedScope()
 			if pinned == nil || pinned.ProjectID == cloud.Scope.ProjectID && pinned.Region == cloud.Scope.Region &&
 				pinned.Host == cloud.Scope.Host {
 				return positive()

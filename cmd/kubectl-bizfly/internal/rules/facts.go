@@ -192,7 +192,8 @@ var (
 		return string(namespace.UID), err
 	})
 
-	// factUserData is the user data of each BizflyNodeClass by its name.
+	// factUserData is the user data, by its name, of each BizflyNodeClass whose metadataOptions do not keep pods from the
+	// metadata service.
 	factUserData = newFact("user data", func(ctx context.Context, r *reading) (map[string]string, error) {
 		nodeClasses, err := factNodeClasses.in(ctx, r)
 		if err != nil {
@@ -201,17 +202,20 @@ var (
 		texts := map[string]string{}
 		for i := range nodeClasses.Items {
 			nodeClass := &nodeClasses.Items[i]
+			if podAccessEnforced(nodeClass) {
+				continue
+			}
 			from := nodeClass.Spec.UserDataFrom
-			if from == nil {
+			if from == nil || from.SecretKeyRef == nil {
 				texts[nodeClass.Name] = lo.FromPtr(nodeClass.Spec.UserData)
 				continue
 			}
-			secret, err := optional(ctx, r, types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: from.Name},
+			secret, err := optional(ctx, r, types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: from.SecretKeyRef.Name},
 				&corev1.Secret{})
 			if err != nil {
 				return nil, fmt.Errorf("the user data of BizflyNodeClass %s was not read: %w", nodeClass.Name, err)
 			}
-			texts[nodeClass.Name] = string(lo.FromPtr(secret).Data[from.Key])
+			texts[nodeClass.Name] = string(lo.FromPtr(secret).Data[from.SecretKeyRef.Key])
 		}
 		return texts, nil
 	})

@@ -9,6 +9,10 @@ import (
 	"regexp"
 	"slices"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,8 +37,8 @@ var clusterPolicies = []schema.GroupVersionKind{
 var metadataRules = []rule{
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod can read the user data and the join token of its node there, and join a node of its own",
-		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there, or the user data of " +
-			"nodeclass.yaml)",
+		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there), or set " +
+			"metadataOptions.podAccess of the NodeClass to Blocked",
 		given: given2(factUserData, factMetadataPolicy, func(texts map[string]string, guarded bool) outcome {
 			open := lo.Filter(sortedKeys(texts), func(name string,
 				_ int) bool {
@@ -43,18 +47,13 @@ var metadataRules = []rule{
 			if guarded || len(open) == 0 {
 				return positive()
 			}
-			return found(Finding{What: fmt.Sprintf("nothing is found that keeps pods from the metadata service: no rule in the "+
-				"user data of "+
-				"BizflyNodeClass %s drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
-				"names it", list(open), metadataAddress)})
+			return found(Finding{What: fmt.Sprintf("nothing is found that keeps pods from the metadata service: the condition %s of "+
+				"BizflyNodeClass %s is not True, no rule in the user data drops traffic to %s, and no "+
+				"CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", v1alpha1.ConditionTypePodAccessEnforced,
+				list(open), metadataAddress)})
 		})},
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
-			"" +
-			"" +
-			"" +
-			"" +
-			"" +
 			"its own",
 		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there; with kube-router, let only " +
 			"trusted pods run on these nodes)",
@@ -67,6 +66,12 @@ var metadataRules = []rule{
 				"BizflyNodeClass does not apply there",
 				list(lo.Map(nodes.Items, func(n corev1.Node, _ int) string { return n.Name })), metadataAddress)})
 		})},
+}
+
+// podAccessEnforced reports whether the metadataOptions of a NodeClass keep pods from the metadata service.
+func podAccessEnforced(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked &&
+		nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypePodAccessEnforced).IsTrue()
 }
 
 // sortedKeys are the keys of a map by name.

@@ -26,7 +26,7 @@ var neededRules = []rbacv1.PolicyRule{
 	policyRule("karpenter.sh", []string{"nodepools/status", "nodeclaims/status"}, "patch"),
 	policyRule("karpenter.sh", []string{"nodepools/finalizers", "nodeclaims/finalizers"}, "update"),
 	policyRule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses"}, "get", "list", "watch", "patch"),
-	policyRule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch"),
+	policyRule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch", "patch"),
 	policyRule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses/status", "providerconfigs/status"}, "patch"),
 	policyRule("", []string{"nodes"}, "get", "list", "watch", "patch", "delete"),
 	policyRule("", []string{"pods"}, "get", "list", "watch", "delete"),

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,9 +33,11 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	})
 	It("should say that spec.kubelet has no effect in BKE's worker image, and not in mode Custom", func() {
 		w := newSetup(nil)
-		apply("kubelet: {maxPods: 30}")
+		apply("kubelet: {maxPods: 30, kubeReserved: {cpu: 100m}, clusterDNS: [10.96.0.10], cpuCFSQuota: false}")
 		nodeClass, _ := w.look()
-		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(And(
+			HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"), ContainSubstring("only computes with kubeReserved, maxPods, so"),
+			HaveSuffix("; clusterDNS, cpuCFSQuota has no effect")))
 		apply(`kubelet: {maxPods: 30}, bootstrapMode: Custom, userData: "#!/bin/bash"`)
 		nodeClass, _ = w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
@@ -101,7 +106,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"},
 			StringData: map[string]string{"userData": "#!/bin/bash"}}
 		Expect(env.Client.Create(ctx, secret)).To(Succeed())
-		apply("bootstrapMode: Custom, userDataFrom: {name: templates}, imageSelectorTerms: [{name: golden-node}]")
+		apply("bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: templates, key: userData}}, imageSelectorTerms: [{name: golden-node}]")
 		first, result := w.look()
 		Expect(first.Status.UserDataHash).ToNot(BeEmpty())
 		Expect(result.RequeueAfter).To(Equal(time.Minute))
@@ -115,6 +120,28 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		third, _ := w.look()
 		Expect(condition(third, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("UserDataSecretUnusable"))
 		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "running nodes are compared with it")
+	})
+	It("should say where pods may reach the metadata service all the same, and stay ready", func() {
+		content := cloud.DefaultCatalog()
+		flatcar, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4.flatcar" })
+		w := newSetup(content)
+		look := func(spec string) *opstatus.Condition {
+			GinkgoHelper()
+			apply(spec)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
+			return condition(nodeClass, v1alpha1.ConditionTypePodAccessEnforced)
+		}
+		Expect(look("")).To(saying("True", "PodAccessEnforced", ""))
+		Expect(look("metadataOptions: {podAccess: Allowed}")).To(saying("True", "NotApplicable", "podAccess is Allowed"))
+		Expect(look("imageSelectorTerms: [{id: " + flatcar.WorkerImageID + "}]")).To(saying("False", "ImageTakesOneScript", "apply config/samples/metadata-block/cilium.yaml"))
+		agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium"}}
+		pods := map[string]string{"k8s-app": "cilium"}
+		agents.Labels, agents.Spec.Template.Labels, agents.Spec.Selector = pods, pods, &metav1.LabelSelector{MatchLabels: pods}
+		agents.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "cilium"}}
+		Expect(env.Client.Create(ctx, agents)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.Delete(ctx, agents)).To(Succeed()) })
+		Eventually(look).WithArguments("").Should(saying("Unknown", "CiliumMayBypass", "DaemonSet kube-system/cilium"))
 	})
 	It("should have no hash where there is no template", func() {
 		w := newSetup(nil)

@@ -70,7 +70,7 @@ func NewController(
 	}
 }
 
-// subReconciler resolves one part of the spec. Ready depends on all of them but egress.
+// subReconciler resolves one part of the spec. Ready depends on all of them but the last two.
 type subReconciler struct {
 	// conditionType is the condition that reports the result.
 	conditionType string
@@ -92,6 +92,7 @@ func (c *Controller) subReconcilers() []subReconciler {
 		{v1alpha1.ConditionTypeDisksReady, c.resolveDisks},
 		{v1alpha1.ConditionTypeFlavorsReady, c.resolveFlavors},
 		{v1alpha1.ConditionTypeEgressAvailable, c.resolveEgress},
+		{v1alpha1.ConditionTypePodAccessEnforced, c.resolvePodAccess},
 	}
 }
 

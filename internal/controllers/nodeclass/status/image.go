@@ -5,10 +5,19 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -29,7 +38,8 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
 		ID: found.ID, Name: found.Name, Type: found.Type,
-		MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
+		MinDiskGiB:   int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
+		SingleScript: found.Flatcar,
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine()
@@ -50,7 +60,7 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	nodeClass.Status.UserDataHash = resolution.UserDataHash
 	notes := resolution.Notes
 	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		notes = append(notes, kubeletOfImage)
+		notes = append(notes, lo.Compact([]string{kubeletOfImage(nodeClass.Spec.Kubelet)})...)
 	}
 	found := fine(notes...)
 	if nodeClass.Spec.UserDataFrom != nil {
@@ -59,6 +69,55 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	return found
 }
 
-// kubeletOfImage is said where spec.kubelet changes only what is expected of nodes.
-const kubeletOfImage = "spec.kubelet changes nothing on nodes in BKE mode: BKE's worker image configures the kubelet, and the scheduler computes with " +
-	"spec.kubelet; set it to what the image reserves, or use bootstrapMode Custom to configure the kubelet"
+// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the pod network, which is
+// not read here, may do the same.
+func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
+	if err != nil {
+		return awaiting(reasonAwaitingBootstrap, "whether pods are kept off the metadata service depends on the user data, which cannot be created")
+	}
+	switch resolution.PodAccess {
+	case bootstrap.PodAccessEnforced:
+	case bootstrap.PodAccessNotAsked:
+		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable, message: "spec.metadataOptions.podAccess is Allowed"}
+	default:
+		return doubtful(string(resolution.PodAccess), resolution.PodAccess.Message()+"; "+policyRemedy)
+	}
+	agents := &appsv1.DaemonSetList{}
+	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"}, client.UnsafeDisableDeepCopy); err != nil {
+		return unavailable(err)
+	}
+	if len(agents.Items) > 0 {
+		return result{status: metav1.ConditionUnknown, reason: reasonCiliumMayBypass, message: fmt.Sprintf(
+			"DaemonSet %s/%s: Cilium may route in eBPF, past the rule that keeps pods off the metadata service; %s, which "+
+				"kubectl bizfly doctor looks for", agents.Items[0].Namespace, agents.Items[0].Name, policyRemedy)}
+	}
+	return fine()
+}
+
+// policyRemedy is what holds without user data.
+const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
+
+// computedWith are the fields of spec.kubelet from which the scheduler computes what a node offers pods.
+var computedWith = []string{"maxPods", "podsPerCore", "systemReserved", "kubeReserved", "evictionHard", "evictionSoft"}
+
+// kubeletOfImage says what spec.kubelet does in BKE mode, field by field.
+func kubeletOfImage(kubelet *v1alpha1.KubeletConfiguration) string {
+	set := map[string]any{}
+	text, err := json.Marshal(kubelet)
+	if err == nil {
+		err = json.Unmarshal(text, &set)
+	}
+	if err != nil || len(set) == 0 {
+		return ""
+	}
+	computed, ignored := lo.FilterReject(slices.Sorted(maps.Keys(set)), func(name string, _ int) bool { return slices.Contains(computedWith, name) })
+	said := "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the kubelet"
+	if len(computed) > 0 {
+		said += ": the scheduler only computes with " + strings.Join(computed, ", ") + ", so set what the image has"
+	}
+	if len(ignored) > 0 {
+		said += "; " + strings.Join(ignored, ", ") + " has no effect"
+	}
+	return said
+}

@@ -165,7 +165,7 @@ func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyN
 	disks := catalog.Disks(&nodeClass.Spec)
 	if image := nodeClass.Status.Image(); image != nil && isTrue(nodeClass, v1alpha1.ConditionTypeImagesReady) && int(image.MinDiskGiB) > disks[0].GiB {
 		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
-			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
+			disks[0].GiB, strings.ToLower(string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))), image.Name, image.ID, image.MinDiskGiB,
 			(image.MinDiskGiB+v1alpha1.DiskStepGiB-1)/v1alpha1.DiskStepGiB*v1alpha1.DiskStepGiB))
 	}
 	without := lo.Reject(nodeClass.Status.Zones, func(in string, _ int) bool { return together(snapshot, disks, in) })

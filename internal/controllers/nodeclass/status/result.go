@@ -47,6 +47,8 @@ const (
 	// reasonNoEgress says that servers reach nothing outside of their networks, by no public address and no internet
 	// gateway.
 	reasonNoEgress = "NoEgress"
+	// reasonCiliumMayBypass says that the pod network may route past the rule that keeps pods off the metadata service.
+	reasonCiliumMayBypass = "CiliumMayBypass"
 )
 
 // Reasons of a condition that is unknown or, with the first, still true: what was found last stays in use.
@@ -57,6 +59,8 @@ const (
 	reasonAwaitingNetworks = "AwaitingNetworks"
 	// reasonAwaitingZones says that ZonesReady must become true first.
 	reasonAwaitingZones = "AwaitingZones"
+	// reasonAwaitingBootstrap says that BootstrapReady must become true first.
+	reasonAwaitingBootstrap = "AwaitingBootstrap"
 	// reasonAwaitingDisks says that DisksReady must become true first.
 	reasonAwaitingDisks = "AwaitingDisks"
 )
