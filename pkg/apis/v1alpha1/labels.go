@@ -82,9 +82,9 @@ const (
 	// before any pod's volume. Drift compares with it, and firewalls of other interfaces are not changed. Alone it proves nothing: a disk is
 	// deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
-	// AnnotationClosedZone is the zone of a Node that has karpenter.sh/do-not-disrupt from this controller, because the tuning closes the zone. Both
-	// go when the zone is opened.
-	AnnotationClosedZone = Group + "/closed-zone"
+	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1" while the tuning closes the
+	// zone, or "HourPaid: until" a time. Both annotations go when the reason does.
+	AnnotationDoNotDisruptReason = Group + "/do-not-disrupt-reason"
 	// AnnotationUnpaid marks a Node whose do-not-repair this provider has written, because the account is unpaid.
 	AnnotationUnpaid = Group + "/unpaid-account"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
