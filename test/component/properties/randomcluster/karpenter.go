@@ -26,6 +26,8 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
@@ -44,6 +46,7 @@ type karpenter struct {
 	*Live
 	conditions *nodeclaimdisruption.Controller
 	podEvents  *podevents.Controller
+	protection *protection.Controller
 	// consolidateAfter is the shortest of the NodePools.
 	consolidateAfter time.Duration
 	provisioning     bool
@@ -63,7 +66,7 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) (*Live, error)
 		return nil, err
 	}
 	k := &karpenter{
-		Live: l, conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider), podEvents: podevents.NewController(clk, l.Client, l.provider),
+		Live: l, protection: protection.NewController(l.Client, clk), conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider), podEvents: podevents.NewController(clk, l.Client, l.provider),
 		consolidateAfter: time.Hour, looks: map[int64]bool{}, byClaim: map[string]*machine{}, ending: map[string]bool{},
 	}
 	l.scaler = k
@@ -85,6 +88,44 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) (*Live, error)
 		}
 	}
 	return l, nil
+}
+
+// Tune activates keys of a tuning ConfigMap for the nodes that are launched from now on.
+func (l *Live) Tune(ctx context.Context, tuning map[string]string) error {
+	config := &v1alpha1.ProviderConfig{}
+	config.Name = v1alpha1.ProviderConfigName
+	if err := l.Client.Create(ctx, config); err != nil {
+		return err
+	}
+	config.Status.Tuning = tuning
+	config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady)
+	return l.Client.Status().Update(ctx, config)
+}
+
+// protect lets the node of a machine be protected or not any more, until it is gone.
+func (k *karpenter) protect(ctx context.Context, m *machine) error {
+	node := &corev1.Node{}
+	if err := k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := node.ResourceVersion
+	result, err := k.protection.Reconcile(ctx, node)
+	if err != nil {
+		return fmt.Errorf("protecting node %s: %w", m.name, err)
+	}
+	if err := k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if err := k.Cluster.UpdateNode(ctx, node); err != nil {
+		return err
+	}
+	if node.ResourceVersion != before {
+		k.wake(0)
+	}
+	if result.RequeueAfter > 0 {
+		k.after(result.RequeueAfter, func(ctx context.Context) error { return k.protect(ctx, m) })
+	}
+	return nil
 }
 
 // pending implements scaler.
@@ -235,6 +276,9 @@ func (k *karpenter) joined(ctx context.Context, name string) error {
 	m := newMachine(node.Name, node.Status.Allocatable)
 	k.byClaim[name], k.machines, k.changed = m, append(k.machines, m), k.now()
 	k.wake(k.consolidateAfter)
+	if err := k.protect(ctx, m); err != nil {
+		return err
+	}
 	if err := k.observe(ctx); err != nil {
 		return err
 	}
