@@ -103,14 +103,14 @@ test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plu
 # is given to it, so that the scripts read such variables themselves.
 SUITE ?= lifecycle install $(if $(KUBERNETES),,migrations)
 .PHONY: e2e
-e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image (11 min)
+e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image (18 min)
 	@MAKE="$(MAKE)" SCRAPES="$(SCRAPES)" REGISTRY_BIN="$(TOOLS)/registry" \
 		$(if $(filter image,$(SUITE)),$(filter-out hack/release/image.sh,$(IMAGE))) $(PROCESSES) test/e2e/run.sh $(SUITE)
 
 # make test runs a few simulations, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails. Without RUNS, each call of
 # each life is struck alone, and 200 pairs of calls in each life: make chaos POINTS=0 PAIRS=10000 PAIRS_FROM=0 GINKGO_FLAGS=--focus=life
 .PHONY: chaos
-chaos: ## Run 500 seeded fault-injection simulations, or RUNS of them from SEED (8 min; 1 min with RUNS=100)
+chaos: ## Run 500 seeded fault-injection simulations, or RUNS of them from SEED (8 min; 2 min with RUNS=100)
 	@mkdir -p $(CACHE)/reports/chaos
 	@SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(CACHE)/reports/chaos" MONTH_DAYS="$(or $(MONTH_DAYS),$(if $(RUNS),7,30))" \
 		POINTS="$(or $(POINTS),$(if $(RUNS),50,100000))" PAIRS="$(or $(PAIRS),$(if $(RUNS),20,200))" PAIRS_FROM="$(PAIRS_FROM)" $(GINKGO) --procs=$(CORES) $(GINKGO_FLAGS) ./test/simulation
@@ -127,7 +127,7 @@ properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit 
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZTIME=30s: answers, user data, prices, settings, names, manifests (5 min)
+fuzz: ## Fuzz each target for FUZZTIME=30s: answers, user data, prices, settings, names, manifests (7 min)
 	@$(TRIMPATH) FUZZTIME="$(or $(FUZZTIME),30s)" hack/fuzz.sh
 
 .PHONY: core-e2e
@@ -136,7 +136,7 @@ core-e2e: build controlplane sandbox-binary ## Run Karpenter core's own end-to-e
 
 # SANDBOX=1: the same against the sandbox. MODES=all or nvme,regions-down: in modes of the sandbox, and MODE_RUNS=50 combinations from MODE_SEED=1.
 .PHONY: realcloud
-realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch and delete ONE server of a real project, within a budget; SANDBOX=1 in the sandbox, MODES=all (75 min; 1 to 2 min)
+realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch and delete ONE server of a real project, within a budget; SANDBOX=1 in the sandbox, MODES=all (75 min; 1 min)
 	@E2E_CLOUD_SANDBOX="$(SANDBOX:%=true)" $(PROCESSES) test/realcloud/run.sh
 
 .PHONY: bench
@@ -166,7 +166,7 @@ presubmit: lint ## Before you push: lint, and test each package that differs fro
 		else echo "no package differs from main"; fi
 
 .PHONY: verify
-verify: $(addprefix $(TOOLS)/,golangci-lint controller-gen helm helm-docs actionlint vale) ## Check all that needs no cluster: generated files, charts, workflows, modules, lint, prose; ONLY='lint prose' (8 min)
+verify: $(addprefix $(TOOLS)/,golangci-lint controller-gen helm helm-docs actionlint vale) ## Check all that needs no cluster: generated files, charts, workflows, modules, lint, prose; ONLY='lint prose' (4 min)
 	@ACTIONLINT=$(TOOLS)/actionlint VALE=$(TOOLS)/vale $(LINT) GOLANGCI_LINT=$(TOOLS)/golangci-lint HELM=$(TOOLS)/helm hack/verify.sh $(ONLY)
 
 .PHONY: vulncheck
@@ -205,7 +205,7 @@ package: $(TOOLS)/helm ## Package charts and plugin for a release: .cache/charts
 	@$(if $(filter-out charts,$(or $(WHAT),plugin)),hack/release/plugin.sh "$(TAG)" $(PLUGIN_PLATFORMS))
 
 .PHONY: release-rehearsal
-release-rehearsal: build controlplane $(addprefix $(TOOLS)/,helm registry cosign sigstore) ## Build, push, sign, verify and install what a release would, on this machine as root on Linux (5 min)
+release-rehearsal: build controlplane $(addprefix $(TOOLS)/,helm registry cosign sigstore) ## Build, push, sign, verify and install what a release would, on this machine as root on Linux (11 min)
 	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" COSIGN_BIN="$(TOOLS)/cosign" SIGSTORE_BIN="$(TOOLS)/sigstore" hack/release/release.sh rehearse
 
 # The checks get neither the flags nor the job server of this make.

@@ -129,7 +129,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
-		server.NewController(kubeClient, op.Instances, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
+		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		protection.NewController(kubeClient, op.Clock),
 		unpaid.NewController(kubeClient, op.API, op.Clock),

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubectl-bizfly is a kubectl plugin that answers what Karpenter on BizFly Cloud would cost, what is wrong with it and
-// why a pod is pending. Only pool pin changes something, a worker pool of BKE, and repack --yes creates NodeClaims, Jobs and pods.
+// why a pod is pending. Only pool pin --yes changes something, a worker pool of BKE, and repack --yes creates NodeClaims, Jobs and pods.
 package main
 
 import (

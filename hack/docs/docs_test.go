@@ -116,7 +116,7 @@ var _ = Describe("The pages", func() {
 		Entry(nil, "reference/flavors", "| `e2.16c_64g`, `e4a.16c_64g` | enterprise | 16, 64 GiB |", "| 8, 32 GiB, 1 x NVIDIA A30 |"),
 		Entry(nil, "reference/metrics", "| `karpenter_bizfly_api_request_duration_seconds` | histogram | `route`, `method`, `status`, `outcome` |",
 			"| `karpenter_bizfly_api_logins_total` | counter | `outcome` |", "| `karpenter_bizfly_build_info` | gauge | `version`, `commit`, `goversion` |",
-			"| `karpenter_cloudprovider_instance_type_offering_price_estimate` | gauge | `nodeclass`, `instance_type`, `zone`, `capacity_type`, `source` |"),
+			"| `karpenter_cloudprovider_instance_type_offering_price_estimate` | gauge | `nodeclass`, `instance_type`, `zone`, `capacity_type` |"),
 		Entry(nil, "reference/options", "| `LAUNCH_TIMEOUT` | `3m` |", "| `BIZFLY_CLOUD_REGION_LABEL`, `--region-label` | - |", "| `BKE_CLUSTER_TOKEN` |",
 			"- `BATCH_IDLE_DURATION=1s`\n", "- `DISABLE_LEADER_ELECTION=false`\n"),
 		Entry(nil, "contribute/sandbox", "| `any-form` |"),

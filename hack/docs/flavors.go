@@ -16,7 +16,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// flavorTable has the flavors that are known, with their prices and where these come from.
+// flavorTable has the flavors that are known, with their prices.
 func flavorTable() (string, error) {
 	prices := pricing.DefaultTable()
 	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
@@ -62,9 +62,6 @@ func flavorTable() (string, error) {
 		item.BillingPlan = v1alpha1.BillingPlanSavingPlan
 		saving, _ := prices.Price(item)
 		row = append(row, lo.Ternary(sold(cloud.PlanSaving), thousands(saving), ""))
-		if source := prices.Source(item); source != pricing.SourceAssumed {
-			row[0] += " (`" + string(source) + "`)"
-		}
 		if alike := strings.Join(row, " | "); alike != shown {
 			write()
 			names, shown = nil, alike

@@ -27,7 +27,7 @@ spec:
   shortDescription: Cost, health and pending pods of Karpenter on BizFly Cloud
   description: |
     Computes what Karpenter would run on BizFly Cloud and what it costs, checks an installation, and explains why a pod is
-    pending, with the controller's own code. Only pool pin changes something, a worker pool of BKE, and
+    pending, with the controller's own code. Only pool pin --yes changes something, a worker pool of BKE, and
     repack --yes creates NodeClaims, Jobs and pods.
   platforms:
 YAML

@@ -58,8 +58,6 @@ type ServerAPI interface {
 	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
 	// sent at most once per call; IsConflict while the server is in a state that forbids it.
 	RebootServer(ctx context.Context, id string) error
-	// ChangeNetworkPlan changes how a server's traffic is charged; IsConflict while the server is in a state that forbids it.
-	ChangeNetworkPlan(ctx context.Context, id, plan string) error
 	// GetTask reads one asynchronous task.
 	GetTask(ctx context.Context, id string) (*Task, error)
 	// ListVolumes returns every volume of the project in the configured region.

@@ -77,13 +77,12 @@ var (
 	// opGetServerMetadata keeps the secrets of its answer.
 	opGetServerMetadata = item("GetServerMetadata", "/servers/{id}", secretObjectBody)
 	// opCreateServer is the one call that must never be repeated: each one buys a server.
-	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)
-	opDeleteServer      = remove("DeleteServer", "/servers/{id}")
-	opChangeNetworkPlan = change(kindItem, "ChangeNetworkPlan", "/servers/{id}/action", acknowledgement)
-	opRebootServer      = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
-	opGetTask           = item("GetTask", "/tasks/{id}", objectBody)
-	opListVolumes       = list("ListVolumes", "/volumes", listBody("id"))
-	opDeleteVolume      = remove("DeleteVolume", "/volumes/{id}")
+	opCreateServer = change(kindCreate, "CreateServer", "/servers", objectBody)
+	opDeleteServer = remove("DeleteServer", "/servers/{id}")
+	opRebootServer = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
+	opGetTask      = item("GetTask", "/tasks/{id}", objectBody)
+	opListVolumes  = list("ListVolumes", "/volumes", listBody("id"))
+	opDeleteVolume = remove("DeleteVolume", "/volumes/{id}")
 )
 
 // idPattern is what may become part of a path: gobizfly does not escape, and an empty id turns a Get into a List.
@@ -195,11 +194,6 @@ func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string
 		_, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
 		return err
 	}, id)
-}
-
-// ChangeNetworkPlan implements API.
-func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
-	return run(ctx, c, opChangeNetworkPlan, func(g *sdk) error { return g.CloudServer.ChangeNetworkPlan(ctx, id, plan) }, id)
 }
 
 // RebootServer implements API.

@@ -28,7 +28,6 @@ var _ API = (*Client)(nil)
 // Client is the API over gobizfly. It is safe for concurrent use.
 type Client struct {
 	metrics  *metrics
-	health   *health
 	redactor *redact.Redactor
 
 	// reconfiguring serialises Reconfigure; calls only load the pointer.
@@ -55,10 +54,10 @@ func NewClient(config Config) (*Client, error) {
 	return c, c.Reconfigure(config)
 }
 
-// NewInactiveClient returns a client that rejects every call until Reconfigure gives it a configuration. Of this one it uses clock and registerer.
+// NewInactiveClient returns a client that rejects every call until Reconfigure gives it a configuration. Of this one it uses the
+// registerer.
 func NewInactiveClient(config Config) *Client {
-	metrics := newMetrics(config.Registerer)
-	return &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
+	return &Client{metrics: newMetrics(config.Registerer), redactor: &redact.Redactor{}}
 }
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
@@ -88,7 +87,7 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 	next := &backend{config: config, confirmed: &c.confirmed}
 	if old != nil && old.config.sameConnection(config) {
 		next.connection = old.connection
-	} else if next.connection, err = newConnection(config, c.metrics, c.health, c.redactor); err != nil {
+	} else if next.connection, err = newConnection(config, c.metrics, c.redactor); err != nil {
 		return nil, err
 	}
 	// A pause that the cloud asked for, and the rate used so far, outlive new credentials.
@@ -151,10 +150,6 @@ func (b *backend) checkScope(op *operation, sent session) *APIError {
 	return nil
 }
 
-// OutageSince returns since when the cloud has not answered, or has answered with server errors; zero while there is no outage. It
-// sends nothing.
-func (c *Client) OutageSince() time.Time { return c.health.outageSince() }
-
 // do performs one call, and no call bypasses it: the scope, admission, attempts and their repetition.
 func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) error {
 	used := c.backend.Load()
@@ -193,7 +188,7 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		return err
 	}
 	// The call's own deadline starts here: what waited long for its turn still has all of it.
-	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, oneFailure{}, &sync.Once{}), timeout)
+	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		sent := b.config.Clock.Now()

@@ -331,69 +331,6 @@ var _ = Describe("Client", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(fmt.Sprint(families)).ToNot(Or(ContainSubstring(serverID), ContainSubstring("MARKED")))
 		})
-
-		It("should call it an outage after three failures in a row, and over after one answer", func(ctx SpecContext) {
-			registry := prometheus.NewRegistry()
-			s := newStub(page(500))
-			client := clientFor(s, func(c *bizfly.Config) { c.Registerer = registry })
-			outage := func() float64 { return metricOf(registry, "karpenter_bizfly_api_outage") }
-			for range 2 {
-				_, _ = client.ListServers(ctx)
-			}
-			Expect(outage()).To(BeZero())
-			Expect(client.OutageSince()).To(BeZero())
-			_, _ = client.ListServers(ctx)
-			Expect(outage()).To(BeEquivalentTo(1))
-			Expect(client.OutageSince()).ToNot(BeZero())
-			s.set(func(s *stub) { s.api = always(403, `{}`) })
-			_, _ = client.ListServers(ctx)
-			Expect(outage()).To(BeZero())
-			Expect(client.OutageSince()).To(BeZero())
-		})
-
-		It("should not call it an outage when one read is repeated in vain", func(ctx SpecContext) {
-			s := newStub(page(503))
-			client := clientFor(s)
-			_, err := client.ListServers(ctx)
-			Expect(err).To(HaveOccurred())
-			Expect(len(s.seen())).To(BeNumerically(">", 2))
-			Expect(client.OutageSince()).To(BeZero())
-		})
-
-		It("should not call it an outage when create requests are rejected by a 5xx in words", func(ctx SpecContext) {
-			s := newStub(always(500, `{"message": "No valid host was found. There are not enough hosts available."}`))
-			client := clientFor(s)
-			for range 4 {
-				_, err := client.CreateServer(ctx, createRequest())
-				Expect(ofClass(bizfly.ClassCapacity)(err)).To(BeTrue())
-			}
-			Expect(client.OutageSince()).To(BeZero())
-		})
-
-		It("should call it an outage when reads are answered by a 5xx, whatever its words are", func(ctx SpecContext) {
-			client := clientFor(newStub(always(500, `{"message": "QueuePool limit of size 5 overflow 10 reached, connection timed out"}`)))
-			for range 3 {
-				_, err := client.ListServers(ctx)
-				Expect(err).To(HaveOccurred())
-			}
-			Expect(client.OutageSince()).ToNot(BeZero())
-		})
-
-		It("should not call it an outage when callers go away", func(ctx SpecContext) {
-			release := make(chan struct{})
-			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })
-			DeferCleanup(func() { close(release) })
-			client := clientFor(s)
-			for i := range 4 {
-				impatient, cancel := context.WithCancel(ctx)
-				ended := make(chan error, 1)
-				go func() { _, err := client.ListServers(impatient); ended <- err }()
-				Eventually(s.seen).Should(HaveLen(i + 1))
-				cancel()
-				Eventually(ended).Should(Receive(MatchError(context.Canceled)))
-			}
-			Expect(client.OutageSince()).To(BeZero())
-		})
 	})
 })
 

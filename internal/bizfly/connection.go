@@ -13,15 +13,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/samber/lo"
-	"k8s.io/utils/clock"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
@@ -40,7 +37,7 @@ type connection struct {
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
-func newConnection(config Config, metrics *metrics, health *health, redactor *redact.Redactor) (*connection, error) {
+func newConnection(config Config, metrics *metrics, redactor *redact.Redactor) (*connection, error) {
 	endpoint, err := parseEndpoint(config.APIURL)
 	if err != nil {
 		return nil, err
@@ -51,7 +48,7 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	transport := newTransport(config)
 	redactor.LearnCredentials(config.Password, config.AppCredSecret)
 	c := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
-		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics, health: health,
+		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics,
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
 	}}
 	c.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, login: c.login}
@@ -230,7 +227,6 @@ type metrics struct {
 	duration      *prometheus.HistogramVec
 	admissionWait *prometheus.HistogramVec
 	logins        *prometheus.CounterVec
-	outage        prometheus.Gauge
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -251,10 +247,6 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "karpenter_bizfly_api_logins_total",
 			Help: "Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).",
 		}, []string{"outcome"}),
-		outage: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "karpenter_bizfly_api_outage",
-			Help: "1 while the BizFly Cloud API does not answer or answers with server errors, else 0.",
-		}),
 	}
 	// A counter that first appears with its first count hides that count from every rate.
 	for _, outcome := range []string{"success", "refused", "failure"} {
@@ -272,39 +264,4 @@ func outcome(err *APIError) string {
 		return "Ambiguous"
 	}
 	return string(err.class())
-}
-
-// outageAfter is how many calls in a row must fail before it is called an outage: one lost connection is none.
-const outageAfter = 3
-
-// health counts failures in a row.
-type health struct {
-	clock  clock.PassiveClock
-	outage prometheus.Gauge
-
-	mu       sync.Mutex
-	failures int
-	// since is when the first of them happened.
-	since time.Time
-}
-
-// record counts one answer, or one call without any.
-func (h *health) record(failed bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case !failed:
-		h.failures = 0
-	case h.failures == 0:
-		h.failures, h.since = 1, h.clock.Now()
-	default:
-		h.failures++
-	}
-	h.outage.Set(lo.Ternary(h.failures >= outageAfter, 1.0, 0.0))
-}
-
-func (h *health) outageSince() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return lo.Ternary(h.failures >= outageAfter, h.since, time.Time{})
 }

@@ -329,7 +329,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 					}
 				})
 			}
-			done.Go(func() { _ = client.OutageSince() })
 			done.Go(func() {
 				defer GinkgoRecover()
 				Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = fmt.Sprintf("password-%d", i) }))).To(Succeed())

@@ -15,24 +15,17 @@ import (
 var _ = Describe("Changing servers in place", func() {
 	var sandbox *cloud.Sandbox
 	var client *bizfly.Client
-	var server cloud.Server
 	BeforeEach(func() {
 		sandbox = startSandbox(cloud.Options{})
 		var err error
 		client, err = newClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
-		server = sandbox.AddServer(cloud.ServerSpec{Name: "node-1", Wan: true})
+		sandbox.AddServer(cloud.ServerSpec{Name: "node-1", Wan: true})
 	})
 	firewall := func(name string) string {
 		found, _ := lo.Find(sandbox.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == name })
 		return found.ID
 	}
-	It("should change a server's network plan, as often as it likes", func(ctx SpecContext) {
-		for range 2 {
-			Expect(client.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		}
-		Expect(sandbox.Servers()[0]).To(HaveField("NetworkPlan", "free_bandwidth"))
-	})
 	It("should add firewalls to interfaces of both kinds and take off only those that it names", func(ctx SpecContext) {
 		ports, err := client.ListNetworkInterfaces(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -48,18 +41,13 @@ var _ = Describe("Changing servers in place", func() {
 		Expect(ports).To(HaveEach(HaveField("SecurityGroups", ConsistOf(firewall("default"), firewall("kubernetes-nodes")))))
 	})
 	It("should say what is wrong", func(ctx SpecContext) {
-		Expect(bizfly.IsNotFound(client.ChangeNetworkPlan(ctx, "71b9caeb-0000-4000-8000-000000000000", "free_bandwidth"))).To(BeTrue())
-		Expect(bizfly.IsInvalid(client.ChangeNetworkPlan(ctx, server.ID, "none"))).To(BeTrue())
-		Expect(sandbox.SetServerStatus(server.ID, "BUILD")).To(Succeed())
-		Expect(bizfly.IsConflict(client.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth"))).To(BeTrue())
 		Expect(bizfly.IsNotFound(client.AddFirewalls(ctx, "71b9caeb", []string{firewall("web")}))).To(BeTrue())
 		Expect(bizfly.IsInvalid(client.AddFirewalls(ctx, sandbox.State().NetworkInterfaces[0].ID, []string{"unknown"}))).To(BeTrue())
 	})
 	It("should send nothing that makes no sense", func(ctx SpecContext) {
 		sandbox.ResetRequests()
 		for _, err := range []error{
-			client.ChangeNetworkPlan(ctx, "../volumes", "free_bandwidth"), client.ChangeNetworkPlan(ctx, "", "free_bandwidth"),
-			client.AddFirewalls(ctx, "", []string{"f"}),
+			client.AddFirewalls(ctx, "", []string{"f"}), client.AddFirewalls(ctx, "../volumes", []string{"f"}),
 		} {
 			Expect(bizfly.IsInvalid(err)).To(BeTrue(), "%v", err)
 			Expect(bizfly.IsNotSent(err)).To(BeTrue())

@@ -262,9 +262,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 			return api.DeleteServer(ctx, serverID, []string{"v1"})
 		},
 		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
-		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {
-			return api.ChangeNetworkPlan(ctx, serverID, "free_bandwidth")
-		},
 		"AddFirewalls": func(ctx context.Context, api bizfly.API) error { return api.AddFirewalls(ctx, "n1", []string{"f1"}) },
 		"RemoveFirewalls": func(ctx context.Context, api bizfly.API) error {
 			return api.RemoveFirewalls(ctx, "n1", []string{"f1"})

@@ -19,7 +19,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,7 +70,6 @@ type wire struct {
 	transport http.RoundTripper
 	redactor  *redact.Redactor
 	metrics   *metrics
-	health    *health
 	userAgent string
 }
 
@@ -90,33 +88,11 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 		status = err.Status
 	}
 	w.metrics.duration.WithLabelValues(op.route, request.Method, strconv.Itoa(status), outcome(err)).Observe(time.Since(started).Seconds())
-	switch {
-	case err == nil:
-		w.health.record(false)
-		return result, nil
-	// A caller that went away says nothing about the cloud.
-	case errors.Is(request.Context().Err(), context.Canceled):
-	case err.Status > 0 && err.class() != ClassOutage && (err.Status < 500 || rejectedChange(err, op)):
-		w.health.record(false)
-	default:
-		once, called := request.Context().Value(oneFailure{}).(*sync.Once)
-		if !called {
-			once = &sync.Once{}
-		}
-		once.Do(func() { w.health.record(true) })
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	return result, nil
 }
-
-// rejectedChange reports whether a 5xx says in words what is wrong with a change, as that no host has capacity for a server. A read or a login
-// has nothing that could be wrong with it, whatever the words are.
-func rejectedChange(err *APIError, op *operation) bool {
-	return op.kind.changes() && op != opLogin && err.class() != ClassUnknown
-}
-
-// oneFailure is the key of a context whose attempts are one failure together: a single route that answers 503 is no outage, however often a
-// read of it is repeated.
-type oneFailure struct{}
 
 func (w *wire) exchange(request *http.Request, op *operation) (*answer, *APIError) {
 	// GotConn comes before the first byte is handed over, in this goroutine. GetConn comes again when the transport

@@ -216,12 +216,12 @@ var _ = Describe("The limits of the cluster", func() {
 		class := nodeClass()
 		only := unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_2g")
 		claim := launched(nodeClaim(nil, only))
+		small := priced(unit.NodePool())["nix.2c_2g/"+serverOf(claim).AvailabilityZone]
 		claim.Annotations[v1alpha1.AnnotationDelivered] = `{"billingPlan":"on_demand","disks":{"root":{"gib":40,"type":"SSD"}}}`
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		class.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("400Gi"))}
 		Expect(env.Client.Update(ctx, class)).To(Succeed())
 		Expect(env.Resolve(ctx, class)).To(Succeed())
-		small, _ := env.CloudProvider.Launches.PriceOf(ctx, claim)
 		large := env.Settings.Load().Prices.Disks[v1alpha1.DiskMediumSSD]*360 + small
 		limited(0, small+large)
 		launched(nodeClaim(nil, only))

@@ -174,12 +174,6 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
-// Reasons of removed servers beside those of core and of failed launches.
-const (
-	ReasonExpired = "Expired" // the node had reached its NodePool's expireAfter
-	ReasonDeleted = "Deleted" // a user or another controller deleted the NodeClaim, the Node or the NodePool
-)
-
 const (
 	// maxUnlistedRead is how many servers one call of List reads by their ids. Those that are gone are remembered, so
 	// that the next call gets on.
@@ -238,7 +232,6 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Node:            cmp.Or(claim.Status.NodeName, launch.IntentOf(claim).Name),
 		Since:           lo.FromPtr(claim.DeletionTimestamp).Time,
 		RecordedVolumes: launch.OwnedVolumes(claim),
-		Reason:          c.removalReason(claim),
 	})
 	if !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
@@ -280,26 +273,8 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
-	c.checkPool(pool, instanceTypes)
+	c.checkPool(pool)
 	return instanceTypes, nil
-}
-
-// removalReason is why the server of a NodeClaim is deleted, as far as its failed launch or the NodeClaim show.
-func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
-	if ended := c.Launches.FailureOf(claim.UID); ended != "" {
-		return ended
-	}
-	conditions, after := claim.StatusConditions(), claim.Spec.ExpireAfter.Duration
-	disruption := conditions.Get(karpv1.ConditionTypeDisruptionReason)
-	switch {
-	case disruption.IsTrue():
-		return disruption.Reason
-	case after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after-ttl.ClockSkew:
-		return ReasonExpired
-	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
-		return launch.ReasonNotRegistered
-	}
-	return ReasonDeleted
 }
 
 // RepairPolicies returns the conditions of a Node that core's node repair acts on.

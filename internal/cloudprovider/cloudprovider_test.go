@@ -203,38 +203,6 @@ var _ = Describe("GetInstanceTypes", func() {
 			p.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "missing"}
 		}),
 	)
-	DescribeTable("should report a NodePool that no flavor can satisfy, and what there is instead",
-		func(detail string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) {
-			nodeClass()
-			pool := unit.NodePool(requirements...)
-			pool.UID, pool.Generation = "pool", 1
-			instanceTypes(pool)
-			Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
-			Expect(env.Recorder.Events()[0].Message).To(ContainSubstring(detail))
-			pool.Generation, pool.Spec.Template.Spec.Requirements = 2, nil
-			instanceTypes(pool)
-			Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
-		},
-		Entry("a size", v1alpha1.LabelInstanceCPU+" In [999]", unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, "999")),
-		Entry("a zone", "where there is HN1, HN2", unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN9")),
-		Entry("an architecture", "where there is amd64", unit.Requirement(corev1.LabelArchStable, corev1.NodeSelectorOpIn, "arm64")),
-		Entry("a capacity type", "where there is on-demand", unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, "spot")),
-		Entry("a combination", "no flavor satisfies all of them",
-			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
-			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
-	)
-	It("should not name a requirement that every flavor satisfies", func() {
-		nodeClass()
-		pool := unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
-			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic"))
-		Expect(env.Client.Create(ctx, pool)).To(Succeed())
-		pools := &karpv1.NodePoolList{}
-		Expect(cloudprovider.PlanningClient(env.Client).List(ctx, pools)).To(Succeed())
-		instanceTypes(&pools.Items[0])
-		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
-		Expect(env.Recorder.Events()[0].Message).To(And(ContainSubstring(v1alpha1.LabelInstanceCategory), ContainSubstring(v1alpha1.LabelInstanceGPUCount),
-			Not(ContainSubstring(karpv1.CapacityTypeLabelKey))))
-	})
 	DescribeTable("should report a NodePool that nothing limits", func(wanted int, change func(*karpv1.NodePool, *options.Options)) {
 		nodeClass()
 		pool := unit.NodePool()
@@ -251,14 +219,6 @@ var _ = Describe("GetInstanceTypes", func() {
 		Entry("unless the cluster's servers are limited", 0, func(_ *karpv1.NodePool, o *options.Options) { o.MaxServers = 10 }),
 		Entry("unless the cluster's cost is limited", 0, func(_ *karpv1.NodePool, o *options.Options) { o.MaxVNDPerHour = 10 }),
 	)
-	It("should stay silent when what fits is only unavailable", func() {
-		nodeClass()
-		pool := unit.NodePool()
-		env.Sandbox.SetStock("*", "*", "*", 0)
-		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
-		instanceTypes(pool)
-		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(BeZero())
-	})
 	It("should define every well-known label, so that none matches by accident", func() {
 		nodeClass()
 		for _, it := range instanceTypes(unit.NodePool()) {

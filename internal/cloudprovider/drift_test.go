@@ -71,7 +71,7 @@ func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	GinkgoHelper()
 	Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
 	env.Instances.Flush() // what a specification has edited counts from the start
-	_, err := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock).Reconcile(ctx, claim)
+	_, err := server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock).Reconcile(ctx, claim)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 	Expect(launch.OwnedVolumes(claim)).ToNot(BeEmpty())
@@ -304,7 +304,7 @@ var _ = Describe("A quiet cluster", func() {
 		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}
 		look := func() error {
 			_, err := usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider).Reconcile(ctx, class.DeepCopy())
-			servers := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
+			servers := server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 			for _, claim := range claims {
 				_, failed := servers.Reconcile(ctx, claim.DeepCopy())
 				err = errors.Join(err, failed)

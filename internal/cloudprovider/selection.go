@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +24,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -151,71 +149,19 @@ func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all
 	})
 }
 
-// checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot
-// be scheduled. It also reports one that nothing limits. The recorder drops what it has reported already.
-func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
+// checkPool reports a NodePool that nothing limits. The recorder drops what it has reported already.
+func (c *CloudProvider) checkPool(pool *karpv1.NodePool) {
 	limits := c.config.Settings.Load()
 	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
 		c.config.Recorder.Publish(events.NodePoolUnlimited(pool))
 	}
-	requirements := poolRequirements(pool)
-	if !lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, requirements) }) {
-		c.config.Recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
-	}
 }
 
-// poolRequirements are those of the NodePool's NodeClaims.
-func poolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
+// allowsOnDemand reports whether the NodePool may have nodes that are paid for on demand.
+func allowsOnDemand(pool *karpv1.NodePool) bool {
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
 	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	return requirements
-}
-
-// satisfies reports whether the flavor, available or not, meets the requirements.
-func satisfies(it *cloudprovider.InstanceType, requirements scheduling.Requirements) bool {
-	return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
-		it.Offerings.HasCompatible(requirements)
-}
-
-// explain names the requirements that no flavor satisfies even alone, and what there is instead.
-func explain(requirements scheduling.Requirements, instanceTypes []*cloudprovider.InstanceType) string {
-	if len(instanceTypes) == 0 {
-		return "the NodeClass leaves no flavor at all"
-	}
-	var unmet []string
-	partly := scheduling.NewRequirements()
-	for _, requirement := range requirements {
-		alone := scheduling.NewRequirements(requirement)
-		switch lo.CountBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, alone) }) {
-		case 0:
-			unmet = append(unmet, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
-		case len(instanceTypes): // It is not the cause, and may be the capacity type, which the user has not required: PlanningClient.
-		default:
-			partly.Add(requirement)
-		}
-	}
-	if len(unmet) == 0 {
-		return fmt.Sprintf("each requirement alone is satisfied by some flavor, but no flavor satisfies all of them: %s", partly)
-	}
-	slices.Sort(unmet)
-	return strings.Join(unmet, "; ")
-}
-
-// available lists some values of the key that flavors and offerings have.
-func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
-	var values []string
-	add := func(requirements scheduling.Requirements) {
-		if requirements.Has(key) && requirements.Get(key).Operator() == corev1.NodeSelectorOpIn {
-			values = append(values, requirements.Get(key).Values()...)
-		}
-	}
-	for _, it := range instanceTypes {
-		add(it.Requirements)
-		for _, offering := range it.Offerings {
-			add(offering.Requirements)
-		}
-	}
-	return cmp.Or(strings.Join(lookup.Shorten(values), ", "), "no value")
+	return requirements.Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand)
 }
 
 // planning is the client of PlanningClient.
@@ -238,7 +184,7 @@ func (p planning) List(ctx context.Context, list client.ObjectList, options ...c
 	}
 	for i := range pools.Items {
 		spec := &pools.Items[i].Spec.Template.Spec
-		if launch.IsOurs(spec.NodeClassRef) && poolRequirements(&pools.Items[i]).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
+		if launch.IsOurs(spec.NodeClassRef) && allowsOnDemand(&pools.Items[i]) {
 			// In a list of its own: that of the cache may be shared.
 			spec.Requirements = slices.Concat(spec.Requirements, []karpv1.NodeSelectorRequirementWithMinValues{
 				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},

@@ -21,7 +21,6 @@ import (
 
 // Reasons of the events about launches.
 const (
-	ReasonNoCompatibleFlavor     = "NoCompatibleFlavor"
 	ReasonAccountLimit           = "AccountLimitReached"
 	ReasonQuotaTooSmall          = "QuotaTooSmall"
 	ReasonNodePoolUnlimited      = "NodePoolUnlimited"
@@ -79,12 +78,6 @@ func some(names []string) string {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return list
-}
-
-// NoCompatibleFlavor reports that no flavor, available or not, can ever satisfy the NodePool.
-func NoCompatibleFlavor(pool *karpv1.NodePool, detail string) karpevents.Event {
-	return every(seldom, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNoCompatibleFlavor,
-		"No flavor satisfies spec.template.spec.requirements, so no server is launched for this NodePool: %s", detail))
 }
 
 // AccountLimitReached reports that balance or credentials stop every launch for a while.

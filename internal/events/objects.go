@@ -32,7 +32,6 @@ const (
 	ReasonServerKept                 = "ServerKept"
 
 	ReasonLeaveFailed          = "BKELeaveFailed"
-	ReasonAddressKept          = "AddressKept"
 	ReasonDiskDeletionFailed   = "DiskDeletionFailed"
 	ReasonServerDeletionFailed = "ServerDeletionFailed"
 )
@@ -113,13 +112,6 @@ func LeaveFailed(node string, err error) karpevents.Event {
 func LeftoverDisk(server, id string, err error) karpevents.Event {
 	return every(time.Hour, warning(nodeNamed(server), id, ReasonDiskDeletionFailed,
 		"The server is deleted, but one of its disks is still paid for. Delete its snapshots if it has any, or rename it to keep it: %s", err))
-}
-
-// AddressKept reports that an address which a deleted server has left is kept.
-func AddressKept(server, id, address, because string) karpevents.Event {
-	return every(untilActed, warning(nodeNamed(server), id, ReasonAddressKept,
-		"The server is deleted, and its address %s is kept and may be paid for: %s. Rename it, or release it manually if it is not needed",
-		address, because))
 }
 
 // nodeNamed is the object of events about a server whose Node may be gone.

@@ -17,7 +17,6 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -200,10 +199,6 @@ func (l *Launcher) ReserveByZone(claim *karpv1.NodeClaim, others []karpv1.NodeCl
 func (l *Launcher) LaunchesPaused(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error) {
 	return l.pauses.blocked(nodeClass)
 }
-
-// FailureOf returns why the launch of a NodeClaim failed after its request was accepted; empty where it did not, or is
-// not remembered.
-func (l *Launcher) FailureOf(uid types.UID) string { return l.records.remembered(uid).ended }
 
 // nodeClassOf reads the NodeClass of a NodeClaim from the cache.
 func (l *Launcher) nodeClassOf(ctx context.Context, claim *karpv1.NodeClaim) (*v1alpha1.BizflyNodeClass, error) {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -167,32 +166,24 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 func (l *Launcher) pricesOf(ctx context.Context, fleet []paid) ([]float64, error) {
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {
-		if prices[i], _ = l.priceOf(ctx, server); prices[i] <= 0 {
+		if prices[i] = l.priceOf(ctx, server); prices[i] <= 0 {
 			return nil, fmt.Errorf("the price of %s (%s in %s) is not known", server.name, server.flavor, server.zone)
 		}
 	}
 	return prices, nil
 }
 
-// PriceOf returns what the server of the NodeClaim costs in VND per hour while it runs, and what it is priced as; 0
-// where that is not known.
-func (l *Launcher) PriceOf(ctx context.Context, claim *karpv1.NodeClaim) (float64, pricing.Item) {
-	return l.priceOf(ctx, paid{claim.Name, lo.FromPtr(claim.Spec.NodeClassRef).Name,
-		claim.Labels[corev1.LabelInstanceTypeStable],
-		claim.Labels[corev1.LabelTopologyZone], claim})
-}
-
-// priceOf returns what a server costs, and what it is priced as: by what was delivered with it, else by its NodeClass,
-// whatever that selects by now, or by an empty one where it is gone.
-func (l *Launcher) priceOf(ctx context.Context, server paid) (float64, pricing.Item) {
+// priceOf returns what a server costs in VND per hour, and 0 where that is not known: by what was delivered with it,
+// else by its NodeClass, whatever that selects by now, or by an empty one where it is gone.
+func (l *Launcher) priceOf(ctx context.Context, server paid) float64 {
 	if item, recorded := l.itemDelivered(server.claim); recorded {
 		price, _ := l.config.Settings.Load().Prices.Price(item)
-		return price, item
+		return price
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := l.config.KubeClient.Get(ctx, client.ObjectKey{Name: server.nodeClass},
 		nodeClass); client.IgnoreNotFound(err) != nil {
-		return 0, pricing.Item{}
+		return 0
 	}
 	types, _ := l.config.Flavors.List(ctx, nodeClass)
 	_, offering := flavor.Find(types, server.flavor, server.zone)
@@ -200,8 +191,7 @@ func (l *Launcher) priceOf(ctx context.Context, server paid) (float64, pricing.I
 		_, offering = flavor.Find(l.config.Flavors.Launched(nodeClass, server.flavor, server.zone), server.flavor,
 			server.zone)
 	}
-	item, _ := l.config.Flavors.Item(server.claim.Labels, nodeClass.EffectiveBillingPlan())
-	return lo.FromPtr(offering).Price, item
+	return lo.FromPtr(offering).Price
 }
 
 // itemDelivered returns what the server of the NodeClaim is priced as by what was delivered with it, and false where

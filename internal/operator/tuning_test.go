@@ -5,8 +5,6 @@ package operator_test
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -28,7 +26,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -98,57 +95,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		Expect(op.Tuning.Sync(ctx, &v1alpha1.ProviderConfig{}).Err).ToNot(HaveOccurred())
 		Expect(op.Settings.Load()).To(Equal(opts))
 	})
-	// requests counts those that read this path.
-	requests := func(path string) int {
-		return lo.CountBy(box.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodGet && strings.HasSuffix(r.Path, path) })
-	}
-
-	// resumeIn looks for the server of an unanswered create request that was sent some time ago.
-	resumeIn := func(ctx context.Context, age time.Duration) error {
-		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", RequestedAt: time.Now().Add(-age)})
-		return err
-	}
-	// resume does so for a while.
-	resume := func(age, patience time.Duration) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		return resumeIn(ctx, age)
-	}
-	It("should change serverIDWait", func() {
-		Expect(resume(0, 2*time.Second)).To(MatchError(context.DeadlineExceeded), "30 seconds are not over")
-		tune("serverIDWait", "1s")
-		err := resume(0, 20*time.Second)
-		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-		Expect(errors.Is(err, context.DeadlineExceeded)).To(BeFalse())
-	})
-	It("should change visibilityWindow", func() {
-		Expect(resume(time.Minute, time.Second)).To(MatchError(instance.ErrAwaitingServerID))
-		tune("visibilityWindow", "30s")
-		Expect(resume(time.Minute, 20*time.Second)).To(MatchError(instance.ErrOutcomeUnknown))
-	})
-	It("should change serverPollInterval", func() {
-		tune("serverPollInterval", "6s")
-		before := requests("/servers")
-		Expect(resume(0, 5*time.Second)).To(MatchError(instance.ErrAwaitingServerID))
-		Expect(requests("/servers")-before).To(BeNumerically("<=", 1), "every 2 seconds would be more")
-		tune("serverPollInterval", "500ms")
-		waiting, stop := context.WithCancel(ctx)
-		DeferCleanup(stop)
-		before = requests("/servers")
-		go func() { _ = resumeIn(waiting, 0) }()
-		Eventually(func() int { return requests("/servers") - before }).Should(BeNumerically(">", 3), "every 6 seconds would be too late")
-	})
-	It("should change serverListMaxAge", func() {
-		list := func() int {
-			GinkgoHelper()
-			_, err := op.Instances.Snapshot(ctx, 0)
-			Expect(err).ToNot(HaveOccurred())
-			return requests("/servers")
-		}
-		first := list()
-		tune("serverListMaxAge", "100ms")
-		Eventually(list).Should(BeNumerically(">=", first+20), "with lists of 5 seconds that takes longer than a spec waits")
-	})
 	Context("instance types", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "tuned", UID: "tuned", Generation: 1}, Status: v1alpha1.BizflyNodeClassStatus{Zones: []string{"HN1"}},
@@ -186,8 +132,8 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("should report which keys have changed, and not apply what has not", func() {
-		Expect(tune("accountPause", "7m").Changed).To(ConsistOf("accountPause"))
-		Expect(tune("accountPause", "7m").Changed).To(BeEmpty())
-		Expect(tune("serverIDWait", "7s").Changed).To(ConsistOf("accountPause", "serverIDWait"))
+		Expect(tune("unavailableOfferingTTL", "7m").Changed).To(ConsistOf("unavailableOfferingTTL"))
+		Expect(tune("unavailableOfferingTTL", "7m").Changed).To(BeEmpty())
+		Expect(tune("catalogInterval", "17s").Changed).To(ConsistOf("unavailableOfferingTTL", "catalogInterval"))
 	})
 })

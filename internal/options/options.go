@@ -22,6 +22,7 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 func init() {
@@ -67,12 +68,7 @@ type Options struct {
 	CatalogInterval           time.Duration
 	GarbageCollectionInterval time.Duration
 	GarbageCollectionGrace    time.Duration
-	ServerPollInterval        time.Duration
-	ServerListMaxAge          time.Duration
 	UnavailableOfferingTTL    time.Duration
-	AccountPause              time.Duration
-	ServerIDWait              time.Duration
-	VisibilityWindow          time.Duration
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
 	ClosedZones               []string
@@ -80,13 +76,20 @@ type Options struct {
 	BillingPeriod, BillingWindow time.Duration
 	HiddenFlavors                []string
 
+	// The next are constants of internal/ttl, which no setting changes. Tests make them shorter.
+	ServerPollInterval, ServerListMaxAge, ServerIDWait, VisibilityWindow, AccountPause time.Duration
+
 	// malformed are the environment variables whose text is not a value of their type.
 	malformed error
 }
 
 // Defaults returns the defaults of the table.
 func Defaults() *Options {
-	o := &Options{Prices: pricing.DefaultTable()}
+	o := &Options{
+		Prices:             pricing.DefaultTable(),
+		ServerPollInterval: ttl.ServerPoll, ServerListMaxAge: ttl.ServerList, ServerIDWait: ttl.ServerIDWait, VisibilityWindow: ttl.Visibility,
+		AccountPause: ttl.AccountPause,
+	}
 	for _, s := range table {
 		if s.Default == "" {
 			continue
@@ -296,24 +299,9 @@ var table = []*Setting{
 	checked(duration("garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "garbageCollectionGrace", "5m", 10*time.Second, 24*time.Hour,
 		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed LAUNCH_TIMEOUT.",
 		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), checkGrace),
-	duration("", "", "serverPollInterval", "2s", 500*time.Millisecond, 30*time.Second,
-		"The time between two reads of the servers that are being launched.",
-		func(o *Options) *time.Duration { return &o.ServerPollInterval }),
-	duration("", "", "serverListMaxAge", "5s", 100*time.Millisecond, time.Minute,
-		"How old shared lists of servers, volumes and network interfaces may be. Whether a server is gone is always read by its id, too.",
-		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
 	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
 		"How long an offering without capacity is not tried again. What is marked already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
-	duration("", "", "accountPause", "1m", time.Second, time.Hour,
-		"How long all launches pause after a rejection for balance or credentials.",
-		func(o *Options) *time.Duration { return &o.AccountPause }),
-	duration("server-id-wait", "SERVER_ID_WAIT", "serverIDWait", "30s", time.Second, 30*time.Second,
-		"How long one launch waits for the id of its server. Core schedules nothing meanwhile.",
-		func(o *Options) *time.Duration { return &o.ServerIDWait }),
-	duration("visibility-window", "VISIBILITY_WINDOW", "visibilityWindow", "2m", 5*time.Second, time.Hour,
-		"How long the controller looks for the server of a create request without an answer before the NodeClaim ends.",
-		func(o *Options) *time.Duration { return &o.VisibilityWindow }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
 		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",

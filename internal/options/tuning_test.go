@@ -32,12 +32,7 @@ var _ = Describe("Apply", func() {
 	for _, row := range []durations{
 		{"catalogInterval", func(v *options.Options) time.Duration { return v.CatalogInterval }, 10 * time.Minute, 10 * time.Second, 24 * time.Hour},
 		{"garbageCollectionInterval", func(v *options.Options) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
-		{"serverPollInterval", func(v *options.Options) time.Duration { return v.ServerPollInterval }, 2 * time.Second, 500 * time.Millisecond, 30 * time.Second},
-		{"serverListMaxAge", func(v *options.Options) time.Duration { return v.ServerListMaxAge }, 5 * time.Second, 100 * time.Millisecond, time.Minute},
 		{"unavailableOfferingTTL", func(v *options.Options) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
-		{"accountPause", func(v *options.Options) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
-		{"serverIDWait", func(v *options.Options) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
-		{"visibilityWindow", func(v *options.Options) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
 		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond,
 			24 * time.Hour},
 	} {

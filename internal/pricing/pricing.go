@@ -50,24 +50,6 @@ type Disk struct {
 	Type v1alpha1.DiskMedium
 }
 
-// Source is where a number of the price table comes from.
-type Source string
-
-// The sources of numbers.
-const (
-	// SourceConfigured is a number that the user gave, for example from an invoice.
-	SourceConfigured Source = "configured"
-	// SourcePublished is a number that BizFly Cloud publishes.
-	SourcePublished Source = "published"
-	// SourceDerived is a number computed from published ones.
-	SourceDerived Source = "derived"
-	// SourceAssumed is a number that this project chose.
-	SourceAssumed Source = "assumed"
-)
-
-// Sources are all sources, the most certain first.
-var Sources = []Source{SourceConfigured, SourcePublished, SourceDerived, SourceAssumed}
-
 //go:embed table.yaml
 var embedded []byte
 
@@ -88,9 +70,8 @@ type Table struct {
 	Disks map[v1alpha1.DiskMedium]float64 `json:"disks"`
 	// BillingPlans are multiples of the on-demand rates.
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
-	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
-	// path that leads to a number counts; a number without one is assumed.
-	Sources map[string]Source `json:"sources"`
+	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD": see table.yaml.
+	Sources map[string]string `json:"sources"`
 }
 
 // ComputeRates are the rates of one category.
@@ -105,8 +86,6 @@ type ComputeRates struct {
 type PlanFactors struct {
 	// Compute is the factor for CPU, memory and GPUs.
 	Compute float64 `json:"compute"`
-	// Stopped is the same while the server is stopped.
-	Stopped float64 `json:"stopped"`
 	// Disk is the factor for disks.
 	Disk float64 `json:"disk"`
 }
@@ -115,8 +94,7 @@ type PlanFactors struct {
 var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
 
 // ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
-// every rate keeps prices above 0 and strictly growing, and that every name is one that is priced. A number that differs from the
-// embedded one has the source configured, unless the table gives a source for it. The error names each field that is wrong.
+// every rate keeps prices above 0 and strictly growing, and that every name is one that is priced. The error names each field that is wrong.
 func ParseTable(text []byte) (*Table, error) {
 	var builtIn, given map[string]any
 	if err := yaml.UnmarshalStrict(text, &given); err != nil {
@@ -128,12 +106,7 @@ func ParseTable(text []byte) (*Table, error) {
 	if err := yaml.Unmarshal(embedded, &builtIn); err != nil {
 		return nil, fmt.Errorf("parsing the built-in price table: %w", err)
 	}
-	changed := map[string]any{}
-	merge(builtIn, given, "", changed)
-	changed = lo.OmitBy(changed, func(path string, _ any) bool {
-		return lo.SomeBy(lo.Keys(asMap(given["sources"])), func(of string) bool { return path == of || strings.HasPrefix(path, of+".") })
-	})
-	builtIn["sources"] = lo.Assign(asMap(builtIn["sources"]), changed)
+	merge(builtIn, given)
 	merged, err := yaml.Marshal(builtIn)
 	if err != nil {
 		return nil, fmt.Errorf("merging the price table: %w", err)
@@ -141,29 +114,18 @@ func ParseTable(text []byte) (*Table, error) {
 	return parse(merged)
 }
 
-// merge writes what is given over what is there, and the paths of the numbers that it changes into changed.
-func merge(into, given map[string]any, path string, changed map[string]any) {
+// merge writes what is given over what is there.
+func merge(into, given map[string]any) {
 	for key, value := range given {
-		if inner, ok := value.(map[string]any); ok {
-			below := asMap(into[key])
-			merge(below, inner, path+key+".", changed)
-			into[key] = below
-			continue
-		}
-		if value != nil && value != into[key] && path != "" && path != "sources." {
-			changed[path+key] = SourceConfigured
-		}
-		if value != nil {
+		inner, isMap := value.(map[string]any)
+		below, known := into[key].(map[string]any)
+		switch {
+		case isMap && known:
+			merge(below, inner)
+		case value != nil:
 			into[key] = value
 		}
 	}
-}
-
-func asMap(value any) map[string]any {
-	if known, ok := value.(map[string]any); ok {
-		return known
-	}
-	return map[string]any{}
 }
 
 // parse takes names of fields as they are: encoding/json would take CPU for cpu, and leave open which of both numbers counts.
@@ -200,7 +162,7 @@ func (t *Table) factors() map[string]float64 {
 	}
 	for plan, factors := range t.BillingPlans {
 		path := "billingPlans." + string(plan)
-		positive[path+".compute"], positive[path+".stopped"], positive[path+".disk"] = factors.Compute, factors.Stopped, factors.Disk
+		positive[path+".compute"], positive[path+".disk"] = factors.Compute, factors.Disk
 	}
 	return positive
 }
@@ -213,16 +175,11 @@ func (t *Table) validate() error {
 			errs = append(errs, fmt.Errorf("%s is %g, it must be above 0", path, value))
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(t.Sources)) {
-		if !slices.Contains(Sources, t.Sources[path]) {
-			errs = append(errs, fmt.Errorf("sources.%s is %q, use one of %q", path, t.Sources[path], Sources))
-		}
-	}
 	small := func(name string) bool { return name == strings.ToLower(name) }
 	return errors.Join(append(errs,
 		misspelt("categories", t.Categories, small, "small letters"),
 		misspelt("generations", t.Generations, small, "small letters"),
-		misspelt("gpus", t.GPUs, func(word string) bool { return word == t.gpu(word) }, "one word of the model's name in small letters"),
+		misspelt("gpus", t.GPUs, func(word string) bool { return word == t.GPU(word) }, "one word of the model's name in small letters"),
 		misspelt("disks", t.Disks, oneOf(v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD), "SSD or HDD"),
 		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"))...)
 }
@@ -255,55 +212,16 @@ func (t *Table) Price(item Item) (float64, bool) {
 		}
 		disks += float64(disk.GiB) * rate
 	}
-	return t.compute(item)*plan.Compute + disks*plan.Disk, true
-}
-
-// compute is the on-demand rate of CPU, memory and GPUs.
-func (t *Table) compute(item Item) float64 {
 	rates := lo.ValueOr(t.Categories, item.Category, t.Categories[fallback])
-	compute := float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB
-	return compute*lo.ValueOr(t.Generations, item.Generation, 1) + float64(item.GPUCount)*t.GPUs[t.gpu(item.GPUName)]
+	compute := (float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB) * lo.ValueOr(t.Generations, item.Generation, 1)
+	compute += float64(item.GPUCount) * t.GPUs[t.GPU(item.GPUName)]
+	return compute*plan.Compute + disks*plan.Disk, true
 }
 
-// Stopped returns what a server costs per hour while it is stopped, whose price while it runs is known: its disks cost the same.
-func (t *Table) Stopped(running float64, item Item) float64 {
-	plan := t.BillingPlans[item.BillingPlan]
-	return running - t.compute(item)*(plan.Compute-plan.Stopped)
-}
-
-// gpu returns the key of a model's rate: the first word of its name that the table knows, so that "NVIDIA A30",
+// GPU returns the key of a model's rate: the first word of its name that the table knows, so that "NVIDIA A30",
 // "NVIDIA-A30" and "A30 24GB" are the same.
-func (t *Table) gpu(model string) string {
+func (t *Table) GPU(model string) string {
 	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	word, _ := lo.Find(words, func(word string) bool { return word != fallback && lo.HasKey(t.GPUs, word) })
 	return lo.CoalesceOrEmpty(word, fallback)
-}
-
-// Source returns the least certain source of the numbers that the price of the item is made of.
-func (t *Table) Source(item Item) Source {
-	category := "categories." + lo.Ternary(lo.HasKey(t.Categories, item.Category), item.Category, fallback)
-	plan := "billingPlans." + string(item.BillingPlan)
-	used := []string{category + ".cpu", category + ".memoryGiB", plan + ".compute"}
-	if lo.HasKey(t.Generations, item.Generation) {
-		used = append(used, "generations."+item.Generation)
-	}
-	if item.GPUCount > 0 {
-		used = append(used, "gpus."+t.gpu(item.GPUName))
-	}
-	for _, disk := range item.Disks {
-		if disk.GiB > 0 {
-			used = append(used, "disks."+string(disk.Type), plan+".disk")
-		}
-	}
-	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.sourceAt(path)) }))]
-}
-
-// sourceAt returns the source of one number.
-func (t *Table) sourceAt(path string) Source {
-	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
-		if source, ok := t.Sources[path]; ok {
-			return source
-		}
-	}
-	return SourceAssumed
 }

@@ -30,6 +30,14 @@ const (
 	LaunchMargin = 30 * time.Second
 	// CoreRetry is the longest that Karpenter waits until it calls Create again after an error.
 	CoreRetry = time.Minute
+	// ServerPoll is the time between two reads of the servers that are being launched.
+	ServerPoll = 2 * time.Second
+	// ServerIDWait is how long one launch waits for the id of its server. Karpenter schedules nothing meanwhile.
+	ServerIDWait = 30 * time.Second
+	// Visibility is how long the server of a create request without an answer is looked for before the NodeClaim ends.
+	Visibility = 2 * time.Minute
+	// AccountPause is how long all launches pause after a rejection for balance or credentials.
+	AccountPause = time.Minute
 	// LaunchPoll is how often a server is checked until its node has registered; all NodeClaims share one list of servers.
 	LaunchPoll = 10 * time.Second
 	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
@@ -95,6 +103,8 @@ const (
 	// List bounds one list of servers, volumes, interfaces or firewalls, which outlives the reader that began it because others
 	// may wait for it too. It exceeds the client's own deadline for a read.
 	List = time.Minute
+	// ServerList is how old the shared lists of servers, volumes and interfaces may be. Whether a server is gone is always read by its id, too.
+	ServerList = 5 * time.Second
 	// PeriodicServers is how old the lists of servers and interfaces may be for what no event urges: the steps of a server whose node is
 	// Ready, and drift of networks. It is safe because none of them acts by the list: a Ready node vetoes repair, a server that the
 	// list lacks is read by its id, and each change reads the server first. Others read a newer list in that time, so that at rest

@@ -35,7 +35,7 @@ type config struct {
 	listen, kubeconfig, regionLabel string
 	env                             envFlag
 	memoryOverhead                  float64
-	ca, clusterKubeconfig           string
+	ca                              string
 	noCCM                           bool
 	nodeSilence                     time.Duration
 	zones                           int
@@ -95,7 +95,6 @@ func parse(args []string) (config, error) {
 	flags.Int64Var(&c.cloud.Seed, "seed", 1, "What makes ids and addresses reproducible.")
 	flags.DurationVar(&c.cloud.Latency, "latency", 3*time.Second, "How long tasks take (create, delete).")
 	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
-	flags.DurationVar(&c.cloud.BootSpread, "boot-spread", 0, "How much longer than --boot a server may take at most, evenly distributed.")
 	flags.DurationVar(&c.cloud.DataDiskDelay, "data-disk-delay", time.Second, "How long an ACTIVE server takes until it has its data disks; less than --boot.")
 	flags.BoolVar(&c.cloud.AppendNameCode, "append-name-code", false, "Append a code to the name of each server that is created.")
 	flags.BoolVar(&c.cloud.ChangeNames, "change-names", false, "Give each server that is created a name of the cloud's own.")
@@ -117,8 +116,6 @@ func parse(args []string) (config, error) {
 		"How long the Node of a server that is gone is silent before it is deleted; 0 is not at all.")
 	flags.BoolVar(&c.cloud.TLS, "tls", false, "Serve https beside http on the same port, and CONNECT for manage.bizflycloud.vn.")
 	flags.StringVar(&c.ca, "tls-ca", "", "Write the authority that signs the sandbox's certificates to this file; implies --tls.")
-	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "",
-		"What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
 	flags.StringVar(&c.guests, "guests", guestsImitated,
 		"What is inside of servers: imitated, or real machines that boot --machine-image (root on Linux, in a network namespace of its own).")
 	flags.StringVar(&c.machines.Image, "machine-image", ".cache/node/root", "The root file system of real machines.")
@@ -145,13 +142,6 @@ func parse(args []string) (config, error) {
 	c.cloud.TLS = c.cloud.TLS || c.ca != ""
 	if c.nodeSilence <= 0 {
 		c.nodeSilence = -1
-	}
-	if c.clusterKubeconfig != "" {
-		content, err := os.ReadFile(c.clusterKubeconfig)
-		if err != nil {
-			return c, fmt.Errorf("reading --cluster-kubeconfig: %w", err)
-		}
-		c.cloud.Kubeconfig = string(content)
 	}
 	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
 		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))

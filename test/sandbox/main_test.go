@@ -159,7 +159,6 @@ var _ = Describe("The sandbox", func() {
 		Entry("unknown flags", "not defined", "--nonsense"),
 		Entry("arguments", "unexpected argument", "extra"),
 		Entry("a form of regions that is none", "--service-regions", "--service-regions=upside-down"),
-		Entry("a kubeconfig of the cluster that is not there", "--cluster-kubeconfig", "--cluster-kubeconfig=/nonexistent"),
 		Entry("guests that are none", "neither imitated nor real", "--guests=dreamt"),
 		Entry("real guests without a folder for their disks", "--machine-dir", "--guests=real"),
 		Entry("more than all memory", "--memory-overhead", "--memory-overhead=1.5"),

@@ -168,8 +168,9 @@ func lives() []life {
 			life{name + " follows one whose server failed, and is deleted", class,
 				[]act{{func(sim *simulation) { sim.failsNext = true }, 1, nil}, remove}},
 			life{name + " is changed in place", class, []act{launch, change(
-				func(spec *v1alpha1.BizflyNodeClassSpec) { spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
-				func(s cloud.Server) bool { return s.NetworkPlan == "free_bandwidth" }), remove}},
+				func(spec *v1alpha1.BizflyNodeClassSpec) {
+					spec.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}
+				}, func(s cloud.Server) bool { return slices.Contains(s.SecurityGroups, cloud.SecurityGroup{Name: "web"}) }), remove}},
 			life{name + " has drifted and is replaced", class, []act{launch, change(
 				func(spec *v1alpha1.BizflyNodeClassSpec) {
 					spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@" + otherVersion}}

@@ -217,7 +217,7 @@ func (sim *simulation) newProcess() *process {
 		sim.makeNodeClass()
 	}
 	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
-	p.server = server.NewController(p.kube, p.instances, p.cloudProvider.Launches, built.JoinTokens, &sim.told, clock.RealClock{})
+	p.server = server.NewController(p.kube, p.instances, built.Networks, p.cloudProvider.Launches, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
 	p.status = status.NewController(p.kube, &sim.told, clock.RealClock{}, built.Catalog, built.Images, built.Networks, built.Bootstrap, built.Flavors)

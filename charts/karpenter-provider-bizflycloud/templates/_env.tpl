@@ -83,8 +83,6 @@
 {{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
-{{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}
-{{- include "karpenter.variable" (list "VISIBILITY_WINDOW" $s.visibilityWindow) }}
 {{- include "karpenter.variable" (list "CATALOG_INTERVAL" $s.catalogInterval) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_INTERVAL" $s.garbageCollectionInterval) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_GRACE" $s.garbageCollectionGrace) }}

@@ -466,23 +466,6 @@ var _ = Describe("ProviderConfig", func() {
 		process.look()
 		Expect(stored().Status.Scope).ToNot(BeNil())
 	})
-	It("should say so while the cloud does not answer, and keep the scope", func() {
-		process.look()
-		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
-		Eventually(func() bool {
-			_, _ = process.client.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
-			return process.client.OutageSince().IsZero()
-		}).Should(BeFalse())
-		process.look()
-		Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
-		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
-		sandbox.ClearFaults()
-		_, err := process.client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		process.look()
-		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
-	})
-
 	DescribeTable("should reject invalid specs at once",
 		func(spec v1alpha1.ProviderConfigSpec, says string) {
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}, Spec: spec}

@@ -85,43 +85,43 @@ var _ = Describe("The tuning", func() {
 		nothingTuned()
 	})
 	It("should not be read unless it is asked for", func() {
-		applyConfigMap(map[string]string{"accountPause": "5m"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m"})
 		process.look()
 		nothingTuned()
 	})
 	It("should come into force at the next look, once", func() {
-		applyConfigMap(map[string]string{"accountPause": "5m"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m"})
 		refer(tuningName)
 		process.look()
-		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 		Expect(ready().IsTrue()).To(BeTrue())
 		process.look()
 		nothingTuned()
-		applyConfigMap(map[string]string{"accountPause": "6m"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "6m"})
 		process.look()
-		Expect(tuned().AccountPause).To(Equal(6 * time.Minute))
+		Expect(tuned().UnavailableOfferingTTL).To(Equal(6 * time.Minute))
 	})
 	DescribeTable("should go back to the default",
 		func(remove func()) {
-			applyConfigMap(map[string]string{"accountPause": "5m", "serverIDWait": "10s"})
+			applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m", "catalogInterval": "10s"})
 			refer(tuningName)
 			process.look()
-			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+			Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 			remove()
 			process.look()
-			Expect(tuned().AccountPause).To(Equal(options.Defaults().AccountPause))
+			Expect(tuned().UnavailableOfferingTTL).To(Equal(options.Defaults().UnavailableOfferingTTL))
 		},
-		Entry("when the key is removed", func() { applyConfigMap(map[string]string{"serverIDWait": "10s"}) }),
+		Entry("when the key is removed", func() { applyConfigMap(map[string]string{"catalogInterval": "10s"}) }),
 		Entry("when the reference is removed", func() { apply(v1alpha1.ProviderConfigSpec{}) }),
 		Entry("when the ConfigMap is emptied", func() { applyConfigMap(nil) }),
 	)
 	DescribeTable("should keep the active value, also over a restart, and report it",
 		func(spoil func(), event, says string) {
-			applyConfigMap(map[string]string{"accountPause": "5m"})
+			applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m"})
 			refer(tuningName)
 			process.look()
-			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
-			Expect(stored().Status.Tuning).To(Equal(map[string]string{"accountPause": "5m"}))
+			Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
+			Expect(stored().Status.Tuning).To(Equal(map[string]string{"unavailableOfferingTTL": "5m"}))
 			spoil()
 			process.look()
 			nothingTuned()
@@ -129,20 +129,20 @@ var _ = Describe("The tuning", func() {
 			Expect(messages(event)).To(ContainElement(ContainSubstring(says)))
 			process = start(true, environment())
 			process.look()
-			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
-			Expect(stored().Status.Tuning).To(Equal(map[string]string{"accountPause": "5m"}))
+			Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
+			Expect(stored().Status.Tuning).To(Equal(map[string]string{"unavailableOfferingTTL": "5m"}))
 		},
-		Entry("when the value becomes invalid", func() { applyConfigMap(map[string]string{"accountPause": "5"}) }, "TuningIgnored",
-			"accountPause=5 is invalid: use a duration: 1s to 1h"),
+		Entry("when the value becomes invalid", func() { applyConfigMap(map[string]string{"unavailableOfferingTTL": "5"}) }, "TuningIgnored",
+			"unavailableOfferingTTL=5 is invalid: use a duration: 1s to 24h"),
 		Entry("when the ConfigMap is removed", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
 		}, providerconfig.ReasonConfigMapUnusable, "the ConfigMap does not exist"),
 	)
 	It("should name the rule when another ConfigMap may be read, and keep what is active", func() {
-		applyConfigMap(map[string]string{"accountPause": "5m"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m"})
 		refer(tuningName)
 		process.look()
-		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 		refer("someone-elses")
 		process.look()
 		Expect(ready().IsFalse()).To(BeTrue())
@@ -164,19 +164,19 @@ var _ = Describe("The tuning", func() {
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
 	It("should name each ignored key in an event, list them, and apply the rest", func() {
-		applyConfigMap(map[string]string{"accountPause": "5 minutes", "acountPause": "5m", "serverIDWait": "10s"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "5 minutes", "unavailableOfferingTtl": "5m", "catalogInterval": "10s"})
 		refer(tuningName)
 		process.look()
-		Expect(tuned().ServerIDWait).To(Equal(10 * time.Second))
+		Expect(tuned().CatalogInterval).To(Equal(10 * time.Second))
 		Expect(ready().IsTrue()).To(BeTrue())
 		Expect(ready().Reason).To(Equal(providerconfig.ReasonKeysIgnored))
-		Expect(ready().Message).To(And(ContainSubstring("accountPause=5 minutes"), ContainSubstring("acountPause=5m")))
+		Expect(ready().Message).To(And(ContainSubstring("unavailableOfferingTTL=5 minutes"), ContainSubstring("unavailableOfferingTtl=5m")))
 		warnings := lo.Uniq(messages("TuningIgnored"))
 		Expect(warnings).To(ConsistOf(
-			And(ContainSubstring(tuningName), ContainSubstring("accountPause=5 minutes is invalid"), ContainSubstring("1s to 1h")),
-			And(ContainSubstring("acountPause=5m is invalid"), ContainSubstring("no such key")),
+			And(ContainSubstring(tuningName), ContainSubstring("unavailableOfferingTTL=5 minutes is invalid"), ContainSubstring("1s to 24h")),
+			And(ContainSubstring("unavailableOfferingTtl=5m is invalid"), ContainSubstring("no such key")),
 		))
-		applyConfigMap(map[string]string{"serverIDWait": "10s"})
+		applyConfigMap(map[string]string{"catalogInterval": "10s"})
 		process.look()
 		Expect(ready().Reason).ToNot(Equal(providerconfig.ReasonKeysIgnored))
 	})
@@ -192,13 +192,13 @@ var _ = Describe("The tuning", func() {
 		Expect(len(ready().Message)).To(BeNumerically("<", 8192))
 	})
 	It("should come into force on a replica that is not the leader, which writes nothing", func() {
-		applyConfigMap(map[string]string{"accountPause": "5m"})
+		applyConfigMap(map[string]string{"unavailableOfferingTTL": "5m"})
 		refer(tuningName)
 		before := stored().ResourceVersion
 		process = start(false, environment())
 		_, err := process.controller.Reconcile(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		Expect(tuned().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 		Expect(stored().ResourceVersion).To(Equal(before))
 	})
 })

@@ -46,15 +46,10 @@ type part struct {
 	// field is what errors call it.
 	field       string
 	contentType string
-	// merging are the headers that tell cloud-init how to merge the part; mostly there are none.
-	merging textproto.MIMEHeader
-	text    string
+	text        string
 	// inDocument says that it is a part of a document in the field.
 	inDocument bool
 }
-
-// mergingHeaders are those that cloud-init reads.
-var mergingHeaders = []string{"Merge-Type", "X-Merge-Type"}
 
 // merge puts pieces of user data together in their order: one alone stays as it is, cloud-configs become one cloud-config, and beside anything
 // else that is the first part of a MIME multipart document.
@@ -75,7 +70,7 @@ func merge(pieces []source) (string, error) {
 	if err := checkParts(parts); err != nil {
 		return "", err
 	}
-	configs, others := lo.FilterReject(parts, func(p part, _ int) bool { return p.contentType == cloudConfig && len(p.merging) == 0 })
+	configs, others := lo.FilterReject(parts, func(p part, _ int) bool { return p.contentType == cloudConfig })
 	if len(configs) > 1 {
 		text, err := cloudConfigOf(configs)
 		if err != nil || len(others) == 0 {
@@ -160,8 +155,7 @@ func readMultipart(text string) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		merging := lo.PickByKeys(next.Header, mergingHeaders)
-		parts = append(parts, part{contentType: mediaType, merging: merging, text: string(content)})
+		parts = append(parts, part{contentType: mediaType, text: string(content)})
 	}
 	return nil, errors.New("too many parts")
 }
@@ -181,10 +175,10 @@ func multipartOf(parts []part) (string, error) {
 	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary())
 	for _, p := range parts {
 		text, encoding := encoded(p.text)
-		body, createErr := writer.CreatePart(lo.Assign(p.merging, textproto.MIMEHeader{
+		body, createErr := writer.CreatePart(textproto.MIMEHeader{
 			"Content-Type":              {p.contentType + `; charset="utf-8"`},
 			"Content-Transfer-Encoding": {encoding},
-		}))
+		})
 		if err = errors.Join(err, createErr); err == nil {
 			_, err = io.WriteString(body, text)
 		}

@@ -172,14 +172,6 @@ var _ = Describe("User data from several places", func() {
 			{"text/cloud-config", "#cloud-config\nruncmd:\n- one\n- two\n"}, {"text/x-shellscript", ownScript},
 		}))
 	})
-	It("should keep how a part of a document says that it is merged, and join no such part", func() {
-		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
-			"--x\nContent-Type: text/cloud-config\nX-Merge-Type: list(append)\n\n#cloud-config\nruncmd: [one]\n" +
-			"--x\nContent-Type: text/cloud-config\n\n#cloud-config\nruncmd: [two]\n--x--\n"
-		userData := render(input(inline(bke(), document))).UserData
-		Expect(pieces(userData)).To(HaveLen(3))
-		Expect(userData).To(ContainSubstring("X-Merge-Type: list(append)"))
-	})
 	It("should know a JSON patch of a cloud-config", func() {
 		Expect(pieces(render(input(inline(bke(), "#cloud-config-jsonp\n[]"))).UserData)[0].contentType).To(Equal("text/cloud-config-jsonp"))
 	})

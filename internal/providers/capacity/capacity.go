@@ -49,7 +49,4 @@ type Launch struct {
 var (
 	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
 		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
-	launchSecondsAverage = metrics.Gauge("karpenter_bizfly_launch_seconds_average",
-		"Moving average of the seconds from a create request until the node has registered, with the image of the last one. By flavor and zone.",
-		metrics.Label("flavor"), metrics.Label("zone"))
 )

@@ -37,7 +37,6 @@ type DefaultProvider struct {
 
 	mu       sync.Mutex
 	failures map[Offering]failures
-	// launches without an image are what the metric reports: that of the image launched last.
 	launches map[Launch]average
 }
 
@@ -241,8 +240,8 @@ func (f failures) recent(now time.Time) int {
 // SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets, with
-// the series of the metric, what had no launch for a day.
+// RecordLaunch remembers how long it took from the create request until the node had registered. It also forgets what
+// had no launch for a day.
 func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	if took <= 0 {
 		return
@@ -250,25 +249,14 @@ func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
 	now, seconds := p.clock.Now(), took.Seconds()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for old, known := range p.launches {
-		if known.recent(now) {
-			continue
-		}
-		delete(p.launches, old)
-		if old.ImageID == "" {
-			launchSecondsAverage.Delete(map[string]string{"flavor": old.Flavor, "zone": old.Zone})
-		}
-	}
+	maps.DeleteFunc(p.launches, func(_ Launch, known average) bool { return !known.recent(now) })
 	if known, exists := p.launches[launch]; exists {
 		seconds = weight*seconds + (1-weight)*known.seconds
 	} else if len(p.launches) >= maxScopes {
 		// So many come from images that are not used any more; those in use are soon seen again.
 		clear(p.launches)
-		launchSecondsAverage.Reset()
 	}
 	p.launches[launch] = average{seconds: seconds, at: now}
-	p.launches[Launch{Flavor: launch.Flavor, Zone: launch.Zone}] = p.launches[launch]
-	launchSecondsAverage.Set(seconds, map[string]string{"flavor": launch.Flavor, "zone": launch.Zone})
 }
 
 // LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.

@@ -11,12 +11,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 var _ = Describe("Capacity", func() {
@@ -108,33 +106,6 @@ var _ = Describe("Capacity", func() {
 		provider.RecordLaunch(launch, 10*time.Second)
 		seconds, _ = provider.LaunchSeconds(launch)
 		Expect(seconds).To(Equal(10.0))
-	})
-	It("should report one average for a flavor in a zone, that of the image launched last", func() {
-		former, next := capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "former"}, capacity.Launch{Flavor: "reported", Zone: "HN1", ImageID: "next"}
-		provider.RecordLaunch(former, 100*time.Second)
-		provider.RecordLaunch(next, 50*time.Second)
-		reported := func() []float64 {
-			GinkgoHelper()
-			averages, err := metrics.Gather(crmetrics.Registry, "karpenter_bizfly_launch_seconds_average")
-			Expect(err).NotTo(HaveOccurred())
-			return lo.FilterMap(averages, func(s metrics.Sample, _ int) (float64, bool) {
-				return s.Value, lo.Contains(lo.Values(s.Labels), "reported")
-			})
-		}
-		Expect(reported()).To(Equal([]float64{50}))
-		seconds, _ := provider.LaunchSeconds(former)
-		Expect(seconds).To(Equal(100.0), "placement goes on to tell images apart")
-		clk.Step(12 * time.Hour)
-		provider.RecordLaunch(next, 50*time.Second)
-		clk.Step(12 * time.Hour)
-		_, seen := provider.LaunchSeconds(former)
-		Expect(seen).To(BeFalse())
-		Expect(reported()).To(Equal([]float64{50}))
-		clk.Step(12 * time.Hour)
-		_, seen = provider.LaunchSeconds(next)
-		Expect(seen).To(BeFalse())
-		provider.RecordLaunch(capacity.Launch{Flavor: "another", Zone: "HN1", ImageID: "next"}, 50*time.Second)
-		Expect(reported()).To(BeEmpty(), "placement has forgotten it, too")
 	})
 	It("should wait for nothing after a launch", func() {
 		provider.RecordLaunch(capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}, time.Minute)

@@ -29,8 +29,6 @@ type Client interface {
 	Reconfigure(config bizfly.Config) error
 	// Scope logs in where that has not happened yet.
 	Scope(ctx context.Context) (bizfly.Scope, error)
-	// OutageSince returns since when the cloud has not answered; zero while there is no outage.
-	OutageSince() time.Time
 	// Confirm lets calls through for exactly this scope; Confirmed returns it, and false while there is none.
 	Confirm(scope bizfly.Scope)
 	Confirmed() (bizfly.Scope, bool)

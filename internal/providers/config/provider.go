@@ -266,17 +266,11 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
-	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter. It is also what
-	// ends an outage of the login on a replica that calls nothing else.
+	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
-	since := p.Client.OutageSince()
 	switch {
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
 		result.CredentialsErr = err
-	case !since.IsZero():
-		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions "+
-			"go on when it does",
-			since.UTC().Format(time.RFC3339))
 	case err == nil:
 		// Another scope that was allowed when it became active need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.

@@ -36,20 +36,14 @@ func TestConfig(t *testing.T) { suite.Run(t, "Config") }
 
 var ctx = context.Background()
 
-// adapter is a client that is configured; asked for its scope it logs in, which ends an outage.
-type adapter struct {
-	confirmed   *bizfly.Scope
-	outageSince time.Time
-}
+// adapter is a client that is configured and can log in.
+type adapter struct{ confirmed *bizfly.Scope }
 
 func (a *adapter) Reconfigure(bizfly.Config) error { return nil }
 
 func (a *adapter) Scope(context.Context) (bizfly.Scope, error) {
-	a.outageSince = time.Time{}
 	return lo.FromPtr(a.confirmed), nil
 }
-
-func (a *adapter) OutageSince() time.Time { return a.outageSince }
 
 func (a *adapter) Confirm(scope bizfly.Scope) { a.confirmed = &scope }
 
@@ -125,11 +119,9 @@ var _ = Describe("A ProviderConfig that names another place", func() {
 	})
 	It("should end an outage with the next login, also where nothing else is called", func() {
 		claims, answer = nil, http.StatusServiceUnavailable
-		client := &adapter{}
-		options.Client = client
+		options.Client = &adapter{}
 		looking := provider()
 		Expect(looking.Sync(ctx).EndpointErr).To(HaveOccurred(), "what was pinned is applied all the same")
-		client.outageSince = time.Now()
 		Expect(looking.Sync(ctx)).To(And(HaveField("EndpointErr", BeNil()), HaveField("Scope", Not(BeNil()))))
 	})
 	DescribeTable("should be asked", func(allowed ...string) {

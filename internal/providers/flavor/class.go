@@ -4,9 +4,7 @@
 package flavor
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -90,7 +88,7 @@ func (c *class) key(f *facts, zone string) capacity.Offering {
 
 // usableZones are the zones of the class in which the flavor can ever be launched; none when it cannot be used at all.
 func (c *class) usableZones(f *facts) []string {
-	if c.excluded(f) != "" {
+	if c.excludes(f) {
 		return nil
 	}
 	return c.zonesWith(f)
@@ -131,81 +129,17 @@ func (c *class) offeringIn(zone string) scheduling.Requirements {
 	return c.requirements[zone]
 }
 
-// excluded returns why the NodeClass cannot use the flavor in any zone; empty where it can.
-func (c *class) excluded(f *facts) string {
-	switch terms := c.nodeClass.Spec.FlavorSelectorTerms; {
-	case slices.Contains(c.settings.HiddenFlavors, f.name):
-		return "the tuning hides it (hiddenFlavors)"
-	case !f.availableWith(c.billingPlan):
-		return fmt.Sprintf("it is not available with spec.billingPlan %s", c.billingPlan)
-	case len(terms) > 0 && !lo.SomeBy(terms, f.matches):
-		return "no term of spec.flavorSelectorTerms selects it"
+// excludes reports whether the NodeClass cannot use the flavor in any zone.
+func (c *class) excludes(f *facts) bool {
+	terms := c.nodeClass.Spec.FlavorSelectorTerms
 	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium may
 	// appear any day, so that its absence makes offerings unavailable and does not remove flavors.
-	case lo.SomeBy(c.disks, func(disk catalog.Disk) bool { return disk.VolumeType != "" }) && len(c.domains(f, c.zonesWith(f))) == 0:
-		return fmt.Sprintf("no zone has the volume types of the disks for the category %s", f.category)
-	}
-	return ""
+	named := lo.SomeBy(c.disks, func(disk catalog.Disk) bool { return disk.VolumeType != "" })
+	return slices.Contains(c.settings.HiddenFlavors, f.name) || !f.availableWith(c.billingPlan) ||
+		len(terms) > 0 && !lo.SomeBy(terms, f.matches) || named && len(c.domains(f, c.zonesWith(f))) == 0
 }
 
-// closed returns why no server of the flavor can be created in the zone at the moment; empty where one can.
-func (c *class) closed(f *facts, zone string) string {
-	switch {
-	case slices.Contains(c.settings.ClosedZones, zone):
-		return "the tuning closes the zone (closedZones)"
-	case !c.active[zone]:
-		return "BizFly Cloud has closed the zone for new servers"
-	case !c.hasDisksIn(zone, f.category):
-		return fmt.Sprintf("the zone has no volume type for the disks of the category %s", f.category)
-	}
-	return ""
-}
-
-// Explanation is why a NodeClass cannot launch one flavor in one zone.
-type Explanation struct {
-	// Flavor and Zone are the offering. Zone is empty where the flavor is excluded whatever the zone.
-	Flavor, Zone string
-	// CPU, MemoryMiB, GPUName and GPUCount are the flavor's advertised size.
-	CPU, MemoryMiB int
-	GPUName        string
-	GPUCount       int
-	// Source is the least certain source of the numbers that its price is made of.
-	Source pricing.Source
-	// Excluded is why the NodeClass can never launch it; empty where it can. Unavailable is why it cannot now.
-	Excluded, Unavailable string
-}
-
-// Explain returns every flavor that the cloud lists, in every zone of the region or, where the zone does not matter, once.
-// Those that List returns as available have neither reason.
-func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, error) {
-	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
-		return nil, err
-	}
-	c := newClass(nodeClass, snapshot, p.options.Load())
-	var explained []Explanation
-	for _, f := range p.indexOf(snapshot).flavors {
-		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
-			Source: c.settings.Prices.Source(c.item(f))}
-		if e.Excluded = c.excluded(f); e.Excluded != "" {
-			explained = append(explained, e)
-			continue
-		}
-		for _, z := range snapshot.Zones() {
-			e.Zone, e.Excluded, e.Unavailable = z.Name, "", ""
-			switch {
-			case !slices.Contains(c.zones, z.Name):
-				e.Excluded = "the zone is none of the NodeClass's (status.zones)"
-			case !f.existsIn(z.Name):
-				e.Excluded = fmt.Sprintf("the zone does not have its generation %s", f.generation)
-			default:
-				e.Unavailable = c.closed(f, z.Name)
-				if reason, marked := p.marks.Unavailable(c.key(f, z.Name)); marked && e.Unavailable == "" {
-					e.Unavailable = "marked unavailable after a failed launch: " + strings.TrimSpace(reason)
-				}
-			}
-			explained = append(explained, e)
-		}
-	}
-	return explained, nil
+// open reports whether a server of the flavor can be created in the zone at the moment.
+func (c *class) open(f *facts, zone string) bool {
+	return !slices.Contains(c.settings.ClosedZones, zone) && c.active[zone] && c.hasDisksIn(zone, f.category)
 }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -38,23 +37,20 @@ type built struct {
 	launchable []bool
 	// report is the size that its nodes are known to have.
 	report report
-	// source is where its price comes from.
-	source pricing.Source
 }
 
 // build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
 // in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	table, item := c.settings.Prices, c.item(f)
-	price, priced := table.Price(item)
+	price, priced := c.settings.Prices.Price(c.item(f))
 	b := built{
-		facts: f, rootDiskGiB: c.disks[0].GiB, source: table.Source(item),
+		facts: f, rootDiskGiB: c.disks[0].GiB,
 		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB)),
 		InstanceType: &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))},
 	}
 	var offerings cloudprovider.Offerings
 	for i, zone := range slices.Concat(usable, lo.Without(used, usable...)) {
-		key, launchable := c.key(f, zone), i < len(usable) && priced && c.closed(f, zone) == ""
+		key, launchable := c.key(f, zone), i < len(usable) && priced && c.open(f, zone)
 		b.keys, b.launchable = append(b.keys, key), append(b.launchable, launchable)
 		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price, Available: launchable && p.unmarked(key)})
 	}

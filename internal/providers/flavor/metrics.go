@@ -31,7 +31,7 @@ var (
 	priceDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_price_estimate",
 		"Estimated price of one server of the instance type in the zone, with the disks and the billing plan of the NodeClass, in VND per hour.",
-		[]string{"nodeclass", "instance_type", "zone", "capacity_type", "source"}, nil,
+		[]string{"nodeclass", "instance_type", "zone", "capacity_type"}, nil,
 	)
 	availableDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_available",
@@ -107,7 +107,7 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 			for _, offering := range b.Offerings {
 				labels := []string{nodeClass, b.Name, offering.Zone(), offering.CapacityType()}
 				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue, lo.Ternary(offering.Available, 1.0, 0), labels...)
-				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, append(labels, string(b.source))...)
+				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
 			}
 			if sized.Has(b.Name) {
 				continue

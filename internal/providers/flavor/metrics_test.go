@@ -20,8 +20,6 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
@@ -136,25 +134,5 @@ var _ = Describe("The metrics of offerings", func() {
 		r.list(ctx, named("other", "HN1"))
 		Expect(gathered("karpenter_cloudprovider_instance_type_cpu_cores")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 2}))
 		Expect(gathered("karpenter_cloudprovider_instance_type_memory_bytes")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 4 << 30}))
-	})
-	It("should say where a price comes from, by the least certain number in it", func(ctx context.Context) {
-		sources := func() []string {
-			GinkgoHelper()
-			samples, err := metrics.Gather(crmetrics.Registry, "karpenter_cloudprovider_instance_type_offering_price_estimate")
-			Expect(err).NotTo(HaveOccurred())
-			return lo.FilterMap(samples, func(s metrics.Sample, _ int) (string, bool) {
-				source, found := s.Labels["source"]
-				return source, found
-			})
-		}
-		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
-		r.list(ctx, named("default", "HN1"))
-		Expect(sources()).To(ConsistOf("assumed"), "the price of SSD is assumed")
-		r.tune(func(o *options.Options) { o.Prices = lo.Must(pricing.ParseTable([]byte("disks: {SSD: 4}"))) })
-		r.list(ctx, named("default", "HN1"))
-		Expect(sources()).To(ConsistOf("derived"))
-		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
-		r.list(ctx, named("default", "HN1"))
-		Expect(sources()).To(ConsistOf("derived"), "whether it is available changes nothing about it")
 	})
 })

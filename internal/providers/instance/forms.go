@@ -66,9 +66,8 @@ type place struct{ nodeClass, zone, family string }
 // position is where a list of forms goes on.
 type position struct {
 	next spelling
-	// field is what the last rejection named, and inRow how many in a row have named it.
+	// field is what the last rejection named.
 	field string
-	inRow int
 	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been
 	// launched by either name.
 	doubtful bool
@@ -130,13 +129,22 @@ func (s spelling) forms() map[string]string {
 	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// nextSpelling returns the spelling of the list to send after a rejection: the next one that differs in the field which
-// the rejection names, or the next one where it names none. It reports false where the list ends, so that the form is
-// not to blame.
-func nextSpelling(all []spelling, sent spelling, field string) (spelling, bool) {
+// nextSpelling returns the spelling of the list to send after a rejection that names a field, or none, where the one
+// before it named another, or none. It reports false where the list ends, so that the form is not to blame.
+func nextSpelling(all []spelling, sent spelling, field, before string) (spelling, bool) {
+	if field == fieldFlavor && before == fieldFlavor {
+		return spelling{}, false // both names were rejected by name
+	}
 	return lo.Find(all[slices.Index(all, sent)+1:], func(s spelling) bool {
-		return field == "" || field == fieldVolumeType && s.volumeType != sent.volumeType ||
-			field == fieldFlavor && s.flavor != sent.flavor
+		switch {
+		case field == fieldFlavor:
+			return s.flavor != sent.flavor
+		case field == fieldVolumeType:
+			return s.volumeType != sent.volumeType && s.flavor == sent.flavor
+		}
+		// What was named before, and is not any more, is right now.
+		return (before != fieldFlavor || s.flavor == sent.flavor) &&
+			(before != fieldVolumeType || s.volumeType == sent.volumeType)
 	})
 }
 
@@ -153,20 +161,19 @@ func (f *Forms) moveOn(sent spelling, flavor string, in place, err error, now ti
 		return true // another launch has moved on meanwhile
 	}
 	before, field := f.positions[in], fieldNamed(err)
-	next, more := nextSpelling(all, sent, field)
+	next, more := nextSpelling(all, sent, field, before.field)
 	if !more && all[0] == sent {
 		return false // there is one form of what it may be about
 	}
-	names := len(f.possible(sent.flavorField))
-	doubtful := before.doubtful || names > 1 && field != fieldVolumeType
-	inRow := 1 + lo.Ternary(field == before.field, before.inRow, 0)
-	if field == fieldFlavor && inRow >= names || field == fieldVolumeType && inRow >= len(f.possible(field)) {
-		next, more, inRow = spelling{}, false, 0 // each form of what it names was rejected by name
+	doubtful := before.doubtful || len(f.possible(sent.flavorField)) > 1 && field != fieldVolumeType
+	until := now.Add(ttl.OfferingFailures)
+	f.positions = lo.PickBy(f.positions, func(_ place, other position) bool { return now.Before(other.until) })
+	f.positions[in] = position{next: next, field: lo.Ternary(more, field, ""), doubtful: doubtful, until: until}
+	if next.volumeType != sent.volumeType && more {
+		// Flavors of generations are tried before those that are doubted, and have the same volume types.
+		in.family = ""
+		f.positions[in] = position{next: spelling{volumeType: next.volumeType}, field: field, until: until}
 	}
-	f.positions = lo.Assign(lo.PickBy(f.positions, func(_ place, other position) bool { return now.Before(other.until) }),
-		map[place]position{in: {
-			next: next, field: field, inRow: inRow, doubtful: doubtful, until: now.Add(ttl.OfferingFailures),
-		}})
 	return more
 }
 

@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instance launches, lists and deletes servers together with the disks and interfaces that they own. Identity is the
-// UID of a NodeClaim and of the cluster, in the servers' metadata.
+// Package instance launches, lists and deletes servers together with the disks and interfaces that they own. Identity
+// is the UID of a NodeClaim and of the cluster, in the servers' metadata.
 package instance
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Server states that decide something here; any other one means that the server exists. The last three are those of servers
-// that are being deleted, or gone and still listed.
+// Server states that decide something here; any other one means that the server exists. The last three are those of
+// servers that are being deleted, or gone and still listed.
 const (
 	StatusActive      = "ACTIVE"
 	StatusBuild       = "BUILD"
@@ -48,8 +48,9 @@ type Instance struct {
 	ID string
 	// Name is the server's name, and in lower case the node's.
 	Name string
-	// NameProven is true where the name proves that the server was launched by this cluster: it is the one that it was launched
-	// under, or what the cloud has made of it. Metadata prove less, since a copy of a server may have them too.
+	// NameProven is true where the name proves that the server was launched by this cluster: it is the one that it was
+	// launched under, or what the cloud has made of it. Metadata prove less, since a copy of a server may have them
+	// too.
 	NameProven bool
 	// Status is the cloud's own word, for example ACTIVE.
 	Status string
@@ -57,7 +58,6 @@ type Instance struct {
 	Flavor      string
 	Zone        string
 	BillingPlan string
-	NetworkPlan string
 	ImageID     string
 	// UserDataHash is the hash of the templates of its user data; empty where it had none.
 	UserDataHash string
@@ -74,7 +74,8 @@ type Instance struct {
 	CreatedAt time.Time
 	Volumes   []Volume
 
-	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not ours.
+	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not
+	// ours.
 	launchName string
 }
 
@@ -98,7 +99,8 @@ type Intent struct {
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	ImageID     string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks, with the volume type that each is to have. They are for the request alone.
+	// Disks are the root disk and then the data disks, with the volume type that each is to have. They are for the
+	// request alone.
 	Disks []catalog.Disk `json:"-"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
@@ -136,63 +138,49 @@ type LaunchRequest struct {
 // ErrAwaitingServerID means that the create request was accepted and the server's id is not known yet: call Resume.
 var ErrAwaitingServerID = errors.New("the create request was accepted and the server has no id yet")
 
-// ErrOutcomeUnknown means that it will never be known whether the create request had an effect: the visibility window has
-// passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes late.
+// ErrOutcomeUnknown means that it will never be known whether the create request had an effect: the visibility window
+// has passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes
+// late.
 var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect; a server that appears late is garbage collected")
 
-// ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request was sent.
+// ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request
+// was sent.
 var ErrNotPrepared = errors.New("what the server is to join with could not be made")
 
-// ErrFormRejected means that the cloud may have failed to build a server only because of the form in which the create request named
-// its flavor or disks, and that the next request is in another form.
+// ErrFormRejected means that the cloud may have failed to build a server only because of the form in which the create
+// request named its flavor or disks, and that the next request is in another form.
 var ErrFormRejected = errors.New("the cloud may want another form of the create request")
 
 // ErrNotFound means that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
 
-// ErrNotOurs means that the server exists and nothing on it proves that it is this cluster's. It comes with ErrNotFound,
-// because the caller must not wait for its deletion: it is not touched.
+// ErrNotOurs means that the server exists and nothing on it proves that it is this cluster's. It comes with
+// ErrNotFound, because the caller must not wait for its deletion: it is not touched.
 var ErrNotOurs = errors.New("nothing on the server proves it to be this cluster's")
 
-// ErrBuildFailed means that the cloud accepted the create request and then failed to build the server. The predicates of
-// package bizfly classify its cause. What was left of the server is being deleted.
+// ErrBuildFailed means that the cloud accepted the create request and then failed to build the server. The predicates
+// of package bizfly classify its cause. What was left of the server is being deleted.
 var ErrBuildFailed = errors.New("the cloud failed to build server")
-
-// ReasonLaunchFailed is the reason of a removal because the cloud could not build the server.
-const ReasonLaunchFailed = "LaunchFailed"
 
 // DeleteRequest is one server to delete, and what is known of it.
 type DeleteRequest struct {
 	ID string
-	// Node is the name of the server's node as far as the caller knows, for BKE. A name that is not provably that of a server of
-	// this cluster is ignored.
+	// Node is the name of the server's node as far as the caller knows, for BKE. A name that is not provably that of a
+	// server of this cluster is ignored.
 	Node string
-	// Since is when the deletion began: a server is gone only if a list that began later lacks it. Zero accepts a list of a few
-	// seconds ago.
+	// Since is when the deletion began: a server is gone only if a list that began later lacks it. Zero accepts a list
+	// of a few seconds ago.
 	Since time.Time
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
-	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it is
-	// attached to the server as well.
+	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it
+	// is attached to the server as well.
 	RecordedVolumes []string
-	// Reason is why it is deleted, in one CamelCase word.
-	Reason string
 }
 
-// LeftoverKind is the kind of what a deleted server leaves behind.
-type LeftoverKind string
-
-// What a deleted server can leave behind.
-const (
-	LeftoverDisk LeftoverKind = "disk"
-	// LeftoverAddress is a network interface or a public address of the server. It is never deleted.
-	LeftoverAddress LeftoverKind = "address"
-)
-
-// Leftover is a free disk or address whose name proves that a server of this cluster was launched with it, and which no server
-// of this cluster has.
+// Leftover is a free disk whose name proves that a server of this cluster was launched with it. No server of this
+// cluster has it.
 type Leftover struct {
-	Kind LeftoverKind
-	ID   string
+	ID string
 	// Name is its own name, and Server the name under which its server was launched.
 	Name   string
 	Server string

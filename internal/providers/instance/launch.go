@@ -28,7 +28,7 @@ import (
 // Intent returns what a launch is to be recorded as.
 func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 	switch {
-	case p.uid == "":
+	case p.cluster.uid == "":
 		return Intent{}, errNoClusterUID
 	case request.NodeClaim == nil || request.NodeClaim.UID == "" || request.Attempt < 1:
 		return Intent{}, errors.New("a launch needs a NodeClaim with its UID and an attempt from 1")
@@ -42,7 +42,7 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 	status := request.NodeClass.Status
 	return Intent{
 		Attempt:     request.Attempt,
-		Name:        Name(request.NodeClaim.Name, string(request.NodeClaim.UID), p.uid, request.Attempt),
+		Name:        Name(request.NodeClaim.Name, string(request.NodeClaim.UID), p.cluster.uid, request.Attempt),
 		Flavor:      request.Flavor,
 		Zone:        request.Zone,
 		BillingPlan: request.BillingPlan,
@@ -89,7 +89,8 @@ func (r *LaunchRequest) place() place {
 	return place{capacity.NodeClassKey(r.NodeClass), r.Zone, family}
 }
 
-// formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then the next one to send.
+// formRejected returns the error as ErrFormRejected where the same launch may succeed in another form, which is then
+// the next one to send.
 func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, request *LaunchRequest, err error) error {
 	if !p.forms.moveOn(sent, request.Flavor, request.place(), err, p.clock.Now()) {
 		return err
@@ -100,7 +101,7 @@ func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, reque
 
 // Resume finds the server of an earlier create request and waits for it like Launch.
 func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
-	if p.uid == "" {
+	if p.cluster.uid == "" {
 		return nil, errNoClusterUID
 	}
 	return p.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
@@ -109,7 +110,8 @@ func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, inten
 // Forms are the forms in which create requests are sent.
 func (p *DefaultProvider) Forms() *Forms { return &p.forms }
 
-// Doubted reports whether names of old flavors were rejected for the NodeClass not long ago, and none of the flavor's family has been accepted.
+// Doubted reports whether names of old flavors were rejected for the NodeClass not long ago, and none of the flavor's
+// family has been accepted.
 func (p *DefaultProvider) Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return p.forms.isDoubted(flavor, capacity.NodeClassKey(nodeClass), p.clock.Now())
 }
@@ -135,8 +137,8 @@ func unexplained(intent Intent, reason string) error {
 		Message: fmt.Sprintf("server %s failed: %s", intent.Name, reason)}
 }
 
-// await waits for the server of a create request and acts on its outcome. ErrBuildFailed comes with the server that has failed, where there
-// is one.
+// await waits for the server of a create request and acts on its outcome. ErrBuildFailed comes with the server that has
+// failed, where there is one.
 func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instance, error) {
 	intent := request.intent
 	found, err := p.awaitOutcome(ctx, request)
@@ -158,14 +160,14 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 	return found.server, nil
 }
 
-// cleanUp begins to delete what a failed create request has left. It never keeps the caller from trying the next offering:
-// garbage collection finds what is left.
+// cleanUp begins to delete what a failed create request has left. It never keeps the caller from trying the next
+// offering: garbage collection finds what is left.
 func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
 	defer cancel()
 	var err error
 	if server != nil {
-		err = p.Delete(ctx, DeleteRequest{ID: server.ID, Reason: ReasonLaunchFailed})
+		err = p.Delete(ctx, DeleteRequest{ID: server.ID})
 	} else {
 		err = p.deleteFailedLaunch(ctx, intent.Name)
 	}
@@ -174,7 +176,8 @@ func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *In
 	}
 }
 
-// rejected reports whether the cloud is known to have built nothing. Whatever the adapter does not vouch for is ambiguous.
+// rejected reports whether the cloud is known to have built nothing. Whatever the adapter does not vouch for is
+// ambiguous.
 func rejected(err error) bool {
 	var apiError *bizfly.APIError
 	return bizfly.IsNotSent(err) || (errors.As(err, &apiError) && !apiError.Ambiguous)
@@ -274,7 +277,7 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script
 	maps.Copy(result, lo.MapValues(lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  p.cluster.name,
-		v1alpha1.MetadataClusterUID:   p.uid,
+		v1alpha1.MetadataClusterUID:   p.cluster.uid,
 		v1alpha1.MetadataName:         intent.Name,
 		v1alpha1.MetadataNodeClaim:    request.NodeClaim.Name,
 		v1alpha1.MetadataNodeClaimUID: string(request.NodeClaim.UID),
@@ -282,8 +285,8 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script
 		v1alpha1.MetadataNodePool:     request.NodeClaim.Labels[karpv1.NodePoolLabelKey],
 		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
 		v1alpha1.MetadataImage:        intent.ImageID,
-		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the present ones
-		// must not be replaced over those of a minute ago.
+		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the
+		// present ones must not be replaced over those of a minute ago.
 		v1alpha1.MetadataUserDataHash: script.UserDataHash,
 		v1alpha1.MetadataDataDisks:    strconv.Itoa(len(request.NodeClass.Spec.DataDisks)),
 	}, []string{""}), func(value, _ string) string { return bounded(value) }))

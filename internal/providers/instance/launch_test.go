@@ -114,7 +114,6 @@ var _ = Describe("Launch", func() {
 		Expect(server.Flavor).To(Equal("p2.2c_4g"))
 		Expect(server.Zone).To(Equal("HN1"))
 		Expect(server.BillingPlan).To(Equal("on_demand"))
-		Expect(server.NetworkPlan).To(Equal("free_datatransfer"))
 		Expect(server.ImageID).To(Equal(w.nodeClass().Status.Image().ID))
 		Expect([]string{server.ClusterUID, server.NodeClaim, server.NodeClaimUID, server.NodePool, server.NodeClass}).
 			To(Equal([]string{clusterUID, claimName, claimUID, "default", "default"}))

@@ -19,8 +19,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// Leftovers returns the free disks and interfaces whose names prove that they were launched with a server of this
-// cluster, where no server of that name exists any more.
+// Leftovers returns the free disks whose names prove that they were launched with a server of this cluster, where no
+// server of that name exists any more.
 func (p *DefaultProvider) Leftovers(ctx context.Context) ([]Leftover, error) {
 	return p.leftovers(ctx, p.recent())
 }
@@ -33,33 +33,21 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 	}
 	// What is attached to nothing in a list that began after that of the servers is not that of a server which is
 	// missing there.
-	volumes, volumesErr := p.volumes.get(ctx, v.begun)
-	ports, portsErr := p.ports.get(ctx, v.begun)
-	var found []Leftover
-	if volumesErr == nil {
-		found = lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (Leftover, bool) { return p.leftDisk(volume) })
+	volumes, err := p.volumes.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("listing what deleted servers have left: %w", err)
 	}
-	if portsErr == nil {
-		found = append(found, lo.FilterMap(ports.value.all, func(port *gobizfly.NetworkInterface, _ int) (Leftover, bool) {
-			server := p.provenIn(port.Name)
-			// The cloud deletes the interfaces that it creates with a server, except one that a user has made
-			// permanent.
-			return Leftover{Kind: LeftoverAddress, ID: port.ID, Name: lo.CoalesceOrEmpty(port.IPAddress, port.Name), Server: server,
-				CreatedAt: bizfly.Time(port.CreatedAt), Kept: "it may have been converted to a paid one to keep it"}, bizfly.UsedBy(port) == "" && server != ""
-		})...)
-	}
-	found = lo.Filter(found, func(left Leftover, _ int) bool { return len(v.value.named(left.Server)) == 0 })
-	if err := errors.Join(volumesErr, portsErr); err != nil {
-		return found, fmt.Errorf("listing what deleted servers have left: %w", err)
-	}
-	return found, nil
+	return lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (Leftover, bool) {
+		left, found := p.leftDisk(volume)
+		return left, found && len(v.value.named(left.Server)) == 0
+	}), nil
 }
 
 // leftDisk returns a free disk as what a server has left, and whether it is one.
 func (p *DefaultProvider) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 	base, isRoot := strings.CutSuffix(volume.Name, RootDiskSuffix)
 	base, _, isData := strings.Cut(base, dataDiskInfix)
-	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: p.launchedAs(base), CreatedAt: bizfly.Time(volume.CreatedAt)}
+	left := Leftover{ID: volume.ID, Name: volume.Name, Server: p.cluster.launchedAs(base), CreatedAt: bizfly.Time(volume.CreatedAt)}
 	switch {
 	case left.Server == "" || (!isRoot && !isData) || len(volume.Attachments) > 0 || strings.HasSuffix(volume.Description, csiDescriptionSuffix):
 		return Leftover{}, false
@@ -83,7 +71,7 @@ func Settled(volume *gobizfly.Volume) bool {
 func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string) error {
 	found, err := p.leftovers(ctx, p.clock.Now())
 	for _, left := range found {
-		if left.Server == server && left.Kind == LeftoverDisk {
+		if left.Server == server {
 			err = errors.Join(err, p.DeleteLeftover(ctx, left))
 		}
 	}
@@ -93,7 +81,7 @@ func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string)
 // DeleteLeftover deletes a disk that a server has left.
 func (p *DefaultProvider) DeleteLeftover(ctx context.Context, left Leftover) error {
 	if err := p.deleteDisk(ctx, left); err != nil && !bizfly.IsNotFound(err) {
-		return fmt.Errorf("deleting %s %s (%s), which server %s has left: %w", left.Kind, left.Name, left.ID, left.Server, err)
+		return fmt.Errorf("deleting disk %s (%s), which server %s has left: %w", left.Name, left.ID, left.Server, err)
 	}
 	return nil
 }

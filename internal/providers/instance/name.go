@@ -28,8 +28,8 @@ const (
 // nameEncoding is base32 in lower case, without the letters that are taken for digits.
 var nameEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// cluster is the identity by which this cluster knows its servers. UIDs decide; a name alone proves nothing, since two clusters
-// may have the same.
+// cluster is the identity by which this cluster knows its servers. UIDs decide; a name alone proves nothing, since two
+// clusters may have the same.
 type cluster struct{ uid, name string }
 
 // ours reports whether the server is this cluster's.
@@ -42,11 +42,11 @@ func (c cluster) builtFor(server *Instance, nodeClaimUID string, intent Intent) 
 
 var notInNames = regexp.MustCompile("[^a-z0-9]+")
 
-// Name returns the name of the server of one attempt to launch a NodeClaim: the NodeClaim's name, a nonce made of its UID
-// and the attempt, and a MAC of both under the cluster's UID. The cloud controller manager finds servers by name, and
-// neither the cloud nor two clusters in one project keep names unique; the nonce does. The MAC makes the name prove itself:
-// the cloud names disks and interfaces after their server, so one that is detached still shows whose it was, although the
-// NodeClaim, the server and every process that knew them are gone.
+// Name returns the name of the server of one attempt to launch a NodeClaim: the NodeClaim's name, a nonce made of its
+// UID and the attempt, and a MAC of both under the cluster's UID. The cloud controller manager finds servers by name,
+// and neither the cloud nor two clusters in one project keep names unique; the nonce does. The MAC makes the name prove
+// itself: the cloud names disks and interfaces after their server, so one that is detached still shows whose it was,
+// although the NodeClaim, the server and every process that knew them are gone.
 func Name(nodeClaimName, nodeClaimUID, clusterUID string, attempt int) string {
 	nonce := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", nodeClaimUID, attempt))
 	body := namePrefix(nodeClaimName, nonceLength+macLength) + "-" + nameEncoding.EncodeToString(nonce[:])[:nonceLength]
@@ -65,8 +65,8 @@ func (c cluster) proven(name string) bool {
 	return c.uid != "" && cut > nonceLength && hmac.Equal([]byte(nameMAC(name[:cut], c.uid)), []byte(name[cut:]))
 }
 
-// provenIn returns the name made by Name for this cluster that the text begins with; "" where it begins with none. The cloud
-// names disks and interfaces after their server, and a node is named like its server, in lower case.
+// provenIn returns the name made by Name for this cluster that the text begins with; "" where it begins with none. The
+// cloud names disks and interfaces after their server, and a node is named like its server, in lower case.
 func (c cluster) provenIn(text string) string {
 	for name := text; name != ""; name = name[:max(strings.LastIndexAny(name, "-_"), 0)] {
 		if c.proven(name) {
@@ -76,7 +76,8 @@ func (c cluster) provenIn(text string) string {
 	return ""
 }
 
-// ProvenName returns the name of a server of the cluster with this UID that the text begins with; "" where it begins with none.
+// ProvenName returns the name of a server of the cluster with this UID that the text begins with; "" where it begins
+// with none.
 func ProvenName(clusterUID, text string) string { return cluster{uid: clusterUID}.provenIn(text) }
 
 // appendedCode are what all codes have that BizFly Cloud was seen to append to the name of a server, such as
@@ -91,8 +92,8 @@ func isAppendedCode(text string) bool {
 	return lo.EveryBy(appendedCode, func(form *regexp.Regexp) bool { return form.MatchString(text) })
 }
 
-// launchedAs returns the name under which a server was launched that is called so: the same one, or the same without the code
-// that the cloud has appended. It is "" for any other name.
+// launchedAs returns the name under which a server was launched that is called so: the same one, or the same without
+// the code that the cloud has appended. It is "" for any other name.
 func (c cluster) launchedAs(name string) string {
 	proven := c.provenIn(name)
 	if code := strings.TrimPrefix(name, proven); code == "" || isAppendedCode(code) {
@@ -110,8 +111,8 @@ func namePrefix(nodeClaimName string, suffixLength int) string {
 	return lo.CoalesceOrEmpty(prefix, "node")
 }
 
-// launchName returns the name under which a server was launched, which is what its disks and interfaces are named after, also
-// where a user has renamed it since.
+// launchName returns the name under which a server was launched, which is what its disks and interfaces are named
+// after, also where a user has renamed it since.
 func (c cluster) launchName(server *Instance, inMetadata string) string {
 	return lo.CoalesceOrEmpty(c.launchedAs(inMetadata), c.launchedAs(server.Name), server.Name)
 }

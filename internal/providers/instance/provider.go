@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bizflycloud/gobizfly"
 	"github.com/patrickmn/go-cache"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -40,30 +41,35 @@ type Config struct {
 	// Settings are the active settings.
 	Settings *options.Store
 	Clock    clock.Clock
-	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why.
+	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and
+	// why.
 	OnLeaveFailed func(node string, err error)
 }
 
 // DefaultProvider manages the servers of this cluster over BizFly's API. It is safe for concurrent use.
 type DefaultProvider struct {
-	*inventory
 	config    Config
+	cluster   cluster
+	api       bizfly.API
+	clock     clock.Clock
 	bootstrap *bootstrap.DefaultProvider
 	catalog   catalog.Provider
+	// servers, volumes and ports are what the cloud has, as lists that all parts of the provider share.
+	servers *shared[*Snapshot]
+	volumes *shared[[]*gobizfly.Volume]
+	ports   *shared[*Ports]
 	// protected are the handles of the volumes that PersistentVolumes name.
 	protected *shared[sets.Set[string]]
 
 	forms Forms
-	// tasks bounds how often launches that wait read their tasks, readingTasks how many at once, and proving how many servers are being proved
-	// to be gone.
+	// tasks bounds how often launches that wait read their tasks, readingTasks how many at once, and proving how many
+	// servers are being proved to be gone.
 	tasks                 *rate.Limiter
 	readingTasks, proving *semaphore.Weighted
-	// requested is when the deletion of a server was last requested, logged are the servers whose removal was, gone those that were proved
-	// to be gone, which spares Get and Delete a request each, and left those whose node leaves BKE, all by id.
-	requested, logged, gone, left *cache.Cache
-	// beginning makes one step of finding out whether a deletion is due and remembering that it is requested.
-	beginning sync.Mutex
-	leaving   errgroup.Group
+	// removals are the deletions of servers, by id; noting makes one step of reading and changing one.
+	removals *cache.Cache
+	noting   sync.Mutex
+	leaving  errgroup.Group
 	// reboots are the reboots that were accepted, by operation id.
 	reboots *cache.Cache
 }
@@ -72,15 +78,15 @@ type DefaultProvider struct {
 // a read that begins with the call; when it fails no disk is deleted.
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
-	i := newInventory(config, api)
 	p := &DefaultProvider{
-		inventory: i, config: config, bootstrap: bootstrapProvider, catalog: catalogProvider,
-		protected: newShared(config.Clock, protected),
-		tasks:     rate.NewLimiter(rate.Inf, tasksPerInterval), readingTasks: semaphore.NewWeighted(tasksAtOnce),
-		proving:   semaphore.NewWeighted(provingAtOnce),
-		requested: cache.New(ttl.GoneServer, 0), logged: cache.New(ttl.Launch, 0), gone: cache.New(ttl.GoneServer, 0),
-		left: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
+		config: config, cluster: cluster{uid: config.ClusterUID, name: config.ClusterName}, api: api, clock: config.Clock,
+		bootstrap: bootstrapProvider, catalog: catalogProvider,
+		volumes: newShared(config.Clock, api.ListVolumes), protected: newShared(config.Clock, protected),
+		tasks: rate.NewLimiter(rate.Inf, tasksPerInterval), readingTasks: semaphore.NewWeighted(tasksAtOnce),
+		proving:  semaphore.NewWeighted(provingAtOnce),
+		removals: cache.New(ttl.GoneServer, 0), reboots: cache.New(ttl.Reboot, 0),
 	}
+	p.servers, p.ports = newShared(config.Clock, p.listServers), newShared(config.Clock, p.listPorts)
 	p.leaving.SetLimit(leavesWaiting)
 	return p
 }
@@ -90,19 +96,20 @@ func (p *DefaultProvider) Flush() {
 	p.servers.flush()
 	p.volumes.flush()
 	p.ports.flush()
-	p.firewalls.flush()
 }
 
-// Get returns a server of this cluster. Core asks again and again for one that is being deleted, so that the list is shared with the deletions.
+// Get returns a server of this cluster. Core asks again and again for one that is being deleted, so that the list is
+// shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
 	_, server, err := p.find(ctx, id, time.Time{})
-	if err == nil && (server == nil || server.Gone() || !p.ours(server)) {
+	if err == nil && (server == nil || server.Gone() || !p.cluster.ours(server)) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return server, err
 }
 
-// Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is longer.
+// Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is
+// longer.
 func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error) {
 	v, err := p.view(ctx, p.atMost(maxAge))
 	if err != nil {
@@ -111,7 +118,8 @@ func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*
 	return v.value, nil
 }
 
-// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that is longer.
+// Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that
+// is longer.
 func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (*Ports, error) {
 	listed, err := p.ports.get(ctx, p.atMost(maxAge))
 	if err != nil {
@@ -136,10 +144,9 @@ const (
 	labelOutcome = "outcome"
 	labelFlavor  = "flavor"
 	labelZone    = "zone"
-	labelChange  = "change"
 )
 
-// Outcomes of a launch and of a deletion, and what is changed on a running server.
+// Outcomes of a launch and of a deletion.
 const (
 	outcomeLaunched = "launched"
 	outcomeRejected = "rejected"
@@ -147,9 +154,6 @@ const (
 	outcomeUnknown  = "unknown"
 	outcomeAccepted = "accepted"
 	outcomeError    = "error"
-
-	changeNetworkPlan = "network_plan"
-	changeFirewalls   = "firewalls"
 )
 
 var (
@@ -164,8 +168,7 @@ var (
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
-		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
-		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
+		"Network interfaces of running servers whose firewalls were changed, so that no server was replaced.")
 	diskDeletionsTotal = metrics.Counter("karpenter_bizfly_instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))

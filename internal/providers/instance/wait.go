@@ -42,7 +42,7 @@ type outcome struct {
 
 // awaitOutcome returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
 func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (*outcome, error) {
-	waiting, cancel := context.WithTimeout(ctx, p.settings.Load().ServerIDWait)
+	waiting, cancel := context.WithTimeout(ctx, p.config.Settings.Load().ServerIDWait)
 	defer cancel()
 	for {
 		if found := p.findOutcome(waiting, request); found != nil {
@@ -50,7 +50,7 @@ func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (*
 		}
 		select {
 		// It begins after the look: a launch that has just read its task is behind others for the next one.
-		case <-p.clock.After(p.settings.Load().ServerPollInterval):
+		case <-p.clock.After(p.config.Settings.Load().ServerPollInterval):
 		case <-waiting.Done():
 			return nil, errors.Join(fmt.Errorf("%w: %s", ErrAwaitingServerID, request.intent.Name), ctx.Err())
 		}
@@ -183,19 +183,19 @@ func decide(f facts) decision {
 // listedFacts looks for the server in a list that all who wait share for a poll interval.
 func (p *DefaultProvider) listedFacts(ctx context.Context, r *pending) facts {
 	f := facts{resumed: r.resumed}
-	servers, err := p.servers.get(ctx, p.clock.Now().Add(-p.settings.Load().ServerPollInterval))
+	servers, err := p.servers.get(ctx, p.clock.Now().Add(-p.config.Settings.Load().ServerPollInterval))
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("listing servers to find one that was requested", "server", r.intent.Name, "error",
 			err.Error())
 		return f
 	}
 	candidates := lo.Filter(servers.value.OfNodeClaim(r.nodeClaimUID), func(server *Instance, _ int) bool {
-		return p.builtFor(server, r.nodeClaimUID, r.intent) && !server.Gone()
+		return p.cluster.builtFor(server, r.nodeClaimUID, r.intent) && !server.Gone()
 	})
 	bad, good := lo.FilterReject(candidates, func(s *Instance, _ int) bool { return s.Failed() || s.Deleting() })
 	f.listed, f.fresh = true, !servers.begun.Before(r.intent.RequestedAt)
 	f.good, f.failed = oldest(good), oldest(bad)
-	f.overdue = servers.begun.Sub(r.intent.RequestedAt) > p.settings.Load().VisibilityWindow
+	f.overdue = servers.begun.Sub(r.intent.RequestedAt) > p.config.Settings.Load().VisibilityWindow
 	return f
 }
 
@@ -204,7 +204,7 @@ func (p *DefaultProvider) readTask(ctx context.Context, r *pending) (taskState, 
 	if r.intent.TaskID == "" {
 		return taskMissing, nil, nil
 	}
-	now, interval := p.clock.Now(), p.settings.Load().ServerPollInterval
+	now, interval := p.clock.Now(), p.config.Settings.Load().ServerPollInterval
 	p.tasks.SetLimitAt(now, rate.Limit(tasksPerInterval/interval.Seconds()))
 	if !p.tasks.AllowN(now, 1) {
 		return taskDeferred, nil, nil
@@ -237,7 +237,7 @@ func (p *DefaultProvider) readNamed(ctx context.Context, r *pending, task *bizfl
 	}
 	server, err := p.getServer(ctx, task.Server.ID)
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && !p.builtFor(server, r.nodeClaimUID, r.intent):
+	case errors.Is(err, ErrNotFound), err == nil && !p.cluster.builtFor(server, r.nodeClaimUID, r.intent):
 		return serverMissing, nil
 	case err != nil:
 		return serverUnreadable, nil

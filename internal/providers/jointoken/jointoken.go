@@ -42,7 +42,7 @@ type Request struct {
 
 // Provider issues and revokes tokens.
 type Provider interface {
-	// Issue returns the token of the attempt, id.secret, and the same one at each call while half of its time is left.
+	// Issue returns a new token for the attempt, id.secret.
 	Issue(ctx context.Context, request Request) (string, error)
 	// Revoke deletes the tokens of a NodeClaim that this process has issued. Those of an earlier one expire.
 	Revoke(ctx context.Context, nodeClaim types.UID) error
@@ -62,11 +62,9 @@ type DefaultProvider struct {
 
 // issue is a token that was issued.
 type issue struct {
-	nodeClaim     types.UID
-	attempt       int
-	token         string
-	secret        *corev1.Secret
-	created, ends time.Time
+	nodeClaim types.UID
+	secret    *corev1.Secret
+	ends      time.Time
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -76,43 +74,37 @@ func NewDefaultProvider(writer client.Writer, clk clock.Clock, groups []string) 
 	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ",")}
 }
 
-// Issue implements Provider. Core launches one NodeClaim once at a time, so this is called for it once at a time.
+// Issue implements Provider. What has ended is forgotten, which bounds what is remembered.
 func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, error) {
-	now := p.clock.Now()
-	if token := p.known(request, now); token != "" {
-		return token, nil
-	}
-	created, err := p.create(ctx, request, now)
-	if err != nil {
-		return "", fmt.Errorf("creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
+	now, random := p.clock.Now(), strings.ToLower(rand.Text())
+	id, secret, ends := random[:idLength], random[idLength:idLength+secretLength], now.Add(request.TTL)
+	object := p.secretOf(request, id, secret, ends)
+	if err := p.writer.Create(ctx, object); err != nil {
+		return "", fmt.Errorf(
+			"creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
 			request.NodeClaim.Name, metav1.NamespaceSystem, err)
 	}
 	p.mu.Lock()
-	p.issued = append(p.issued, created)
-	p.mu.Unlock()
-	return created.token, nil
-}
-
-// known returns the token of the attempt while half of its time is left. What has ended is forgotten, which bounds what is remembered.
-func (p *DefaultProvider) known(request Request, now time.Time) string {
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.issued = lo.Filter(p.issued, func(i *issue, _ int) bool { return i.ends.After(now) })
-	usable, _ := lo.Find(p.issued, func(i *issue) bool {
-		return i.nodeClaim == request.NodeClaim.UID && i.attempt == request.Attempt && i.ends.Sub(now) >= i.ends.Sub(i.created)/2
-	})
-	return lo.FromPtr(usable).token
+	p.issued = append(lo.Filter(p.issued, func(i *issue, _ int) bool { return i.ends.After(now) }),
+		&issue{nodeClaim: request.NodeClaim.UID, secret: object, ends: ends})
+	return id + "." + secret, nil
 }
 
-func (p *DefaultProvider) create(ctx context.Context, request Request, now time.Time) (*issue, error) {
-	claim, random, ends := request.NodeClaim, strings.ToLower(rand.Text()), now.Add(request.TTL)
-	id, secret := random[:idLength], random[idLength:idLength+secretLength]
-	object := &corev1.Secret{
+// secretOf returns the Secret by which the API server accepts the token until it ends.
+func (p *DefaultProvider) secretOf(request Request, id, secret string, ends time.Time) *corev1.Secret {
+	claim := request.NodeClaim
+	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:       metav1.NamespaceSystem,
-			Name:            "bootstrap-token-" + id,
-			Labels:          map[string]string{"app.kubernetes.io/managed-by": "karpenter", karpapis.Group + "/nodeclaim": claim.Name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: karpapis.Group + "/v1", Kind: "NodeClaim", Name: claim.Name, UID: claim.UID}},
+			Namespace: metav1.NamespaceSystem,
+			Name:      "bootstrap-token-" + id,
+			Labels: map[string]string{
+				"app.kubernetes.io/managed-by": "karpenter",
+				karpapis.Group + "/nodeclaim":  claim.Name,
+			},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: karpapis.Group + "/v1", Kind: "NodeClaim", Name: claim.Name, UID: claim.UID},
+			},
 		},
 		Type: corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
@@ -123,13 +115,10 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, now time.
 			// kubeadm finds the API server by a ConfigMap that is signed with the token.
 			"usage-bootstrap-signing": "true",
 			"auth-extra-groups":       p.groups,
-			"description":             fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, claim.Name, request.Attempt),
+			"description": fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, claim.Name,
+				request.Attempt),
 		},
 	}
-	if err := p.writer.Create(ctx, object); err != nil {
-		return nil, err
-	}
-	return &issue{nodeClaim: claim.UID, attempt: request.Attempt, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
 }
 
 // Revoke implements Provider. Only the object that was created is deleted, not another one of its name.

@@ -126,21 +126,6 @@ var _ = Describe("Join tokens", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(expiration).To(BeTemporally("~", clk.Now().Add(30*time.Minute), time.Second))
 	})
-	It("should be one per attempt, however often it is requested", func() {
-		first := issue()
-		for range 10 {
-			Expect(issue()).To(Equal(first))
-		}
-		Expect(secrets()).To(HaveLen(1))
-		request.Attempt = 2
-		Expect(issue()).ToNot(Equal(first))
-		Expect(secrets()).To(HaveLen(2))
-	})
-	It("should be created anew when less than half of their time is left", func() {
-		first := issue()
-		clk.Step(16 * time.Minute)
-		Expect(issue()).ToNot(Equal(first))
-	})
 	It("should be another one after a restart, which cannot read the first", func() {
 		first := issue()
 		provider = jointoken.NewDefaultProvider(kube, clk, groups)

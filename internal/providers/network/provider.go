@@ -198,6 +198,18 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 	})
 }
 
+// DefaultFirewall returns the id of the firewall that the cloud attaches where none is requested.
+func (p *DefaultProvider) DefaultFirewall(ctx context.Context) (string, error) {
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls,
+		func(all []*gobizfly.Firewall) (string, error) {
+			found, ok := lo.Find(all, func(f *gobizfly.Firewall) bool { return f != nil && f.Name == defaultFirewall })
+			if !ok {
+				return "", &lookup.NotFoundError{Field: "spec.firewallSelectorTerms", Value: defaultFirewall}
+			}
+			return found.ID, nil
+		})
+}
+
 // ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is
 // left out, since it cannot be requested.
 func ofPool(all []*gobizfly.Firewall, pool v1alpha1.PoolServerStatus) []*gobizfly.Firewall {

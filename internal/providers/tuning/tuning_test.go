@@ -73,23 +73,23 @@ var _ = Describe("Sync", func() {
 	expensive := func() string { return table(99999) }
 
 	It("should lay the keys over the options, and remember their texts", func(ctx context.Context) {
-		result := tune(ctx, map[string]string{"accountPause": "5m"})
-		Expect(result).To(Equal(&tuning.Result{ConfigMap: options.DefaultTuningConfigMapName, Changed: []string{"accountPause"},
-			Active: map[string]string{"accountPause": "5m"}}))
-		Expect(settings.Load().AccountPause).To(Equal(5 * time.Minute))
+		result := tune(ctx, map[string]string{"unavailableOfferingTTL": "5m"})
+		Expect(result).To(Equal(&tuning.Result{ConfigMap: options.DefaultTuningConfigMapName, Changed: []string{"unavailableOfferingTTL"},
+			Active: map[string]string{"unavailableOfferingTTL": "5m"}}))
+		Expect(settings.Load().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 		before := settings.Load()
 		Expect(sync(ctx).Changed).To(BeEmpty())
 		Expect(settings.Load()).To(BeIdenticalTo(before))
 	})
 	It("should read the ConfigMap that the Role grants where the reference names none", func(ctx context.Context) {
 		object.Spec.TuningConfigMapRef.Name = ""
-		result := tune(ctx, map[string]string{"accountPause": "5m"})
+		result := tune(ctx, map[string]string{"unavailableOfferingTTL": "5m"})
 		Expect(result.ConfigMap).To(Equal(options.DefaultTuningConfigMapName))
-		Expect(settings.Load().AccountPause).To(Equal(5 * time.Minute))
+		Expect(settings.Load().UnavailableOfferingTTL).To(Equal(5 * time.Minute))
 	})
 	DescribeTable("should keep the values that are active",
 		func(ctx context.Context, spoil func(ctx context.Context)) {
-			Expect(tune(ctx, map[string]string{"prices": expensive(), "accountPause": "5m"}).Problems).To(BeEmpty())
+			Expect(tune(ctx, map[string]string{"prices": expensive(), "unavailableOfferingTTL": "5m"}).Problems).To(BeEmpty())
 			prices := settings.Load().Prices
 			spoil(ctx)
 			for _, restarted := range []bool{false, true} {
@@ -99,21 +99,21 @@ var _ = Describe("Sync", func() {
 				result := sync(ctx)
 				Expect(result.Err != nil || len(result.Problems) > 0).To(BeTrue())
 				Expect(settings.Load().Prices.GPUs).To(Equal(prices.GPUs), "restarted: %t", restarted)
-				Expect(settings.Load().AccountPause).To(Equal(5*time.Minute), "restarted: %t", restarted)
+				Expect(settings.Load().UnavailableOfferingTTL).To(Equal(5*time.Minute), "restarted: %t", restarted)
 				Expect(object.Status.Tuning).To(HaveKeyWithValue("prices", expensive()))
 			}
 		},
 		Entry("when a value becomes invalid", func(ctx context.Context) {
-			write(ctx, configMap(map[string]string{"prices": "gpus: {a30: 0}", "accountPause": "5m"}))
+			write(ctx, configMap(map[string]string{"prices": "gpus: {a30: 0}", "unavailableOfferingTTL": "5m"}))
 		}),
 		Entry("when all values become invalid", func(ctx context.Context) {
-			write(ctx, configMap(map[string]string{"prices": "{", "accountPause": "5"}))
+			write(ctx, configMap(map[string]string{"prices": "{", "unavailableOfferingTTL": "5"}))
 		}),
 		Entry("when a value becomes too long for the status", func(ctx context.Context) {
-			write(ctx, configMap(map[string]string{"prices": expensive() + "#" + strings.Repeat("x", v1alpha1.MaxTuningValueBytes), "accountPause": "5m"}))
+			write(ctx, configMap(map[string]string{"prices": expensive() + "#" + strings.Repeat("x", v1alpha1.MaxTuningValueBytes), "unavailableOfferingTTL": "5m"}))
 		}),
 		Entry("when a key moves to binaryData", func(ctx context.Context) {
-			moved := configMap(map[string]string{"accountPause": "5m"})
+			moved := configMap(map[string]string{"unavailableOfferingTTL": "5m"})
 			moved.BinaryData = map[string][]byte{"prices": []byte("x")}
 			write(ctx, moved)
 		}),
@@ -128,20 +128,20 @@ var _ = Describe("Sync", func() {
 		Expect(settings.Load().HiddenFlavors).To(Equal([]string{"a"}))
 	})
 	It("should use the default of a key that never had a valid value", func(ctx context.Context) {
-		result := tune(ctx, map[string]string{"prices": "{", "accountPause": "5", "hiddenFlavors": "a*,b"})
+		result := tune(ctx, map[string]string{"prices": "{", "unavailableOfferingTTL": "5", "hiddenFlavors": "a*,b"})
 		Expect(result.Problems).To(HaveLen(3))
 		Expect(result.Problems).To(HaveEach(ContainSubstring("the default")))
 		Expect(result.Active).To(BeEmpty())
 		Expect(settings.Load().Prices).To(Equal(options.Defaults().Prices))
-		Expect(settings.Load().AccountPause).To(Equal(time.Minute))
+		Expect(settings.Load().UnavailableOfferingTTL).To(Equal(3 * time.Minute))
 		Expect(settings.Load().HiddenFlavors).To(BeEmpty())
 	})
 	DescribeTable("should go back to the defaults when asked to",
 		func(ctx context.Context, ask func(ctx context.Context)) {
-			tune(ctx, map[string]string{"prices": expensive(), "accountPause": "5m"})
+			tune(ctx, map[string]string{"prices": expensive(), "unavailableOfferingTTL": "5m"})
 			ask(ctx)
 			result := sync(ctx)
-			Expect(result.Changed).To(ConsistOf("prices", "accountPause"))
+			Expect(result.Changed).To(ConsistOf("prices", "unavailableOfferingTTL"))
 			Expect(result.Active).To(BeEmpty())
 			Expect(settings.Load().Prices).To(BeIdenticalTo(options.Defaults().Prices))
 		},
@@ -149,19 +149,19 @@ var _ = Describe("Sync", func() {
 		Entry("by removing the reference", func(context.Context) { object.Spec.TuningConfigMapRef = nil }),
 	)
 	It("should correct a value that was invalid", func(ctx context.Context) {
-		tune(ctx, map[string]string{"accountPause": "5m"})
-		tune(ctx, map[string]string{"accountPause": "5"})
-		Expect(tune(ctx, map[string]string{"accountPause": "6m"}).Problems).To(BeEmpty())
-		Expect(settings.Load().AccountPause).To(Equal(6 * time.Minute))
+		tune(ctx, map[string]string{"unavailableOfferingTTL": "5m"})
+		tune(ctx, map[string]string{"unavailableOfferingTTL": "5"})
+		Expect(tune(ctx, map[string]string{"unavailableOfferingTTL": "6m"}).Problems).To(BeEmpty())
+		Expect(settings.Load().UnavailableOfferingTTL).To(Equal(6 * time.Minute))
 	})
 	It("should name a key that does not exist with those that do, and apply the others", func(ctx context.Context) {
-		result := tune(ctx, map[string]string{"catalogIntervall": "1m", "accountPause": "2m"})
-		Expect(settings.Load().AccountPause).To(Equal(2 * time.Minute))
+		result := tune(ctx, map[string]string{"catalogIntervall": "1m", "unavailableOfferingTTL": "2m"})
+		Expect(settings.Load().UnavailableOfferingTTL).To(Equal(2 * time.Minute))
 		Expect(result.Problems).To(ConsistOf(And(HavePrefix("catalogIntervall=1m is invalid: "), ContainSubstring("catalogInterval, "))))
 	})
 	It("should name key, value and bounds on one line, and not repeat a complete document", func(ctx context.Context) {
-		result := tune(ctx, map[string]string{"accountPause": strings.Repeat("ă ", 1000)})
-		Expect(result.Problems).To(ConsistOf(And(HavePrefix("accountPause=ă ă"), ContainSubstring("... is invalid: "), ContainSubstring("1s to 1h"),
+		result := tune(ctx, map[string]string{"unavailableOfferingTTL": strings.Repeat("ă ", 1000)})
+		Expect(result.Problems).To(ConsistOf(And(HavePrefix("unavailableOfferingTTL=ă ă"), ContainSubstring("... is invalid: "), ContainSubstring("1s to 24h"),
 			Not(ContainSubstring("\n")))))
 		Expect(len([]rune(result.Problems[0]))).To(BeNumerically("<", 250))
 	})

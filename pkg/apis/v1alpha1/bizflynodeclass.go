@@ -125,10 +125,10 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	DataDisks []DataDisk `json:"dataDisks,omitempty"`
-	// NetworkPlan is how traffic is charged. A change is applied in place.
+	// NetworkPlan is how traffic is charged. A change replaces nodes.
 	// +kubebuilder:default=FreeDataTransfer
 	// +optional
-	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
+	NetworkPlan NetworkPlan `json:"networkPlan,omitempty"`
 	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used. SavingPlan is
 	// prepaid at each create, and perhaps not refunded at a delete: for static replicas only. A change replaces nodes.
 	// +kubebuilder:default=OnDemand

@@ -95,6 +95,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Medium, s.RootDisk.VolumeType = "", "PREMIUM-SSD1" },
 		},
 		"BillingPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }},
+		"NetworkPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }},
 		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
 		"IPv6":        {func(s *v1alpha1.BizflyNodeClassSpec) { s.IPv6 = lo.ToPtr(true) }},
 		"DataDisks": {
@@ -197,8 +198,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
 		},
-		"SSHKeyName":  func(s *v1alpha1.BizflyNodeClassSpec) { s.SSHKeyName = "x" },
-		"NetworkPlan": func(s *v1alpha1.BizflyNodeClassSpec) { s.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
+		"SSHKeyName": func(s *v1alpha1.BizflyNodeClassSpec) { s.SSHKeyName = "x" },
 	}
 
 	It("should change with every value of every field that cannot change on a running server", func() {
@@ -239,7 +239,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		})
 		// The image is compared with the live server.
 		replaces := append(lo.Keys(hashed), "ImageSelectorTerms")
-		inPlace := []string{"FirewallSelectorTerms", "NetworkPlan"}
+		inPlace := []string{"FirewallSelectorTerms"}
 		Expect(comments).To(HaveLen(len(hashed) + len(ignored)))
 		for field, comment := range comments {
 			switch {
@@ -271,6 +271,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("no metadata", ``, `tags: {}`),
 		Entry("no IPv6", ``, `ipv6: false`),
 		Entry("the default plan", ``, `billingPlan: OnDemand`),
+		Entry("the default network plan", ``, `networkPlan: FreeDataTransfer`),
 		Entry("the default mode", ``, ``),
 		Entry("what the worker image is said to reserve, which changes no server", ``, `kubelet: {systemReserved: {memory: 1Gi}}`),
 		Entry("the default key", `userDataFrom: {name: x}`, `userDataFrom: {name: x, key: userData}`),

@@ -17,7 +17,7 @@ import (
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
 // with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
 // effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
-const NodeClassHashVersion = "v2"
+const NodeClassHashVersion = "v3"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers, and behind it whether
 // servers get a public IPv4 address, which a pool of BKE may decide (HashDiffers).
@@ -72,6 +72,7 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	spec := &BizflyNodeClassSpec{}
 	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in)), spec))
 	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
+	spec.NetworkPlan = lo.CoalesceOrEmpty(spec.NetworkPlan, NetworkPlanFreeDataTransfer)
 	spec.PublicIPv4 = nil // which Hash adds
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil

@@ -185,7 +185,7 @@ var _ = Describe("values", func() {
 			"cloud.rateLimits.read.qps=1"),
 		Entry("a certificate without it", "write spec.caBundle and spec.rateLimits in yours", "providerConfig.create=false",
 			"cloud.caBundle=-----BEGIN CERTIFICATE-----"),
-		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.accountPause=1m"),
+		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.catalogInterval=1m"),
 		Entry("a key of tuning that does not exist", "invalid propertyName 'acountPause'", "tuning.data.acountPause=1m"),
 		Entry("profiles for everyone", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true"),
 		Entry("profiles for every pod", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true",

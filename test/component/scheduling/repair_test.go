@@ -43,7 +43,7 @@ type repairCluster struct {
 
 func newRepairCluster() *repairCluster {
 	c := &repairCluster{testCluster: newTestCluster(0.04),
-		state: server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)}
+		state: server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)}
 	clk := unit.SteppingClock{FakeClock: env.Clock}
 	c.queue = disruption.NewQueue(c.client, env.Recorder, c.cluster, clk, c.provisioner)
 	c.repairs = disruption.NewController(ctx, clk, c.client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,

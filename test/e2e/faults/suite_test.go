@@ -47,7 +47,7 @@ var _ = BeforeSuite(func() {
 		SandboxArgs: []string{"--node-silence=0s"},
 		// All waits are short, so that the effects of a fault are seen within the run.
 		ControllerEnv: map[string]string{
-			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s", "UNAVAILABLE_OFFERING_TTL": "15s",
+			"LAUNCH_TIMEOUT": "40s", "UNAVAILABLE_OFFERING_TTL": "15s",
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s", "LOG_LEVEL": "debug",
 			"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem,
 		},

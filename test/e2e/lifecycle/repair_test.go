@@ -101,7 +101,7 @@ var _ = Describe("Node repair", SpecPriority(1), func() {
 		Expect(existing(Default)).To(ConsistOf(lo.Map(before, func(c karpv1.NodeClaim, _ int) string { return serverID(c) })), "nothing was replaced")
 
 		By("stopping the server of another")
-		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers/"+serverID(stopped)+"/status", map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
+		Expect(env.Sandbox().Call(ctx, http.MethodPatch, "servers/"+serverID(stopped), map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
 		outlast(stopped.Status.NodeName, corev1.NodeReady, HaveField("Status", corev1.ConditionUnknown))
 		Eventually(func(g Gomega) {
 			g.Expect(existing(g)).To(And(HaveLen(6), ContainElement(serverID(stopped))))

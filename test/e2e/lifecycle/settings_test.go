@@ -100,7 +100,7 @@ var _ = Describe("The settings of the controller", func() {
 
 	It("should bound a launch by LAUNCH_TIMEOUT", func() {
 		// Nothing else would end the launch: whether a server was created stays open for longer than core's own timeout.
-		restartController(map[string]string{"LAUNCH_TIMEOUT": "10s", "SERVER_ID_WAIT": "1s", "VISIBILITY_WINDOW": "10m"})
+		restartController(map[string]string{"LAUNCH_TIMEOUT": "10s"})
 		pool := readyPool()
 		behave := misbehave(cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
 		web := deployment(pool, 1)

@@ -57,7 +57,7 @@ var _ = BeforeSuite(func() {
 		Latency: 2 * time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(),
 		// What a crash leaves behind must be seen to go within a spec, so everything that waits, waits less.
 		ControllerEnv: map[string]string{
-			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s",
+			"LAUNCH_TIMEOUT": "40s",
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s",
 			"JOIN_TOKENS": "true", "USER_DATA_SECRET_NAMES": "templates",
 			// At its most talkative, since nothing that it writes may hold a secret.

@@ -282,7 +282,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		took("a hung node from its repair to ready", began)
 
 		By("stopping the server of another")
-		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers/"+idOf(stopped)+"/status", map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
+		Expect(env.Sandbox().Call(ctx, http.MethodPatch, "servers/"+idOf(stopped), map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
 		outlast(stopped.Status.NodeName, corev1.NodeReady, corev1.ConditionUnknown)
 		Eventually(func(g Gomega) {
 			ids := lo.Map(serversOf(g, pool), func(s cloud.Server, _ int) string { return s.ID })

@@ -62,7 +62,7 @@ func rest(b *testing.B, nodes int) {
 	config.KubeClient, config.APIReader, config.Instances = f, f, instances
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, f, f, instances, env.Recorder, env.Clock)
-	servers := server.NewController(f, instances, provider.Launches, nil, env.Recorder, env.Clock)
+	servers := server.NewController(f, instances, env.Networks, provider.Launches, nil, env.Recorder, env.Clock)
 	conditions := usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {

@@ -112,7 +112,6 @@ func (f *facts) panels() map[string]numbers {
 func (f *facts) addRequests(panels map[string]numbers) {
 	all := float64(len(f.requests))
 	outcomes := tally(f.requests, outcome)
-	panels["Outage"] = one(lo.Ternary(f.lastAnswer(anyRoute) >= http.StatusInternalServerError, 1, 0))
 	panels["Requests per second"] = one(all)
 	panels["Success"] = numbers{"part": outcomes["success"] + outcomes["NotFound"], "all": all}
 	panels["Requests by outcome"] = outcomes
@@ -255,9 +254,6 @@ func (f *facts) disruptions() numbers {
 	return reasons
 }
 
-// anyRoute is every route of the API.
-const anyRoute = ""
-
 // sent counts the requests to a route whose status is such.
 func (f *facts) sent(method, to string, such func(status int) bool) float64 {
 	return float64(lo.CountBy(f.requests, func(r cloud.Request) bool { return route(r) == method+" "+to && such(r.Status) }))
@@ -269,7 +265,7 @@ func failed(status int) bool { return !accepted(status) }
 
 // lastAnswer is the status of the last request to a route.
 func (f *facts) lastAnswer(to string) int {
-	last, _, _ := lo.FindLastIndexOf(f.requests, func(r cloud.Request) bool { return to == anyRoute || strings.HasSuffix(route(r), " "+to) })
+	last, _, _ := lo.FindLastIndexOf(f.requests, func(r cloud.Request) bool { return strings.HasSuffix(route(r), " "+to) })
 	return last.Status
 }
 

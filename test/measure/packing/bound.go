@@ -4,30 +4,28 @@
 package packing
 
 import (
+	"fmt"
 	"math"
-	"strconv"
 )
 
 // Bound is a price in VND per hour that no packing of the items is below. Items that fit into no bin count for nothing.
 //
 // Why it holds: choose any weights u of the resources, none negative, and value item i, whose requests are r(i), at
 //
-//	v(i) = the minimum over the bins b that may run it of price(b) * u·r(i) / u·capacity(b).
+//	v(i) = the minimum over the bins b that it fits into of price(b) * u·r(i) / u·capacity(b).
 //
 // Whatever set of items a node of kind b holds, their requests are at most its capacity, so their values are at most
 // price(b) * u·(sum of r(i)) / u·capacity(b), which is at most price(b). Summed up over the nodes of a packing, the values of all items are at most
-// its price. That is true of all weights; the highest sum that a search of weights finds is the bound. Members of a group of which a node may hold
-// m at most are worth the cheapest of their bins divided by m, for the same reason.
+// its price. That is true of all weights; the highest sum that a search of weights finds is the bound.
 func Bound(items []Item, bins []Bin) float64 {
-	_, bound := newProblem(items, bins, nil).bound()
+	_, bound := newProblem(items, bins).bound()
 	return bound
 }
 
-// class is items that are worth the same.
+// class is items that are alike: replicas are.
 type class struct {
-	size    []int64
-	allowed []bool
-	items   []int
+	size  []int64
+	count int
 }
 
 // bound returns the weights that are best, and the bound.
@@ -35,51 +33,45 @@ func (p *problem) bound() (weights []float64, bound float64) {
 	classes := p.classes()
 	largest := make([]float64, p.dims)
 	for _, c := range classes {
-		for b := range p.bins {
+		for _, b := range p.bins {
 			for d := range largest {
-				if c.allowed[b] {
-					largest[d] = max(largest[d], float64(p.bins[b].size[d]))
+				if fits(c.size, b.size) {
+					largest[d] = max(largest[d], float64(b.size[d]))
 				}
 			}
 		}
 	}
-	value := func(shares []float64) float64 {
+	weightsOf := func(shares []float64) []float64 {
 		u := make([]float64, p.dims)
 		for d := range u {
 			if largest[d] > 0 {
 				u[d] = shares[d] / largest[d]
 			}
 		}
-		capacity := make([]float64, len(p.bins))
-		for b := range capacity {
-			capacity[b] = dot(u, p.bins[b].size)
-		}
+		return u
+	}
+	value := func(shares []float64) float64 {
+		u := weightsOf(shares)
+		capacity := p.capacities(u)
 		sum := 0.0
 		for _, c := range classes {
-			sum += float64(len(c.items)) * p.worth(dot(u, c.size), c.allowed, capacity)
+			sum += float64(c.count) * p.worth(u, c.size, capacity)
 		}
 		return sum
 	}
 	best := make([]float64, p.dims)
-	try := func(shares []float64) bool {
+	p.searchWeights(best, func(shares []float64) bool {
 		if v := value(shares); v > bound*(1+1e-9) {
 			bound = v
 			copy(best, shares)
 			return true
 		}
 		return false
-	}
-	p.searchWeights(best, try)
-	weights = make([]float64, p.dims)
-	for d := range weights {
-		if largest[d] > 0 {
-			weights[d] = best[d] / largest[d]
-		}
-	}
+	})
 	for _, c := range classes {
-		bound = max(bound, p.cheapest(c.allowed))
+		bound = max(bound, p.cheapest(c.size))
 	}
-	return weights, max(bound, p.groupBound())
+	return weightsOf(best), bound
 }
 
 // searchWeights tries pairs of resources in steps, and then changes one weight at a time while that helps.
@@ -117,17 +109,17 @@ func (p *problem) searchWeights(best []float64, try func([]float64) bool) {
 	}
 }
 
-// worth is what an item of a weighted size costs at least.
-func (p *problem) worth(size float64, allowed []bool, capacity []float64) float64 {
-	least := math.Inf(1)
-	for b, ok := range allowed {
-		if !ok {
+// worth is what an item of a size costs at least.
+func (p *problem) worth(weights []float64, size []int64, capacity []float64) float64 {
+	least, weighted := math.Inf(1), dot(weights, size)
+	for b := range p.bins {
+		if !fits(size, p.bins[b].size) {
 			continue
 		}
-		if capacity[b] <= 0 || size <= 0 {
+		if capacity[b] <= 0 || weighted <= 0 {
 			return 0
 		}
-		least = min(least, p.bins[b].price*size/capacity[b])
+		least = min(least, p.bins[b].price*weighted/capacity[b])
 	}
 	if math.IsInf(least, 1) {
 		return 0
@@ -135,12 +127,12 @@ func (p *problem) worth(size float64, allowed []bool, capacity []float64) float6
 	return least
 }
 
-// cheapest is the lowest price among bins; 0 if there is none.
-func (p *problem) cheapest(allowed []bool) float64 {
+// cheapest is the lowest price among the bins that a size fits into; 0 if there is none.
+func (p *problem) cheapest(size []int64) float64 {
 	least := math.Inf(1)
-	for b, ok := range allowed {
-		if ok {
-			least = min(least, p.bins[b].price)
+	for _, b := range p.bins {
+		if fits(size, b.size) {
+			least = min(least, b.price)
 		}
 	}
 	if math.IsInf(least, 1) {
@@ -149,65 +141,38 @@ func (p *problem) cheapest(allowed []bool) float64 {
 	return least
 }
 
-// groupBound is the bound by limits: of the members of a group that have a limit for it, a node holds no more than the highest such limit.
-func (p *problem) groupBound() float64 {
-	members, most := map[int][]int{}, map[int]int{}
-	for i := range p.items {
-		for _, l := range p.items[i].limits {
-			for _, group := range p.items[i].groups {
-				if group == l.group {
-					members[group] = append(members[group], i)
-					most[group] = max(most[group], l.most)
-				}
-			}
-		}
-	}
-	highest := 0.0
-	for group, items := range members {
-		if most[group] < 1 {
-			continue
-		}
-		sum := 0.0
-		for _, i := range items {
-			sum += p.cheapest(p.items[i].allowed) / float64(most[group])
-		}
-		highest = max(highest, sum)
-	}
-	return highest
-}
-
-// classes joins items that are alike: replicas are.
+// classes joins items that are alike, in the order of the first of each.
 func (p *problem) classes() []class {
 	index := map[string]int{}
 	var classes []class
-	for i := range p.items {
-		key := make([]byte, 0, 8*p.dims+len(p.bins))
-		for _, amount := range p.items[i].size {
-			key = append(strconv.AppendInt(key, amount, 36), ',')
-		}
-		for _, ok := range p.items[i].allowed {
-			key = append(key, map[bool]byte{true: 1}[ok])
-		}
-		at, known := index[string(key)]
+	for _, i := range p.items {
+		key := fmt.Sprint(i.size)
+		at, known := index[key]
 		if !known {
 			at = len(classes)
-			index[string(key)] = at
-			classes = append(classes, class{size: p.items[i].size, allowed: p.items[i].allowed})
+			index[key] = at
+			classes = append(classes, class{size: i.size})
 		}
-		classes[at].items = append(classes[at].items, i)
+		classes[at].count++
 	}
 	return classes
 }
 
 // appraise sets the value of every item by weights.
 func (p *problem) appraise(weights []float64) {
+	capacity := p.capacities(weights)
+	for i := range p.items {
+		p.items[i].value = p.worth(weights, p.items[i].size, capacity)
+	}
+}
+
+// capacities are those of the bins, weighted.
+func (p *problem) capacities(weights []float64) []float64 {
 	capacity := make([]float64, len(p.bins))
 	for b := range capacity {
 		capacity[b] = dot(weights, p.bins[b].size)
 	}
-	for i := range p.items {
-		p.items[i].value = p.worth(dot(weights, p.items[i].size), p.items[i].allowed, capacity)
-	}
+	return capacity
 }
 
 func dot(weights []float64, size []int64) float64 {

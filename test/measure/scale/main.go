@@ -3,7 +3,7 @@
 
 // Command scale measures this provider against core's kwok provider, whose cloud costs nothing: the same scenarios with the same
 // core, on one real control plane per run, with the two alternating. Results of several calls merge into one file, from which
-// docs/contribute/benchmarks.md and its plots are made.
+// docs/contribute/benchmarks.md is written.
 package main
 
 import (

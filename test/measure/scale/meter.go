@@ -17,12 +17,8 @@ import (
 	"time"
 
 	"github.com/samber/lo"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 // sampleInterval is how often memory is looked at, to find its highest.
@@ -48,76 +44,46 @@ type Result struct {
 	// CPU is the processor time of the controller in seconds, RSS its highest memory in MiB.
 	CPU float64 `json:"cpu"`
 	RSS float64 `json:"rss"`
-	// Requests are what the API server has served by verb and resource, of every client.
-	Requests map[string]int `json:"requests"`
-	// Client is what the API server has served to the controller alone, by verb and resource, from its audit log.
-	Client map[string]int `json:"client"`
-	// Rejected is how many of its writes were rejected because the object had changed meanwhile.
+	// Writes is how often the controller wrote to the API server by its audit log, Rejected how many of these were rejected because the
+	// object had changed meanwhile.
+	Writes   int `json:"writes"`
 	Rejected int `json:"rejected"`
-	// Calls are those to the cloud by route, Peak how many there were in one second at most.
-	Calls map[string]int `json:"calls,omitempty"`
-	Peak  int            `json:"peak,omitempty"`
+	// Calls are those to the cloud.
+	Calls int `json:"calls,omitempty"`
 }
 
-// Writes is how often the controller wrote to the API server.
-func (r *Result) Writes() float64 {
-	return float64(lo.Sum(lo.MapToSlice(r.Client, func(key string, n int) int {
-		verb, _, _ := strings.Cut(key, " ")
-		return lo.Ternary(slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, verb), n, 0)
-	})))
-}
-
-// Accepted is how many of these were accepted.
-func (r *Result) Accepted() float64 { return r.Writes() - float64(r.Rejected) }
+// Accepted is how many of its writes were accepted.
+func (r *Result) Accepted() float64 { return float64(r.Writes - r.Rejected) }
 
 // CallsPerNode is how many calls to the cloud there were for each node.
-func (r *Result) CallsPerNode() float64 {
-	return float64(lo.Sum(lo.Values(r.Calls))) / float64(r.Nodes)
-}
+func (r *Result) CallsPerNode() float64 { return float64(r.Calls) / float64(r.Nodes) }
 
 // meter measures the controller by what the kernel says of its process: processor time is its own, whoever else uses the machine, and
 // asking for it costs the process nothing, as its metrics would.
 type meter struct {
 	env *environment.Environment
-	api *http.Client
-	url string
 	// restarted says that the next phase begins with a process that has used nothing yet.
 	restarted bool
 }
 
-func newMeter(env *environment.Environment) (*meter, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
-	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	api, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return &meter{env: env, api: api, url: config.Host + "/metrics"}, nil
-}
-
 // snapshot is what was counted until now.
 type snapshot struct {
-	cpu, rss        float64
-	stolen          float64 // seconds of processor time of the machine
-	requests, calls map[string]int
+	cpu, rss float64
+	stolen   float64 // seconds of processor time of the machine
+	calls    int
 }
 
 // read reads all of it; of a process that is still to be started, nothing.
 func (m *meter) read(ctx context.Context) (*snapshot, error) {
-	s := &snapshot{calls: map[string]int{}}
-	served, err := scrape(ctx, m.api, m.url)
+	calls := map[string]int{}
+	if err := m.env.Sandbox().Call(ctx, http.MethodGet, "requests?summary=1", nil, &calls); err != nil {
+		return nil, err
+	}
+	stolen, err := stolen()
 	if err != nil {
 		return nil, err
 	}
-	s.requests = countRequests(served)
-	if s.stolen, err = stolen(); err != nil {
-		return nil, err
-	}
-	if err := m.env.Sandbox().Call(ctx, http.MethodGet, "requests?summary=1", nil, &s.calls); err != nil {
-		return nil, err
-	}
+	s := &snapshot{calls: lo.Sum(lo.Values(calls)), stolen: stolen}
 	if m.restarted {
 		m.restarted = false
 		return s, nil
@@ -197,10 +163,6 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	if err != nil {
 		return err
 	}
-	requests, err := m.env.Sandbox().Requests(ctx)
-	if err != nil {
-		return err
-	}
 	audited, err := m.env.AuditEvents(environment.ControllerUser)
 	if err != nil {
 		return err
@@ -210,73 +172,20 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	result.Phase, result.Seconds = phase, took.Seconds()-r.tell.Idle
 	result.Stolen = (after.stolen - before.stolen) / took.Seconds() / float64(result.Cores)
 	result.CPU, result.RSS = after.cpu-before.cpu, max(highest, after.rss)
-	result.Requests, result.Calls = minus(after.requests, before.requests), minus(after.calls, before.calls)
+	result.Calls = after.calls - before.calls
 	served := lo.Filter(audited, func(e environment.AuditEvent, _ int) bool {
 		return e.ObjectRef != nil && e.Stage == "ResponseComplete" && !e.ReceivedAt.Before(start)
 	})
-	result.Client = lo.CountValuesBy(served, func(e environment.AuditEvent) string {
-		return e.Verb + " " + strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
+	result.Writes = lo.CountBy(served, func(e environment.AuditEvent) bool {
+		return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
 	})
 	result.Rejected = lo.CountBy(served, func(e environment.AuditEvent) bool {
 		return e.ResponseStatus.Code == http.StatusConflict || e.ResponseStatus.Code == http.StatusUnprocessableEntity
 	})
-	result.Peak = peak(requests, start)
 	r.results = append(r.results, result)
-	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, at most %d a second, "+
-		"%.0f %% stolen\n", phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), result.Peak,
-		100*result.Stolen)
+	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, %.0f %% stolen\n",
+		phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), 100*result.Stolen)
 	return nil
-}
-
-// peak is how many calls came within one second at most.
-func peak(requests []cloud.Request, since time.Time) int {
-	highest, seconds := 0, map[int64]int{}
-	for _, request := range requests {
-		if !request.Time.Before(since) {
-			seconds[request.Time.Unix()]++
-			highest = max(highest, seconds[request.Time.Unix()])
-		}
-	}
-	return highest
-}
-
-func minus(after, before map[string]int) map[string]int {
-	left := map[string]int{}
-	for key, n := range after {
-		if n -= before[key]; n > 0 {
-			left[key] = n
-		}
-	}
-	return left
-}
-
-// scrape asks an API server what it has served.
-func scrape(ctx context.Context, c *http.Client, url string) ([]metrics.Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("asking for metrics: %w", err)
-	}
-	response, err := c.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("asking for metrics: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	served, err := metrics.Read(response.Body, "apiserver_request_total")
-	if err != nil {
-		return nil, fmt.Errorf("reading the metrics of %s: %w", url, err)
-	}
-	return served, nil
-}
-
-// countRequests sums them by verb and resource.
-func countRequests(served []metrics.Sample) map[string]int {
-	sums := map[string]int{}
-	for _, sample := range served {
-		sums[strings.TrimSpace(sample.Labels["verb"]+" "+sample.Labels["resource"])] += int(sample.Value)
-	}
-	return sums
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -66,7 +66,7 @@ func merge(former, measured []Result) []Result {
 type quantity struct {
 	title string
 	of    func(*Result) float64
-	// target is the highest ratio that is aimed at. Only the cloud without latency is held to it.
+	// target is the highest ratio that is aimed at.
 	target float64
 }
 
@@ -104,7 +104,7 @@ func report(results []Result) string {
 		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
 		fmt.Fprintf(b, "Measured from %s to %s on %d cores.\n\n", at[0], at[len(at)-1], results[0].Cores)
 	}
-	// The plots have the few nodes, too.
+	// Few nodes say little.
 	shown := lo.Filter(results, func(r Result, _ int) bool { return r.Phase != "settle" && r.Nodes >= 100 })
 	name := func(r Result) string { return fmt.Sprintf("%s/%s, %d", r.Scenario, r.Phase, r.Nodes) }
 	groups := lo.GroupBy(shown, name)
@@ -116,14 +116,11 @@ func report(results []Result) string {
 		for _, provider := range providerNames() {
 			// Without the limits only where nothing was measured with them.
 			if of := byProvider[provider]; len(of) > 0 && provider != "kwok" && (provider != "bizfly-unlimited" || len(byProvider["bizfly"]) == 0) {
-				fmt.Fprintf(b, "| %s | `%s` |%s\n", group, provider, row(of, byProvider["kwok"], provider))
+				fmt.Fprintf(b, "| %s | `%s` |%s\n", group, provider, row(of, byProvider["kwok"]))
 			}
 		}
 	}
 	b.WriteString(targets(results))
-	for _, name := range plots(results) {
-		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", name, name)
-	}
 	b.WriteString("\n")
 	return b.String()
 }
@@ -170,7 +167,7 @@ func targets(results []Result) string {
 }
 
 // row is the median of each quantity with that of its ratios.
-func row(of, kwok []Result, provider string) string {
+func row(of, kwok []Result) string {
 	b := &strings.Builder{}
 	for _, q := range quantities {
 		fmt.Fprintf(b, " %s", figure(medianOf(of, q.of)))
@@ -182,7 +179,7 @@ func row(of, kwok []Result, provider string) string {
 		if len(ratios) > 0 {
 			slices.Sort(ratios)
 			ratio := middle(ratios)
-			missed := provider != "bizfly-realistic" && ratio > q.target
+			missed := ratio > q.target
 			fmt.Fprintf(b, " (%s%.2f%s)", lo.Ternary(missed, "**", ""), ratio, lo.Ternary(missed, "**", ""))
 		}
 		b.WriteString(" |")
@@ -205,16 +202,4 @@ func medianOf(of []Result, what func(*Result) float64) float64 {
 // middle is the median of sorted values: between the two in the middle of an even number.
 func middle(values []float64) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
-}
-
-// plots are the names of the plots that test/measure/scale/plot draws: one for each quantity of the phases that were measured at
-// several sizes.
-func plots(results []Result) []string {
-	var names []string
-	for _, phase := range []string{"up", "down", "rest"} {
-		if lo.SomeBy(results, func(r Result) bool { return r.Scenario == scenarioUp && r.Phase == phase }) {
-			names = append(names, "scale-"+phase+"-time", "scale-"+phase+"-cpu", "scale-"+phase+"-memory")
-		}
-	}
-	return lo.Without(names, "scale-rest-time")
 }

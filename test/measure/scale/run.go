@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -54,8 +53,6 @@ type scenario struct {
 type provider struct {
 	// kwok says that it is core's own.
 	kwok bool
-	// call, boot and spread are how slow the cloud is.
-	call, boot, spread time.Duration
 	// unlimited lifts the rate limits.
 	unlimited bool
 }
@@ -64,11 +61,10 @@ var providers = map[string]provider{
 	"kwok":             {kwok: true},
 	"bizfly":           {},
 	"bizfly-unlimited": {unlimited: true},
-	"bizfly-realistic": {call: 200 * time.Millisecond, boot: 20 * time.Second, spread: 20 * time.Second},
 }
 
 func providerNames() []string {
-	return []string{"kwok", "bizfly", "bizfly-unlimited", "bizfly-realistic"}
+	return []string{"kwok", "bizfly", "bizfly-unlimited"}
 }
 
 // nodeClass and flavor return what nodes are made of: of either provider, four vCPUs and eight GiB.
@@ -118,16 +114,13 @@ func (f *flags) measure(ctx context.Context, s scenario, name string, round int)
 func (r *run) start(ctx context.Context) (err error) {
 	if r.env, err = environment.Start(ctx, environment.Options{
 		Seed: 1, NodeLease: 10 * time.Minute, NoController: true, KwokNodes: r.kwok, Audit: true,
-		Boot: r.boot, SandboxArgs: []string{"--boot-spread=" + r.spread.String()},
 		// Both providers are measured with core's own batches.
 		ControllerEnv: map[string]string{"BATCH_IDLE_DURATION": ""},
 	}); err != nil {
 		return err
 	}
 	r.kube = r.env.Client()
-	if r.meter, err = newMeter(r.env); err != nil {
-		return err
-	}
+	r.meter = &meter{env: r.env}
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -157,12 +150,6 @@ func (r *run) overrides() map[string]string {
 
 // prepare creates what the scenario needs in the cluster and the cloud.
 func (r *run) prepare(ctx context.Context) error {
-	if r.call > 0 {
-		rules := map[string]any{"rules": []map[string]any{{"effect": "delay", "delay": r.call.String()}}}
-		if err := r.env.Sandbox().Call(ctx, http.MethodPost, "faults", rules, nil); err != nil {
-			return err
-		}
-	}
 	labels := map[string]string{"app": name}
 	pods := corev1.PodSpec{
 		TerminationGracePeriodSeconds: lo.ToPtr[int64](0),

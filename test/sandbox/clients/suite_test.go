@@ -1,10 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance_test holds the sandbox to what clients that are not ours send: the requests of the Terraform provider, of
-// the command line, of the cloud controller manager, of the CSI driver and of the older Karpenter provider, each with the answer
-// that it needs and the state that it leaves. docs/contribute/sandbox.md lists them by endpoint.
-package conformance_test
+// Package clients_test holds the sandbox to what clients that are not ours send about servers, disks and pools: the requests of the
+// Terraform provider, of the command line, of the cloud controller manager, of the CSI driver, of the cluster-autoscaler and of the older
+// Karpenter provider, each with the answer that it needs and the state that it leaves. docs/contribute/sandbox.md lists endpoints.
+package clients_test
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestConformance(t *testing.T) { suite.Run(t, "Conformance") }
+func TestClients(t *testing.T) { suite.Run(t, "Clients") }
 
 const (
 	latency = 10 * time.Second

@@ -29,67 +29,28 @@ var _ = Describe("Actions on a server", func() {
 		Expect(err).ToNot(HaveOccurred())
 		return got
 	}
-	networks := func() []string {
-		return lo.FilterMap(b.State().NetworkInterfaces, func(p cloud.NetworkInterface, _ int) (string, bool) {
-			return p.NetworkID, p.AttachedServer.ID == server.ID
-		})
-	}
-	vpc := func(name string) string {
-		GinkgoHelper()
-		found, ok := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == name })
-		Expect(ok).To(BeTrue())
-		return found.ID
-	}
 	action := func(body map[string]any) answer {
 		GinkgoHelper()
 		return b.call(http.MethodPost, servers+"/"+server.ID+"/action", body)
 	}
 
-	It("should rename it and change its network plan", func() {
-		Expect(b.client.CloudServer.Rename(ctx, server.ID, "other")).To(Succeed())
+	It("should change its network plan", func() {
 		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"),
-			HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
-	})
-	It("should resize it when its task ends", func() {
-		_, err := b.client.CloudServer.Resize(ctx, server.ID, "p2.4c_8g")
-		Expect(err).ToNot(HaveOccurred())
-		Expect(live().Flavor.Name).To(Equal("p2.2c_4g"))
-		b.Advance(latency)
-		Expect(live().Flavor.Name).To(Equal("p2.4c_8g"))
-	})
-	It("should take it into networks and out of them", func() {
-		Expect(action(map[string]any{"action": "add_vpc", "vpc_network_ids": []string{vpc("default-vpc")}}).status).To(Equal(200))
-		Expect(networks()).To(ConsistOf(vpc("default-vpc"), b.BKE().NetworkID))
-		Expect(action(map[string]any{"action": "remove_vpc", "vpc_network_ids": []string{b.BKE().NetworkID}}).status).To(Equal(200))
-		Expect(networks()).To(ConsistOf(vpc("default-vpc")))
-	})
-	It("should enable IPv6", func() {
-		request := b.request("node-2")
-		request.IsCreatedWan = lo.ToPtr(true)
-		server = b.launch(request)
-		Expect(live().IPAddresses.WanV6Addresses).To(BeEmpty())
-		Expect(b.client.CloudServer.EnableIPv6(ctx, server.ID)).To(Succeed())
-		Expect(live().IPAddresses.WanV6Addresses).To(ConsistOf(HaveField("Version", 6)))
-		Expect(live().IPv6).To(BeTrue())
+		Expect(live()).To(And(HaveField("NetworkPlan", "free_bandwidth"), HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
 	})
 	DescribeTable("should reject what cannot be",
 		func(body map[string]any) {
 			Expect(action(body).status).To(Equal(400))
-			Expect(live().Name).To(Equal("node-1"))
+			Expect(live().NetworkPlan).To(Equal("free_datatransfer"))
 		},
 		Entry("an unknown action", map[string]any{"action": "explode"}),
-		Entry("no name", map[string]any{"action": "rename"}),
 		Entry("an unknown network plan", map[string]any{"action": "change_network_plan", "new_network_plan": "x"}),
-		Entry("an unknown billing plan", map[string]any{"action": "switch_billing_plan", "billing_plan": "x"}),
-		Entry("an unknown flavor", map[string]any{"action": "resize", "flavor_name": "x"}),
-		Entry("an unknown network to enter", map[string]any{"action": "add_vpc", "vpc_network_ids": []string{"x"}}),
-		Entry("a network that it is not in", map[string]any{"action": "remove_vpc", "vpc_network_ids": []string{"x"}}),
+		Entry("a field of another action", map[string]any{"action": "start", "new_network_plan": "free_bandwidth"}),
 	)
 	It("should reject while it is being built", func() {
 		b.create(b.request("node-2"))
 		building, _ := lo.Find(b.Servers(), func(s cloud.Server) bool { return s.Name == "node-2" })
-		Expect(b.call(http.MethodPost, servers+"/"+building.ID+"/action", map[string]any{"action": "rename", "new_name": "x"}).status).To(Equal(409))
+		Expect(b.call(http.MethodPost, servers+"/"+building.ID+"/action", map[string]any{"action": "stop"}).status).To(Equal(409))
 	})
 	It("should attach firewalls to its ports and take them off, and know which there are", func() {
 		firewalls := lo.Map(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall, _ int) string { return f.ID })

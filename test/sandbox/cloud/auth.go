@@ -6,7 +6,6 @@ package cloud
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,12 +14,12 @@ type token struct {
 	expires time.Time
 }
 
-// loginFields are the fields of each way to log in.
+// loginFields are the fields of each way to log in. In auth_type gobizfly repeats how it sends credentials later: nothing comes of it.
 func (c *Cloud) loginFields() actions {
 	return actions{
-		"password":          {"username", "password", "project_id"},
-		"token":             {"token", "project_id"},
-		c.opts.AppCredLogin: {c.opts.AppCredFields[0], c.opts.AppCredFields[1], "project_id"},
+		"password":          {"username", "password", "project_id", "auth_type"},
+		"token":             {"token", "project_id", "auth_type"},
+		c.opts.AppCredLogin: {c.opts.AppCredFields[0], c.opts.AppCredFields[1], "project_id", "auth_type"},
 	}
 }
 
@@ -32,12 +31,10 @@ type tokenReply struct {
 	ProjectName string `json:"project_name"`
 }
 
-var _ = loginAPI.serve(openTo(unused(on(http.MethodPost, "/token", (*Cloud).createToken),
-	"auth_type", "gobizfly repeats here how it sends credentials later; the kind of login is in auth_method")))
+var _ = loginAPI.serve(openTo(on(http.MethodPost, "/token", (*Cloud).createToken)))
 
 var _ = accountAPI.serve(
 	on(http.MethodGet, "/regions", (*Cloud).listRegions),
-	on(http.MethodGet, "/regions/{name}", (*Cloud).getRegion),
 	on(http.MethodGet, "/user", (*Cloud).getUser),
 )
 
@@ -118,15 +115,6 @@ func (c *Cloud) listRegions(*call) reply {
 		regions[region.ShortName] = region
 	}
 	return ok(regions)
-}
-
-func (c *Cloud) getRegion(q *call) reply {
-	for _, region := range c.opts.Catalog.Regions {
-		if strings.EqualFold(region.ShortName, q.vars[0]) || strings.EqualFold(region.RegionName, q.vars[0]) {
-			return ok(region)
-		}
-	}
-	return problem(http.StatusNotFound, "Region not found")
 }
 
 // region returns the catalog's entry for the region of the service URL.

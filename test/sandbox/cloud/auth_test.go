@@ -172,8 +172,5 @@ var _ = Describe("Logging in", func() {
 		Expect(regions.HN.Zones).To(HaveLen(2))
 		Expect(regions.HN.Zones[1].ShortName).To(Equal("HN2"))
 		Expect(regions.HCM.Zones[0].ShortName).To(Equal("HCM1"))
-		region, err := b.client.Account.GetRegion(context.Background(), "HN")
-		Expect(err).ToNot(HaveOccurred())
-		Expect(region.ShortName).To(Equal("HN"))
 	})
 })

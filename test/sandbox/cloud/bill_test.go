@@ -11,6 +11,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -54,14 +55,14 @@ var _ = Describe("The bill", func() {
 	})
 
 	It("should charge a subscription by the hours that it exists, running or not", func() {
-		act(map[string]any{"action": "switch_billing_plan", "billing_plan": cloud.PlanSaving})
+		Expect(b.ApplyServerEdit(server.ID, cloud.ServerEdit{BillingPlan: ptr.To(cloud.PlanSaving)})).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 10+13))
 		act(map[string]any{"action": "stop"})
 		Expect(cost()).To(BeNumerically("~", 10+13))
 	})
 
-	It("should charge another flavor from the moment of the resize", func() {
-		act(map[string]any{"action": "resize", "flavor_name": "p2.4c_8g"})
+	It("should charge another flavor from the moment of the change", func() {
+		Expect(b.ApplyServerEdit(server.ID, cloud.ServerEdit{Flavor: ptr.To("p2.4c_8g")})).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 20*1.5+13))
 	})
 

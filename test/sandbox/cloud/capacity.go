@@ -91,10 +91,7 @@ type admission struct {
 func (c *Cloud) admit(q *call, o *validRequest) admission {
 	status, message := http.StatusOK, ""
 	n := o.quantity
-	wants := need{instances: n, vcpus: n * o.flavor.VCPUs, ram: n * o.flavor.RAM, volumes: n * (1 + len(o.DataDisks))}
-	if o.RootDisk != nil {
-		wants.gb = n * o.RootDisk.Size
-	}
+	wants := need{instances: n, vcpus: n * o.flavor.VCPUs, ram: n * o.flavor.RAM, volumes: n * (1 + len(o.DataDisks)), gb: n * o.RootDisk.Size}
 	for _, disk := range o.DataDisks {
 		wants.gb += n * disk.Size
 	}

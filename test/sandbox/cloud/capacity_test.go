@@ -216,14 +216,7 @@ var _ = Describe("The ground truth", func() {
 		Entry("no effect", "POST", "faults", `{"rules":[{"method":"GET"}]}`, 400, nil),
 		Entry("unknown fields", "POST", "faults", `{"rules":[{"effect":"reset","chance":1}]}`, 400, nil),
 		Entry("tokens", "POST", "tokens/expire", ``, 204, func() { Expect(b.get(servers).status).To(Equal(401)) }),
-		Entry("the status of an unknown server", "POST", "servers/x/status", `{"status":"ERROR"}`, 404, nil),
 	)
-
-	It("should change a server's status over HTTP", func() {
-		server := b.launch(b.request("node-1"))
-		Expect(b.call(http.MethodPost, "/_sandbox/servers/"+server.ID+"/status", `{"status":"SHUTOFF"}`).status).To(Equal(204))
-		Expect(b.get(servers + "/" + server.ID).object()["status"]).To(Equal("SHUTOFF"))
-	})
 
 	It("should add servers and volumes of others over HTTP", func() {
 		server := b.call(http.MethodPost, "/_sandbox/servers", `{"name":"database","zone":"HN2","metadata":{"owner":"me"},"wan":true}`).object()

@@ -30,8 +30,10 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 		CustomImages: map[string][]CustomImage{}, Snapshots: map[string][]Snapshot{}, VPCs: map[string][]VPC{}, Firewalls: map[string][]Firewall{},
 		Versions: Versions(DefaultMinor),
 		SSHKeys: []SSHKey{
-			sshKey("ops", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops"),
-			sshKey("karpenter", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpent karpenter"),
+			{Name: "ops", PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops",
+				Fingerprint: "92:2f:6a:08:69:d1:91:e7:e4:72:d1:4d:e9:d9:0e:ba"},
+			{Name: "karpenter", PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpent karpenter",
+				Fingerprint: "aa:e9:3f:49:dd:3b:21:f2:3a:3a:97:de:40:8c:c0:41"},
 		},
 	}
 	hn := &c.Regions[0]
@@ -67,14 +69,6 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 		Category: "premium", ZoneName: "HN1", RegionName: "HaNoi", Bootable: true,
 	}}
 	return c
-}
-
-func sshKey(name, publicKey string) SSHKey {
-	fingerprint, valid := fingerprintOf(publicKey)
-	if !valid {
-		panic("the key " + name + " is none")
-	}
-	return SSHKey{Name: name, PublicKey: publicKey, Fingerprint: fingerprint}
 }
 
 func zoneNames(region Region) []string {

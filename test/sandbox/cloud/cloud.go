@@ -57,8 +57,6 @@ type Cloud struct {
 	tombstones []*server
 	left       []string
 
-	packageName string // of the cluster
-
 	tunnel func(net.Conn) // serves what is sent through CONNECT; nil without TLS
 
 	stock []*stockRule

@@ -12,8 +12,7 @@ import (
 type resolvedOS struct {
 	name    string // for the platform's metadata key os_type
 	worker  bool   // carries the bootstrap script of the Kubernetes Engine
-	volume  *volume
-	minDisk int // GiB
+	minDisk int    // GiB
 	// snapshot is what the root disk is made from, or empty.
 	snapshot string
 }
@@ -30,18 +29,6 @@ func (c *Cloud) checkOS(q *call, o *validRequest) *reply {
 			}
 		}
 		return bad("Snapshot %s could not be found.", o.OS.ID)
-	case "volume", "rootdisk":
-		v := c.volumes[o.OS.ID]
-		switch {
-		case v == nil || !v.owned(q):
-			return bad("Volume %s could not be found.", o.OS.ID)
-		case !v.wire.Bootable || v.wire.Status != volumeAvailable:
-			return bad("Block Device %s is not bootable.", o.OS.ID)
-		case v.wire.AvailabilityZone != o.AvailabilityZone:
-			return bad("Volume %s is not in zone %s", o.OS.ID, o.AvailabilityZone)
-		}
-		o.os = resolvedOS{name: v.wire.ImageMetadata["image_name"], worker: true, volume: v}
-		return nil
 	}
 	return bad("os.type không hợp lệ: %s", o.OS.Type)
 }
@@ -136,21 +123,19 @@ func (c *Cloud) findVolumeType(region, category, zone, wanted string, is func(Vo
 }
 
 func (c *Cloud) checkDisks(q *call, o *validRequest) *reply {
-	if o.os.volume == nil {
-		switch {
-		case o.RootDisk == nil:
-			return bad("rootdisk is required")
-		case o.RootDisk.Size < 20 || o.RootDisk.Size%10 != 0:
-			return bad("Dung lượng rootdisk không hợp lệ: %d (tối thiểu 20, bước nhảy 10)", o.RootDisk.Size)
-		case o.RootDisk.Size < o.os.minDisk:
-			return bad("The created server's disk would be too small: %d < %d", o.RootDisk.Size, o.os.minDisk)
-		}
-		t, rejection := c.volumeTypeOf(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
-		if rejection != nil {
-			return rejection
-		}
-		o.rootVolume = t
+	switch {
+	case o.RootDisk == nil:
+		return bad("rootdisk is required")
+	case o.RootDisk.Size < 20 || o.RootDisk.Size%10 != 0:
+		return bad("Dung lượng rootdisk không hợp lệ: %d (tối thiểu 20, bước nhảy 10)", o.RootDisk.Size)
+	case o.RootDisk.Size < o.os.minDisk:
+		return bad("The created server's disk would be too small: %d < %d", o.RootDisk.Size, o.os.minDisk)
 	}
+	t, rejection := c.volumeTypeOf(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
+	if rejection != nil {
+		return rejection
+	}
+	o.rootVolume = t
 	for _, disk := range o.DataDisks {
 		if disk == nil || disk.Size < 10 || disk.Size%10 != 0 {
 			return bad("Dung lượng datadisk không hợp lệ")

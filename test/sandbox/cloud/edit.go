@@ -153,6 +153,42 @@ func (c *Cloud) setNetworks(s *server, vpcs []VPC) {
 	}
 }
 
+// setFlavor changes the flavor of a server, independent of stock.
+func (c *Cloud) setFlavor(s *server, flavor Flavor) {
+	s.wire.Flavor.ID, s.wire.Flavor.Name, s.wire.Flavor.RAM, s.wire.Flavor.VCPUs = flavor.ID, flavor.Name, flavor.RAM, flavor.VCPUs
+	s.wire.FlavorName, s.wire.Category = shortName(flavor.Name), flavor.Category
+	flavor.Omit = nil
+	s.truth.Flavor = flavor
+	c.chargeServer(s)
+}
+
+func (c *Cloud) hasPortIn(s *server, network string) bool {
+	return slices.ContainsFunc(s.ports, func(id string) bool { return c.ports[id] != nil && c.ports[id].networkID == network })
+}
+
+// firewallsOf are those that the server's first port has.
+func (c *Cloud) firewallsOf(s *server) []string {
+	for _, id := range s.ports {
+		if p := c.ports[id]; p != nil {
+			return slices.Clone(p.firewalls)
+		}
+	}
+	return nil
+}
+
+// removePortsIn takes a server out of networks: ports that were made for it go, others become free.
+func (c *Cloud) removePortsIn(s *server, networks []string) {
+	for _, id := range slices.Clone(s.ports) {
+		switch p := c.ports[id]; {
+		case p == nil || p.wan || !slices.Contains(networks, p.networkID):
+		case p.implicit:
+			c.removePort(p)
+		default:
+			c.detachPort(p, s)
+		}
+	}
+}
+
 func (c *Cloud) editVolume(v *volume, edit VolumeEdit) error {
 	if edit.VolumeType != nil {
 		types := c.opts.Catalog.VolumeTypes[v.region]

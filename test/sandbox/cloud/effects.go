@@ -140,8 +140,6 @@ func (f *Fault) instead() (reply, bool) {
 		return reply{status: status(http.StatusOK)}, true
 	case EffectBody:
 		return reply{status: status(http.StatusOK), raw: []byte(f.Body)}, true
-	case EffectRedirect:
-		return reply{status: status(http.StatusTemporaryRedirect), header: map[string]string{"Location": f.Location}}, true
 	}
 	return reply{}, false
 }

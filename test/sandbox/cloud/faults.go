@@ -39,8 +39,6 @@ const (
 	EffectEmpty Effect = "empty"
 	// EffectBody answers Status (200) with Body; see Commit.
 	EffectBody Effect = "body"
-	// EffectRedirect answers Status (307) with Location.
-	EffectRedirect Effect = "redirect"
 	// EffectNumericMetadata puts a number among the strings of every metadata in the answer.
 	EffectNumericMetadata Effect = "numeric_metadata"
 	// EffectStale answers lists and gets of servers as they were Delay ago.
@@ -78,7 +76,7 @@ const (
 
 var allEffects = []Effect{
 	EffectDelay, EffectStatus, EffectUnauthorized, EffectThrottle, EffectReset, EffectLostResponse, EffectTruncated, EffectHTML, EffectEmpty,
-	EffectBody, EffectRedirect, EffectNumericMetadata, EffectStale, EffectErrorServer, EffectTaskFailed, EffectLateError, EffectStuck,
+	EffectBody, EffectNumericMetadata, EffectStale, EffectErrorServer, EffectTaskFailed, EffectLateError, EffectStuck,
 	EffectSlowTask, EffectEmptyTask, EffectNoJoin, EffectNoCapacity, EffectNoAddress, EffectQuota, EffectBalance, EffectTask404,
 	EffectTaskString, EffectTaskNull,
 }
@@ -107,10 +105,9 @@ type Fault struct {
 	Delay      time.Duration `json:"delay,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	// Code and Message are the API's error code and text; Body replaces the whole answer (EffectBody, EffectStatus).
-	Code     string `json:"code,omitempty"`
-	Message  string `json:"message,omitempty"`
-	Body     string `json:"body,omitempty"`
-	Location string `json:"location,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Body    string `json:"body,omitempty"`
 	// Commit does what was asked before answering otherwise.
 	Commit bool `json:"commit,omitempty"`
 	// Async turns a rejection into a failed task with a server in ERROR.

@@ -46,13 +46,7 @@ var _ = Describe("Faults of the transport", func() {
 		Entry("plain text", cloud.Fault{Effect: cloud.EffectStatus, Status: 500, Body: "oops"}, 500, "", "oops"),
 		Entry("nothing", cloud.Fault{Effect: cloud.EffectEmpty}, 200, "", ""),
 		Entry("a body of its own", cloud.Fault{Effect: cloud.EffectBody, Body: `{"x":1}`}, 200, "application/json", `{"x":1}`),
-		Entry("a redirect", cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"}, 307, "", ""),
 	)
-
-	It("should send a redirect to the configured location", func() {
-		b.AddFaults(1, cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"})
-		Expect(b.get(servers).header.Get("Location")).To(Equal("http://elsewhere.invalid/"))
-	})
 
 	It("should lose the answer after the work is done, or before it is begun", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})

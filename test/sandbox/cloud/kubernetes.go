@@ -4,12 +4,9 @@
 package cloud
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 type cluster struct {
@@ -47,26 +44,10 @@ type clusterPackage struct {
 	Specify  string       `json:"specify"`
 }
 
-// packages are the editions of a cluster.
-var packages = []clusterPackage{
-	{
-		ID: StableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
-		Price: clusterPrice{Amount: 1260000, BillingCycle: "month"}, Specify: "standard",
-	},
-	{
-		ID: StableID("package", "STANDARD - 0"), Name: "STANDARD - 0", MaxNodes: 10, Memory: 2, SLA: "99.00",
-		Price: clusterPrice{BillingCycle: "month"}, Specify: "standard",
-	},
-}
-
-// clusterPackage is the package of the cluster.
-func (c *Cloud) clusterPackage() clusterPackage {
-	for _, p := range packages {
-		if p.Name == c.packageName {
-			return p
-		}
-	}
-	return packages[0]
+// standardPackage is the edition of the cluster.
+var standardPackage = clusterPackage{
+	ID: StableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
+	Price: clusterPrice{Amount: 1260000, BillingCycle: "month"}, Specify: "standard",
 }
 
 type clusterPrice struct {
@@ -85,9 +66,6 @@ var _ = engineAPI.serve(
 	on(http.MethodGet, "/k8s_versions", (*Cloud).listVersions, "all"),
 	on(http.MethodGet, "/_", (*Cloud).listClusters),
 	on(http.MethodGet, "/_/{uid}", (*Cloud).getCluster),
-	on(http.MethodGet, "/_/{uid}/kubeconfig", (*Cloud).getKubeconfig, "expire_time"),
-	on(http.MethodPost, "/_/{uid}/package/upgrade", (*Cloud).upgradePackage),
-	on(http.MethodGet, "/package", (*Cloud).listPackages, "specify"),
 	// The cluster's token is what counts here: nodes, which have no other, call it as well.
 	openTo(on(http.MethodPost, "/engine/cluster_leave/{uid}", (*Cloud).leaveCluster)),
 )
@@ -134,7 +112,7 @@ func (c *Cloud) clusters(q *call) []cluster {
 	}
 	return []cluster{{
 		UID: c.opts.ClusterUID, Name: c.opts.ClusterName, Version: version,
-		Package:          c.clusterPackage(),
+		Package:          standardPackage,
 		PrivateNetworkID: network, PrivateSubnetID: subnet, AccessMode: "PUBLIC", ProvisionStatus: "PROVISIONED", ClusterStatus: "PROVISIONED",
 		ProvisionType: "standard", KubeletCommunication: "INTERNAL", CNIPlugin: "cilium", NodesCount: 1 + c.poolNodes(), Tags: []string{}, CreatedAt: catalogTime,
 		WorkerPoolsCount: len(pools), WorkerPools: pools, Stats: clusterStats{WorkerPools: len(pools), TotalDisk: map[string]int{}},
@@ -152,76 +130,6 @@ func (c *Cloud) getCluster(q *call) reply {
 		}
 	}
 	return problem(http.StatusNotFound, "Cluster not found")
-}
-
-func (c *Cloud) listPackages(q *call) reply {
-	list := []clusterPackage{}
-	for _, p := range packages {
-		if specify := q.query.Get("specify"); specify == "" || specify == p.Specify {
-			list = append(list, p)
-		}
-	}
-	return ok(map[string]any{"packages": list})
-}
-
-type packageRequest struct {
-	NewPackage string `json:"new_package"`
-}
-
-// upgradePackage changes the package, by its id or name.
-func (c *Cloud) upgradePackage(q *call) reply {
-	request, rejection := decode[packageRequest](q)
-	if rejection != nil {
-		return *rejection
-	}
-	if !c.ownsCluster(q, q.vars[0]) {
-		return problem(http.StatusNotFound, "Cluster not found")
-	}
-	for _, p := range packages {
-		if p.ID != request.NewPackage && p.Name != request.NewPackage {
-			continue
-		}
-		if p.MaxNodes < c.poolNodes() {
-			return *bad("The package allows %d nodes", p.MaxNodes)
-		}
-		c.packageName = p.Name
-		return ok(apiMessage{Message: "success"})
-	}
-	return *bad("Package %s could not be found.", request.NewPackage)
-}
-
-// getKubeconfig is YAML: that of the options, or one that reaches nothing.
-func (c *Cloud) getKubeconfig(q *call) reply {
-	if !c.ownsCluster(q, q.vars[0]) {
-		return problem(http.StatusNotFound, "Cluster not found")
-	}
-	text := c.opts.Kubeconfig
-	if text == "" {
-		text = fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters:
-- cluster:
-    server: https://%[1]s.api.k8saas.bizflycloud.vn
-  name: %[2]s
-contexts:
-- context:
-    cluster: %[2]s
-    user: admin
-  name: %[2]s
-current-context: %[2]s
-users:
-- name: admin
-  user: {}
-`, c.opts.ClusterUID, c.opts.ClusterName)
-	}
-	if expires := q.query.Get("expire_time"); expires != "" {
-		seconds, err := strconv.Atoi(expires)
-		if err != nil || seconds <= 0 {
-			return *bad("expire_time không hợp lệ: %s", expires)
-		}
-		text = "# expires " + c.now.Add(time.Duration(seconds)*time.Second).UTC().Format(time.RFC3339) + "\n" + text
-	}
-	return reply{status: http.StatusOK, raw: []byte(text), contentType: "application/x-yaml"}
 }
 
 type leaveRequest struct {

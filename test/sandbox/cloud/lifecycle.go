@@ -130,12 +130,6 @@ func (c *Cloud) newServer(o *validRequest, name string) *server {
 	if o.SSHKey != "" {
 		key = &o.SSHKey
 	}
-	root := 0
-	if o.RootDisk != nil {
-		root = o.RootDisk.Size
-	} else if o.os.volume != nil {
-		root = o.os.volume.wire.Size
-	}
 	flavor := o.flavor
 	flavor.Omit = nil // in ground truth nothing is left out
 	return &server{
@@ -151,7 +145,7 @@ func (c *Cloud) newServer(o *validRequest, name string) *server {
 		},
 		truth: ServerTruth{
 			Project: o.project, Region: o.region, ImageID: o.OS.ID, ImageType: o.OS.Type, WorkerImage: o.os.worker, UserData: o.UserData,
-			Flavor: flavor, RootDiskGiB: root, CreatedAt: c.now,
+			Flavor: flavor, RootDiskGiB: o.RootDisk.Size, CreatedAt: c.now,
 		},
 	}
 }

@@ -13,6 +13,8 @@ var _ = serverAPI.serve(
 	on(http.MethodGet, "/flavors", (*Cloud).listFlavors, "new"),
 	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations, "az", "category"),
 	on(http.MethodGet, "/server-types", (*Cloud).listServerTypes),
+	on(http.MethodGet, "/keypairs", (*Cloud).listKeyPairs),
+	on(http.MethodGet, "/vpc-networks", (*Cloud).listVPCs),
 )
 
 // gobizfly asks for generations at the login's URL.
@@ -49,4 +51,12 @@ func (c *Cloud) listGenerations(q *call) reply {
 
 func (c *Cloud) listServerTypes(*call) reply {
 	return ok(map[string]any{"server_types": append([]ServerType{}, c.opts.Catalog.ServerTypes...)})
+}
+
+func (c *Cloud) listKeyPairs(*call) reply {
+	pairs := []map[string]SSHKey{}
+	for _, key := range c.opts.Catalog.SSHKeys {
+		pairs = append(pairs, map[string]SSHKey{"keypair": key})
+	}
+	return ok(pairs)
 }

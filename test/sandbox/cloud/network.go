@@ -5,7 +5,6 @@ package cloud
 
 import (
 	"encoding/binary"
-	"net/http"
 	"net/netip"
 	"slices"
 )
@@ -122,32 +121,6 @@ func (c *Cloud) freeAddresses(vpc VPC) int {
 	return total
 }
 
-// takeAddress takes the address that a port is to have; it may be outside the pools, but not outside the network.
-func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, rejection *reply) {
-	address, err := netip.ParseAddr(wanted)
-	if err != nil {
-		return "", bad("'%s' is not a valid IP address.", wanted)
-	}
-	for _, s := range vpc.Subnets {
-		cidr, err := netip.ParsePrefix(s.CIDR)
-		n := addressNumber(wanted)
-		first := addressNumber(cidr.Masked().Addr().String())
-		if err != nil || !cidr.Contains(address) || n == first || n == first+1<<(32-cidr.Bits())-1 {
-			continue
-		}
-		if c.taken[vpc.ID][wanted] {
-			conflict := problem(http.StatusConflict, "IP address "+wanted+" already allocated in subnet "+s.ID)
-			return "", &conflict
-		}
-		if c.taken[vpc.ID] == nil {
-			c.taken[vpc.ID] = map[string]bool{}
-		}
-		c.taken[vpc.ID][wanted] = true
-		return s.ID, nil
-	}
-	return "", bad("IP address %s is not a valid IP for any of the subnets on network %s.", wanted, vpc.ID)
-}
-
 func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) *port {
 	p := &port{
 		seq: c.nextSeq(), id: c.newUUID(), name: name, project: project, region: region, zone: zone, firewalls: slices.Clone(firewalls),
@@ -235,3 +208,26 @@ func (c *Cloud) removePort(p *port) {
 	delete(c.taken[p.networkID], p.ip)
 	delete(c.ports, p.id)
 }
+
+// vpcs are the private networks of the call's project; other projects than ours have none.
+func (c *Cloud) vpcs(q *call) []VPC {
+	if q.project != c.opts.Project {
+		return nil
+	}
+	vpcs := slices.Clone(c.opts.Catalog.VPCs[q.region])
+	for i := range vpcs {
+		vpcs[i].TenantID = q.project
+	}
+	return vpcs
+}
+
+func (c *Cloud) vpc(q *call, id string) (VPC, bool) {
+	vpcs := c.vpcs(q)
+	i := slices.IndexFunc(vpcs, func(v VPC) bool { return v.ID == id })
+	if i < 0 {
+		return VPC{}, false
+	}
+	return vpcs[i], true
+}
+
+func (c *Cloud) listVPCs(q *call) reply { return ok(append([]VPC{}, c.vpcs(q)...)) }

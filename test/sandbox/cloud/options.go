@@ -21,8 +21,6 @@ type Options struct {
 	Latency time.Duration
 	// Boot is how long an ACTIVE server takes until its guest joins; read by package guest.
 	Boot time.Duration
-	// BootSpread is how much longer than Boot a server may take at most; each server's own part of it follows from its id.
-	BootSpread time.Duration
 	// DataDiskDelay is how long an ACTIVE server takes until it has its data disks; 0 means 20 s, about as recorded.
 	DataDiskDelay time.Duration
 	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
@@ -84,9 +82,6 @@ type Options struct {
 	// ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version and ClusterName describe the Kubernetes Engine's
 	// cluster; what is empty is made up.
 	ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version, ClusterName string
-
-	// Kubeconfig is what a client of the Kubernetes Engine gets for the cluster; empty is one that reaches nothing.
-	Kubeconfig string
 
 	// OnServerActive and OnServerDeleted notify guests; they are called one at a time and never under a lock.
 	OnServerActive, OnServerDeleted func(Server)

@@ -105,14 +105,14 @@ func (c *Cloud) deletePoolServer(q *call, node poolNode) {
 	}
 }
 
-// findPoolNode finds a node by its id. Some routes take the id of its server, too.
-func (c *Cloud) findPoolNode(q *call, physical bool) (*pool, poolNode, *reply) {
+// findPoolNode finds a node by its id.
+func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
 	p, rejection := c.findPool(q)
 	if rejection != nil {
 		return nil, poolNode{}, rejection
 	}
 	for _, node := range c.liveNodes(p) {
-		if node.ID == q.vars[2] || physical && node.PhysicalID == q.vars[2] {
+		if node.ID == q.vars[2] {
 			return p, node, nil
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Cloud) findPoolNode(q *call, physical bool) (*pool, poolNode, *reply) {
 // deletePoolNode takes a node out of its pool, which is smaller from then on. A pool that scales by itself does not go below
 // its least size, unless it is forced.
 func (c *Cloud) deletePoolNode(q *call) reply {
-	p, node, rejection := c.findPoolNode(q, false)
+	p, node, rejection := c.findPoolNode(q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -134,24 +134,6 @@ func (c *Cloud) deletePoolNode(q *call) reply {
 	p.wire.DesiredSize--
 	c.settlePool(q, p, poolUpdating)
 	return reply{status: http.StatusNoContent}
-}
-
-// recyclePoolNode replaces a node by a new one. Its request has no body. gobizfly names the node by its server, bizfly by its own id.
-func (c *Cloud) recyclePoolNode(q *call) reply {
-	p, node, rejection := c.findPoolNode(q, true)
-	if rejection != nil {
-		return *rejection
-	}
-	template, rejection := c.poolServer(q, p.wire.poolRequest)
-	if rejection == nil {
-		rejection = c.grow(q, p, template, 1)
-	}
-	if rejection != nil {
-		return *rejection
-	}
-	c.deletePoolServer(q, node)
-	c.settlePool(q, p, poolUpdating)
-	return ok(apiMessage{Message: "success"})
 }
 
 // poolServer is the create request of a server of a pool, checked like any other.

@@ -91,67 +91,10 @@ type poolDetail struct {
 }
 
 var _ = engineAPI.serve(
-	on(http.MethodPost, "/_/{uid}", (*Cloud).addPools),
 	on(http.MethodGet, "/_/{uid}/{pool}", (*Cloud).getPool),
 	on(http.MethodPatch, "/_/{uid}/{pool}", (*Cloud).updatePool),
-	on(http.MethodDelete, "/_/{uid}/{pool}", (*Cloud).deletePool),
-	on(http.MethodPut, "/_/{uid}/{pool}/{node}", (*Cloud).recyclePoolNode),
 	on(http.MethodDelete, "/_/{uid}/{pool}/{node}", (*Cloud).deletePoolNode, "force"),
-	on(http.MethodGet, "/worker_pool/{pool}", (*Cloud).getPool),
 )
-
-type poolsRequest struct {
-	WorkerPools []poolRequest `json:"worker_pools"`
-}
-
-type poolsReply struct {
-	WorkerPools []workerPool `json:"worker_pools"`
-}
-
-// addPools makes pools with their servers; all of them are checked before any is made.
-func (c *Cloud) addPools(q *call) reply {
-	request, rejection := decode[poolsRequest](q)
-	if rejection != nil {
-		return *rejection
-	}
-	if !c.ownsCluster(q, q.vars[0]) {
-		return problem(http.StatusNotFound, "Cluster not found")
-	}
-	if len(request.WorkerPools) == 0 {
-		return reject(http.StatusBadRequest, "worker_pools is required")
-	}
-	var templates []*validRequest
-	nodes := 0
-	for i := range request.WorkerPools {
-		wanted := &request.WorkerPools[i]
-		wanted.BillingPlan = orDefault(wanted.BillingPlan, PlanOnDemand)
-		wanted.NetworkPlan = orDefault(wanted.NetworkPlan, networkPlans[0])
-		wanted.Version = orDefault(wanted.Version, c.opts.Version)
-		wanted.ProvisionType = orDefault(wanted.ProvisionType, "standard")
-		if rejection := c.checkPoolSizes(wanted); rejection != nil {
-			return *rejection
-		}
-		o, rejection := c.poolServer(q, *wanted)
-		if rejection != nil {
-			return *rejection
-		}
-		templates = append(templates, o)
-		nodes += wanted.DesiredSize
-	}
-	if rejection := c.checkMaxNodes(nodes); rejection != nil {
-		return *rejection
-	}
-	answer := poolsReply{WorkerPools: []workerPool{}}
-	for i, wanted := range request.WorkerPools {
-		p := c.newPool(wanted, templates[i])
-		if rejection := c.grow(q, p, templates[i], wanted.DesiredSize); rejection != nil {
-			return *rejection
-		}
-		c.pools[p.wire.ID] = p
-		answer.WorkerPools = append(answer.WorkerPools, p.wire)
-	}
-	return ok(answer)
-}
 
 func (c *Cloud) checkPoolSizes(p *poolRequest) *reply {
 	switch {
@@ -167,7 +110,7 @@ func (c *Cloud) checkPoolSizes(p *poolRequest) *reply {
 
 // checkMaxNodes rejects more nodes than the cluster's package allows.
 func (c *Cloud) checkMaxNodes(more int) *reply {
-	if limit := c.clusterPackage().MaxNodes; c.poolNodes()+more > limit {
+	if limit := standardPackage.MaxNodes; c.poolNodes()+more > limit {
 		return bad("The package allows %d nodes", limit)
 	}
 	return nil
@@ -191,11 +134,8 @@ func (c *Cloud) newPool(wanted poolRequest, o *validRequest) *pool {
 }
 
 func (c *Cloud) findPool(q *call) (*pool, *reply) {
-	p := c.pools[q.vars[len(q.vars)-1]]
-	if len(q.vars) > 1 {
-		p = c.pools[q.vars[1]]
-	}
-	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && !c.ownsCluster(q, q.vars[0])) {
+	p := c.pools[q.vars[1]]
+	if p == nil || !c.ownsCluster(q, q.vars[0]) {
 		rejection := problem(http.StatusNotFound, "Worker pool not found")
 		return nil, &rejection
 	}
@@ -263,16 +203,4 @@ func (c *Cloud) updatePool(q *call) reply {
 	}
 	p.wire.poolRequest = wanted
 	return ok(p.wire)
-}
-
-func (c *Cloud) deletePool(q *call) reply {
-	p, rejection := c.findPool(q)
-	if rejection != nil {
-		return *rejection
-	}
-	for _, node := range p.nodes {
-		c.deletePoolServer(q, node)
-	}
-	delete(c.pools, p.wire.ID)
-	return reply{status: http.StatusNoContent}
 }

@@ -4,7 +4,6 @@
 package cloud_test
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 )
 
 var _ = Describe("A server on its way through an action", func() {
-	ctx := context.Background()
 	var b *box
 	var server *gobizfly.Server
 	BeforeEach(func() {
@@ -50,9 +48,6 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("hard reboot", "ACTIVE", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 		Entry("hard reboot of one that is off", "SHUTOFF", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 		Entry("hard reboot of a broken one", "ERROR", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
-		Entry("resize", "ACTIVE", map[string]any{"action": "resize", "flavor_name": "p2.4c_8g"}, "RESIZE", "ACTIVE"),
-		Entry("resize of one that is off", "SHUTOFF", map[string]any{"action": "resize", "flavor_name": "p2.4c_8g"}, "RESIZE", "SHUTOFF"),
-		Entry("another category", "ACTIVE", map[string]any{"action": "change_type", "new_type": "enterprise"}, "MIGRATING", "ACTIVE"),
 	)
 
 	DescribeTable("should be rejected where it makes no sense", func(from string, body map[string]any, said string) {
@@ -67,49 +62,8 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("soft reboot of a broken one", "ERROR", map[string]any{"action": "soft_reboot"}, "vm_state error"),
 		Entry("start of one that runs", "ACTIVE", map[string]any{"action": "start"}, "vm_state active"),
 		Entry("stop of one that is off", "SHUTOFF", map[string]any{"action": "stop"}, "vm_state stopped"),
-		Entry("the flavor that it has", "ACTIVE", map[string]any{"action": "resize", "flavor_name": "p2.2c_4g"}, "must change flavor"),
-		Entry("an unknown flavor", "ACTIVE", map[string]any{"action": "resize", "flavor_name": "x"}, "could not be found"),
-		Entry("the category that it has", "ACTIVE", map[string]any{"action": "change_type", "new_type": "premium"}, "new_type"),
 		Entry("a field of another action", "ACTIVE", map[string]any{"action": "start", "new_name": "x"}, `unknown field "new_name"`),
 	)
-
-	It("should be verified before a resize is over, and only then have its flavor", func() {
-		task, err := b.client.CloudServer.Resize(ctx, server.ID, "p2.4c_8g")
-		Expect(err).ToNot(HaveOccurred())
-		Expect(live()).To(And(HaveField("Status", "RESIZE"), HaveField("Flavor.Name", "p2.2c_4g")))
-		b.Advance(latency*2/3 + time.Second)
-		Expect(live()).To(And(HaveField("Status", "VERIFY_RESIZE"), HaveField("VMState", "resized")))
-		b.Advance(latency / 3)
-		Expect(live()).To(And(HaveField("Status", "ACTIVE"), HaveField("Flavor.Name", "p2.4c_8g")))
-		done, err := b.client.CloudServer.GetTask(ctx, task.TaskID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect([]any{done.Ready, done.Result.Success, done.Result.ID}).To(Equal([]any{true, true, server.ID}))
-	})
-
-	It("should move to the flavor of its size in another category", func() {
-		_, err := b.client.CloudServer.ChangeCategory(ctx, server.ID, "basic")
-		Expect(err).ToNot(HaveOccurred())
-		b.Advance(latency)
-		Expect(live()).To(And(HaveField("Category", "basic"), HaveField("Flavor.Name", "b2.2c_4g"), HaveField("Metadata", HaveKeyWithValue("category", "basic"))))
-	})
-
-	It("should boot another image after a rebuild", func() {
-		other := b.workerImage("v1.35.6")
-		Expect(act(map[string]any{"action": "rebuild", "image": "unknown"}).status).To(Equal(http.StatusBadRequest))
-		Expect(act(map[string]any{"action": "rebuild", "image": other}).object()).To(HaveKey("task_id"))
-		Expect(status()).To(Equal("REBUILD"))
-		b.Advance(latency)
-		Expect(live()).To(And(HaveField("Status", "ACTIVE"), HaveField("Truth.ImageID", other)))
-	})
-
-	It("should get public addresses that the project has", func() {
-		ip, err := b.client.CloudServer.PublicNetworkInterfaces().Create(ctx, &gobizfly.CreatePublicNetworkInterfacePayload{Name: "spare", AvailabilityZone: "HN1"})
-		Expect(err).ToNot(HaveOccurred())
-		Expect(b.client.CloudServer.AttachPublicNetworkInterface(ctx, server.ID, []string{ip.ID})).To(Succeed())
-		Expect(live().IPAddresses.WANV4).To(HaveExactElements(HaveField("Addr", ip.IPAddress)))
-		Expect(act(map[string]any{"action": "attach_wan_ips", "wan_ips": []string{ip.ID}}).status).To(Equal(http.StatusConflict))
-		Expect(act(map[string]any{"action": "attach_wan_ips", "wan_ips": []string{"x"}}).status).To(Equal(http.StatusBadRequest))
-	})
 
 	It("should boot anew when it is back", func() {
 		before := live().Truth.ActiveAt

@@ -44,8 +44,6 @@ type route struct {
 	open bool
 	// query names the parameters that the handler uses; any other is rejected.
 	query []string
-	// unused are the fields of the body that are accepted although nothing comes of them, with the reason.
-	unused map[string]string
 	// body reports that a DELETE has a body.
 	body bool
 }
@@ -62,12 +60,6 @@ func openTo(r route) route {
 
 func withBody(r route) route {
 	r.body = true
-	return r
-}
-
-// unused accepts a field of the body that nothing comes of.
-func unused(r route, field, reason string) route {
-	r.unused = map[string]string{field: reason}
 	return r
 }
 
@@ -149,4 +141,18 @@ func lookup(method, path string) (found *route, svc *service, vars []string, kno
 		}
 	}
 	return nil, svc, nil, known
+}
+
+// find returns the resource of an id if the call may see it.
+func find[T interface{ owned(*call) bool }](q *call, resources map[string]T, kind, id string) (T, *reply) {
+	found, exists := resources[id]
+	if !exists || !found.owned(q) {
+		return found, notFound(kind, id)
+	}
+	return found, nil
+}
+
+func notFound(kind, id string) *reply {
+	rejection := problem(http.StatusNotFound, kind+" "+id+" could not be found.")
+	return &rejection
 }

@@ -55,10 +55,8 @@ func (c *Cloud) setStatus(s *server, status string) {
 		s.wire.VMState, s.wire.PowerState = "active", 1
 	case StatusShutoff:
 		s.wire.VMState, s.wire.PowerState = "stopped", 4
-	case StatusReboot, StatusHardReboot, StatusResize, StatusRebuild, StatusMigrating:
+	case StatusReboot, StatusHardReboot:
 		s.wire.VMState = "active"
-	case StatusVerifyResize:
-		s.wire.VMState = "resized"
 	case StatusBuild:
 	default:
 		s.wire.VMState = strings.ToLower(status)

@@ -52,7 +52,6 @@ var _ = Describe("Creating a server", func() {
 		Entry("an unknown image", map[string]any{"os": map[string]any{"id": "x", "type": "image"}}, "Image x could not be found"),
 		Entry("an unknown kind of source", map[string]any{"os": map[string]any{"id": "x", "type": "iso"}}, "os.type không hợp lệ"),
 		Entry("an unknown snapshot", map[string]any{"os": map[string]any{"id": "x", "type": "snapshot"}}, "Snapshot x"),
-		Entry("an unknown volume", map[string]any{"os": map[string]any{"id": "x", "type": "volume"}}, "Volume x"),
 		Entry("an unknown network", map[string]any{"vpc_network_ids": []string{"x"}}, "Network x could not be found"),
 		Entry("an unknown port", map[string]any{"network_interfaces": []string{"x"}}, "Port x could not be found"),
 		Entry("an unknown firewall", map[string]any{"firewalls": []string{"x"}}, "Security group x not found"),
@@ -187,16 +186,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(truth.WorkerImage).To(BeTrue())
 	})
 
-	It("should boot from a volume", func() {
-		disk := b.AddVolume(cloud.VolumeSpec{Name: "boot", Bootable: true})
-		request := b.request("from-volume")
-		request.RootDisk, request.OS = nil, &gobizfly.ServerOS{ID: disk.ID, Type: "volume"}
-		server := b.launch(request)
-		Expect(server.AttachedVolumes).To(HaveLen(1))
-		Expect(server.AttachedVolumes[0].ID).To(Equal(disk.ID))
-		Expect(server.AttachedVolumes[0].AttachedType).To(Equal("rootdisk"))
-	})
-
 	It("should hide a server in BUILD where configured", func() {
 		b := newBox(cloud.Options{HideBuilding: true})
 		task := b.create(b.request("hidden"))
@@ -278,22 +267,6 @@ var _ = Describe("Acting on a server", func() {
 		raw := b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "start"}).object()
 		Expect(raw).To(And(HaveKeyWithValue("status", "SHUTOFF"), HaveKeyWithValue("OS-EXT-STS:task_state", "powering-on")))
 		Expect(raw["os-extended-volumes:volumes_attached"]).To(Equal([]any{map[string]any{"id": server.AttachedVolumes[0].ID}}))
-	})
-
-	It("should reboot, rename and change plans", func() {
-		reply, err := b.client.CloudServer.SoftReboot(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(reply.Message).To(Equal("Soft reboot server thành công"))
-		Expect(b.client.CloudServer.Rename(ctx, server.ID, "renamed")).To(Succeed())
-		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "x")).ToNot(Succeed())
-		Expect(b.client.CloudServer.SwitchBillingPlan(ctx, server.ID, "saving_plan")).To(Succeed())
-		changed, err := b.client.CloudServer.Get(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(changed.Name).To(Equal("renamed"))
-		Expect(changed.NetworkPlan).To(Equal("free_bandwidth"))
-		Expect(changed.Metadata).To(HaveKeyWithValue("network_plan", "free_bandwidth"))
-		Expect(changed.BillingPlan).To(Equal("saving_plan"))
 	})
 
 	It("should reject unknown actions and servers", func() {

@@ -73,7 +73,6 @@ var services = func() []service {
 			all = append(all, service{prefix: p.prefix(RegionHCM), region: RegionHCM, api: p.api})
 		}
 	}
-	all = append(all, service{prefix: billingPrefix, region: RegionHN, api: billingAPI})
 	return append(all, service{prefix: authPrefix, region: RegionHN, api: loginAPI})
 }()
 

@@ -117,10 +117,10 @@ var _ = Describe("A request that holds more than its endpoint uses", func() {
 			`unknown field "arch"`),
 		Entry("a parameter", http.MethodGet, servers+"?limit=10", "", "unknown query parameter: limit"),
 		Entry("a body of a GET", http.MethodGet, servers, `{"name":"x"}`, "GET takes no body"),
-		Entry("a body of a DELETE", http.MethodDelete, "/iaas-cloud/api/keypairs/ops", `{"force":true}`, "DELETE takes no body"),
-		Entry("two bodies", http.MethodPost, "/iaas-cloud/api/keypairs", `{"name":"x"} {"name":"y"}`, "trailing data"),
+		Entry("a body of a DELETE", http.MethodDelete, "/iaas-cloud/api/snapshots/x", `{"force":true}`, "DELETE takes no body"),
+		Entry("two bodies", http.MethodPost, "/iaas-cloud/api/snapshots", `{"name":"x"} {"name":"y"}`, "trailing data"),
 	)
-	It("should be accepted where the field is listed with a reason", func() {
+	It("should be accepted where the type of the request says why", func() {
 		c := b.Credentials()
 		Expect(b.call(http.MethodPost, "/api/token", map[string]any{
 			"auth_method": "password", "username": c.Email, "password": c.Password, "auth_type": "token",

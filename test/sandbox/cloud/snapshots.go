@@ -5,7 +5,9 @@ package cloud
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"k8s.io/utils/ptr"
 )
@@ -19,7 +21,7 @@ var _ = serverAPI.serve(
 
 // createSnapshot makes a snapshot that is available at once; one of a disk in use must be forced.
 func (c *Cloud) createSnapshot(q *call) reply {
-	request, rejection := decodeChange[snapshotRequest](c, q)
+	request, rejection := decode[snapshotRequest](q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -33,25 +35,30 @@ func (c *Cloud) createSnapshot(q *call) reply {
 	case v.wire.Status != volumeAvailable && !request.Force:
 		return reject(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
 	}
-	return ok(c.takeSnapshot(v, request.Name, map[string]string{"category": v.wire.Category}))
-}
-
-func (c *Cloud) takeSnapshot(v *volume, name string, metadata map[string]string) Snapshot {
 	made := Snapshot{
-		ID: c.newUUID(), Name: name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
+		ID: c.newUUID(), Name: request.Name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
 		Type: v.wire.Type, VolumeTypeID: StableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan,
 		CreatedAt: micros(c.now), UpdatedAt: micros(c.now), Progress: "100%",
-		ProjectID: v.project, Metadata: metadata, Category: v.wire.Category,
+		ProjectID: v.project, Metadata: map[string]string{"category": v.wire.Category}, Category: v.wire.Category,
 		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(v.region).RegionName, Bootable: v.wire.Bootable,
 	}
-	c.opts.Catalog.Snapshots = with(c.opts.Catalog.Snapshots, v.region, made)
-	return made
+	c.setSnapshots(v.region, append(slices.Clone(c.opts.Catalog.Snapshots[v.region]), made))
+	return ok(made)
 }
 
 func (c *Cloud) deleteSnapshot(q *call) reply {
-	return c.withdraw(q, "Snapshot %s could not be found.", reply{status: http.StatusNoContent}, func(id string) bool {
-		return without(&c.opts.Catalog.Snapshots, q.region, func(s Snapshot) bool { return s.ID == id })
-	})
+	kept := slices.DeleteFunc(slices.Clone(c.opts.Catalog.Snapshots[q.region]), func(s Snapshot) bool { return s.ID == q.vars[0] })
+	if q.project != c.opts.Project || len(kept) == len(c.opts.Catalog.Snapshots[q.region]) {
+		return noSuchSnapshot(q.vars[0])
+	}
+	c.setSnapshots(q.region, kept)
+	return reply{status: http.StatusNoContent}
+}
+
+// setSnapshots makes the lists anew, since answers under way may still refer to those before.
+func (c *Cloud) setSnapshots(region string, list []Snapshot) {
+	c.opts.Catalog.Snapshots = maps.Clone(c.opts.Catalog.Snapshots)
+	c.opts.Catalog.Snapshots[region] = list
 }
 
 type snapshotRequest struct {

@@ -26,10 +26,6 @@ type faultsBody struct {
 	Rules []Fault `json:"rules"`
 }
 
-type statusBody struct {
-	Status string `json:"status"`
-}
-
 type attachBody struct {
 	ServerID string `json:"server_id"`
 }
@@ -78,14 +74,6 @@ func (c *Cloud) truthHandler() http.Handler {
 	mux.HandleFunc("POST /_sandbox/tokens/expire", func(w http.ResponseWriter, _ *http.Request) {
 		c.ExpireTokens()
 		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("POST /_sandbox/servers/{id}/status", func(w http.ResponseWriter, r *http.Request) {
-		change(c, func(body statusBody) error {
-			if body.Status == "" {
-				return errors.New("status is required")
-			}
-			return c.SetServerStatus(r.PathValue("id"), body.Status)
-		})(w, r)
 	})
 	mux.HandleFunc("POST /_sandbox/servers", add(c, func(spec ServerSpec) any { return c.AddServer(spec) }))
 	mux.HandleFunc("POST /_sandbox/pools", add(c, func(spec PoolSpec) any { return map[string]string{"id": c.AddWorkerPool(spec)} }))

@@ -17,7 +17,6 @@ const (
 	volumeAvailable = "available"
 	volumeInUse     = "in-use"
 	volumeDeleting  = "deleting"
-	volumeRestoring = "restoring-backup"
 
 	attachedRoot = "rootdisk"
 	attachedData = "datadisk"
@@ -102,17 +101,14 @@ func (c *Cloud) newVolume(project, region, zone, name string, size int, t Volume
 // addDisks creates and attaches the root disk of a create request. Data disks come some seconds after the server is ACTIVE: recorded ones
 // were created 17 s after that, and attached 5 s later.
 func (c *Cloud) addDisks(s *server, o *validRequest) {
-	root := o.os.volume
-	if root == nil {
-		root = c.newVolume(o.project, o.region, o.AvailabilityZone, s.wire.Name+"_rootdisk", o.RootDisk.Size, o.rootVolume, o.BillingPlan)
-		root.wire.Bootable = true
-		root.wire.ImageMetadata = map[string]string{
-			"image_id": o.OS.ID, "image_name": o.os.name, "image_type": o.OS.Type, "min_disk": strconv.Itoa(o.os.minDisk), "min_ram": "0",
-			"disk_format": "raw", "container_format": "bare", "size": "5368709120",
-		}
-		if o.os.snapshot != "" {
-			root.wire.SnapshotID = &o.os.snapshot
-		}
+	root := c.newVolume(o.project, o.region, o.AvailabilityZone, s.wire.Name+"_rootdisk", o.RootDisk.Size, o.rootVolume, o.BillingPlan)
+	root.wire.Bootable = true
+	root.wire.ImageMetadata = map[string]string{
+		"image_id": o.OS.ID, "image_name": o.os.name, "image_type": o.OS.Type, "min_disk": strconv.Itoa(o.os.minDisk), "min_ram": "0",
+		"disk_format": "raw", "container_format": "bare", "size": "5368709120",
+	}
+	if o.os.snapshot != "" {
+		root.wire.SnapshotID = &o.os.snapshot
 	}
 	root.wire.AttachedType = attachedRoot
 	c.attach(root, s)
@@ -164,7 +160,6 @@ var _ = serverAPI.serve(
 	on(http.MethodGet, "/volumes", (*Cloud).listVolumes, "name", "size", "status", "availability_zone", "category", "billing_plan", "bootable"),
 	on(http.MethodPost, "/volumes", (*Cloud).createVolume),
 	on(http.MethodGet, "/volumes/{id}", (*Cloud).getVolume),
-	on(http.MethodPatch, "/volumes/{id}", (*Cloud).updateVolume),
 	on(http.MethodDelete, "/volumes/{id}", (*Cloud).deleteVolume),
 	on(http.MethodGet, "/volume-types", (*Cloud).listVolumeTypes, "category", "availability_zone"),
 )
@@ -193,30 +188,6 @@ func (c *Cloud) getVolume(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	return ok(c.renderVolume(v))
-}
-
-type volumePatch struct {
-	Name        *string `json:"name"`
-	Description *string `json:"description"`
-}
-
-func (c *Cloud) updateVolume(q *call) reply {
-	request, rejection := decode[volumePatch](q)
-	if rejection != nil {
-		return *rejection
-	}
-	v, rejection := find(q, c.volumes, "Volume", q.vars[0])
-	if rejection != nil {
-		return *rejection
-	}
-	if request.Name != nil && *request.Name != "" {
-		v.wire.Name = *request.Name
-	}
-	if request.Description != nil {
-		v.wire.Description = request.Description
-	}
-	v.wire.UpdatedAt = micros(c.now)
 	return ok(c.renderVolume(v))
 }
 

@@ -9,9 +9,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/fnv"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
@@ -182,16 +180,6 @@ func each[T any](ctx context.Context, items []T, fn func(context.Context, T) err
 	return errors.Join(failures...)
 }
 
-// bootTime is how long a server takes to boot.
-func bootTime(options cloud.Options, id string) time.Duration {
-	if options.BootSpread <= 0 {
-		return options.Boot
-	}
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(id))
-	return options.Boot + time.Duration(float64(options.BootSpread)*float64(hash.Sum32())/math.MaxUint32)
-}
-
 // live is the life of the machines: boot, death, boot again.
 func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) error {
 	now := g.cloud.Clock().Now()
@@ -204,7 +192,7 @@ func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) erro
 			g.machines[id] = m
 		}
 		switch up := s.Status == cloud.StatusActive; {
-		case up && !m.bootedAt.Equal(s.Truth.ActiveAt) && !now.Before(s.Truth.ActiveAt.Add(bootTime(g.cloud.Options(), id))):
+		case up && !m.bootedAt.Equal(s.Truth.ActiveAt) && !now.Before(s.Truth.ActiveAt.Add(g.cloud.Options().Boot)):
 			booting = append(booting, s)
 		case !up && m.alive:
 			dying = append(dying, id)

@@ -5,7 +5,6 @@ package guest_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -42,19 +41,6 @@ var _ = Describe("A guest", func() {
 		h.sync()
 		Expect(nodeNames()).To(Equal([]string{"general-tnnuw4im"}))
 		Expect(node("general-tnnuw4im").Spec.ProviderID).To(Equal("bizflycloud://" + server.ID))
-	})
-
-	It("should take a time of its own to boot where boots are spread", func() {
-		h = newTestCloud(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
-		for i := range 8 {
-			h.AddServer(h.spec(fmt.Sprintf("spread-%d", i)))
-		}
-		h.Advance(boot + boot/2)
-		h.sync()
-		Expect(len(nodeNames())).To(And(BeNumerically(">", 0), BeNumerically("<", 8)))
-		h.Advance(boot / 2)
-		h.sync()
-		Expect(nodeNames()).To(HaveLen(8))
 	})
 
 	It("should register as a kubelet with an external cloud provider does", func() {

@@ -29,7 +29,6 @@ func Events(text string) map[string]karpevents.Event {
 		"LaunchFailed":               events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
 		"NodeNotRegistered":          events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
 		"LaunchSlow":                 events.LaunchSlow(claim, "server", time.Minute),
-		"NoCompatibleFlavor":         events.NoCompatibleFlavor(pool, text),
 		"NodePoolUnlimited":          events.NodePoolUnlimited(pool),
 		"LaunchesPaused":             events.LaunchesPaused(class, "LaunchFailed", time.Minute, cause),
 		"AccountLimitReached":        events.AccountLimitReached(claim, "QuotaExceeded", time.Minute, cause),
@@ -48,7 +47,6 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerDeletionFailed":       events.ServerDeletionFailed("server", "id", cause),
 		"LeaveFailed":                events.LeaveFailed("server", cause),
 		"LeftoverDisk":               events.LeftoverDisk("server", "id", cause),
-		"AddressKept":                events.AddressKept("server", "id", "192.0.2.1", text),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),

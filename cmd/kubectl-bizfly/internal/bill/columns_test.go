@@ -24,12 +24,12 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
-
 	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/bill"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/measure/packing"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
 	poolBest, poolUsual = "pool-best", "pool-8c_16g"
-	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan --suggest and repack.
+	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan suggest and repack.
 	wayReference, waySuggested, wayRepacked = "reference", "suggested", "repacked"
 )
 
@@ -246,7 +246,7 @@ func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bo
 	return bound, packed
 }
 
-// suggested is the NodePools that kubectl bizfly plan --suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
+// suggested is the NodePools that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
 // worth a change, it is the sample.
 func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, error) {
 	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {
@@ -264,11 +264,11 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) (column, er
 		}
 		fmt.Fprintf(&manifest, "---\n%s", content)
 	}
-	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 	if err != nil {
 		return column{}, err
 	}
-	found, err := plan.Suggest(s.Context(ctx), s, plan.Options{Files: []string{"-"}, Stdin: &manifest}, time.Hour, func(int) {})
+	found, err := suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {})
 	if err != nil {
 		return column{}, fmt.Errorf("suggesting a NodePool for %s: %w", w.Name, err)
 	}

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 )
 
@@ -31,7 +31,7 @@ func repackedColumn() column {
 
 // repack runs kubectl bizfly repack --yes in a cluster.
 func (b *bench) repack(ctx context.Context, live *randomcluster.Live) error {
-	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 	if err != nil {
 		return err
 	}

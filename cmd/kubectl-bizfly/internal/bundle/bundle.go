@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -51,7 +51,7 @@ type Bundle struct {
 }
 
 // Write writes the archive.
-func Write(ctx context.Context, s *session.Session, to io.Writer, now time.Time) (*Bundle, error) {
+func Write(ctx context.Context, s *connect.Session, to io.Writer, now time.Time) (*Bundle, error) {
 	compressed := gzip.NewWriter(to)
 	b := &Bundle{archive: tar.NewWriter(compressed), now: now, redactor: redactor(ctx, s)}
 	if err := b.collect(ctx, s); err != nil {
@@ -63,7 +63,7 @@ func Write(ctx context.Context, s *session.Session, to io.Writer, now time.Time)
 	return b, compressed.Close()
 }
 
-func (b *Bundle) collect(ctx context.Context, s *session.Session) error {
+func (b *Bundle) collect(ctx context.Context, s *connect.Session) error {
 	if err := b.value("version.yaml", map[string]any{"plugin": operator.Version(), "skew": s.Skew(), "collected": b.now.UTC()}); err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func (b *Bundle) miss(what string, err error) {
 }
 
 // objects writes a list.
-func (b *Bundle) objects(ctx context.Context, s *session.Session, list client.ObjectList) error {
-	name := session.Resource(list)
+func (b *Bundle) objects(ctx context.Context, s *connect.Session, list client.ObjectList) error {
+	name := connect.Resource(list)
 	if err := s.List(ctx, list); err != nil {
 		b.miss(name, err)
 		return nil
@@ -126,7 +126,7 @@ func (b *Bundle) objects(ctx context.Context, s *session.Session, list client.Ob
 var kinds = []string{"Node", "NodePool", "NodeClaim", "NodeOverlay", "BizflyNodeClass", "ProviderConfig"}
 
 // concerns reports whether an event is about the controller, a Node or an object of ours: those of other workloads are not ours to send.
-func concerns(event *corev1.Event, s *session.Session) bool {
+func concerns(event *corev1.Event, s *connect.Session) bool {
 	if event.Namespace == metav1.NamespaceDefault && lo.Contains(kinds, event.InvolvedObject.Kind) {
 		return true
 	}
@@ -139,7 +139,7 @@ func clean(object client.Object) {
 }
 
 // logs writes the log of each replica.
-func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
+func (b *Bundle) logs(ctx context.Context, s *connect.Session) error {
 	pods := &corev1.PodList{}
 	if err := s.List(ctx, pods, client.InNamespace(s.Deployment.Namespace), client.MatchingLabels(s.Deployment.Spec.Selector.MatchLabels)); err != nil {
 		b.miss("logs", err)
@@ -160,12 +160,12 @@ func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
 }
 
 // log writes the end of the log of one replica, or that of its container before the last restart.
-func (b *Bundle) log(ctx context.Context, s *session.Session, pod *corev1.Pod, name string, previous bool) error {
+func (b *Bundle) log(ctx context.Context, s *connect.Session, pod *corev1.Pod, name string, previous bool) error {
 	stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: container, Previous: previous, TailLines: lo.ToPtr(int64(maxLines)), LimitBytes: lo.ToPtr(int64(maxLog)),
 	}).Stream(ctx)
 	if err != nil {
-		b.miss(name, session.Explain(err, "get", pod))
+		b.miss(name, connect.Explain(err, "get", pod))
 		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(stream, maxLog))
@@ -212,7 +212,7 @@ func (b *Bundle) file(name string, content []byte) error {
 
 // redactor knows the secrets that the plugin itself knows: credentials, tokens, user data, and every environment variable of the
 // controller whose name says so.
-func redactor(ctx context.Context, s *session.Session) *redact.Redactor {
+func redactor(ctx context.Context, s *connect.Session) *redact.Redactor {
 	r := &redact.Redactor{}
 	effective, _ := s.Effective(ctx)
 	r.LearnCredentials(s.Settings.Password, s.Settings.AppCredSecret, s.Settings.BKEClusterToken, effective.Password, effective.AppCredSecret)

@@ -47,8 +47,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -203,7 +203,7 @@ var _ = Describe("doctor", func() {
 	},
 		finding("an unreachable cluster", "ClusterUnreachable", doctor.Error, func(f *fixture) { f.reader = nil }),
 		finding("an API server that is too old", "APIServerTooOld", doctor.Error, func(f *fixture) {
-			f.change = func(s *session.Session) {
+			f.change = func(s *connect.Session) {
 				clientset := fake.NewClientset()
 				clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.29.4"}
 				s.Kubernetes = clientset
@@ -653,7 +653,7 @@ var _ = Describe("doctor", func() {
 		f.install()
 		setEnv("JOIN_TOKENS", "true")
 		authority := written("ca.crt", "-----BEGIN CERTIFICATE-----")
-		f.change = func(s *session.Session) {
+		f.change = func(s *connect.Session) {
 			s.REST = &rest.Config{Host: closedPort(), TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
 		}
 		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)

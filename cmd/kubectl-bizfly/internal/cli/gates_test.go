@@ -22,8 +22,8 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
@@ -81,7 +81,7 @@ func (f *fixture) runningNode() {
 func leaves(command *cobra.Command, path ...string) []string {
 	var found []string
 	for _, sub := range command.Commands() {
-		if len(sub.Commands()) == 0 {
+		if sub.Runnable() {
 			found = append(found, strings.Join(append(path, sub.Name()), " "))
 		}
 		found = append(found, leaves(sub, append(path, sub.Name())...)...)
@@ -109,9 +109,11 @@ var _ = Describe("feature gates", func() {
 		setEnv("FEATURE_GATES", gates)
 		file := written("web.yaml", web)
 		commands := map[string][][]string{
-			"flavors": {{}, {"--nodepool", "default"}},
-			"plan": {{}, {"--pending"}, {"-f", file}, {"-f", file, "--pending"}, {"-f", file, "--offline"}, {"-f", file, "--explain"}, {"-f", file, "--suggest"},
-				{"--compare", written("pools.yaml", pools)}},
+			"flavors":        {{}, {"--nodepool", "default"}},
+			"plan":           {{}, {"--pending"}, {"-f", file}, {"-f", file, "--pending"}, {"-f", file, "--offline"}},
+			"plan compare":   {{written("pools.yaml", pools)}},
+			"plan explain":   {{"-f", file}},
+			"plan suggest":   {{"-f", file}},
 			"repack":         {{}, {"default", "--yes"}},
 			"why":            {{"runs", "-n", "shop"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
 			"doctor":         {{}, {"--preflight"}},
@@ -128,7 +130,7 @@ var _ = Describe("feature gates", func() {
 				f.run(args...)
 				Expect(f.err).ToNot(Or(ContainSubstring("is a defect"), ContainSubstring("not applied")), fmt.Sprint(args))
 				Expect(f.out+f.err).ToNot(BeEmpty(), fmt.Sprint(args))
-				if name == "plan" {
+				if strings.HasPrefix(name, "plan") {
 					Expect(f.out).To(MatchRegexp(`[1-9]\d* new nodes?(, \d+ on nodes that exist)?: [1-9]|(?m)^as it is +[1-9]`), "%v: %s", args, f.err)
 				}
 			}
@@ -169,7 +171,7 @@ var _ = Describe("feature gates", func() {
 		for _, cause := range []any{"nothing is there", errors.New("nothing is there")} {
 			var out, errOut bytes.Buffer
 			app := cli.For(nil, nil, nil, &out, &errOut)
-			app.Connect = func(context.Context, ...session.Option) (*session.Session, error) { panic(cause) }
+			app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) { panic(cause) }
 			Expect(app.Run(context.Background(), "plan", "-f", "secret.yaml")).To(Equal(cli.ExitFailure))
 			Expect(strings.Count(errOut.String(), "\n")).To(Equal(1), errOut.String())
 			Expect(errOut.String()).To(And(HavePrefix("error: this is a defect of the plugin"), ContainSubstring("nothing is there"),

@@ -36,9 +36,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -162,7 +162,7 @@ var _ = Describe("bad input", func() {
 	It("should reject a file of alternatives that has nothing to compare", func() {
 		f := newFixture()
 		f.apply(pools)
-		Expect(f.run("plan", "--compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
+		Expect(f.run("plan", "compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 
@@ -723,7 +723,7 @@ var _ = Describe("support-bundle of a controller that has restarted", func() {
 		f := newFixture()
 		f.install()
 		clientset := fake.NewClientset()
-		f.change = func(s *session.Session) { s.Kubernetes = clientset }
+		f.change = func(s *connect.Session) { s.Kubernetes = clientset }
 		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller-0", Namespace: "karpenter", Labels: f.controller().Labels},
 			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}}}})
 		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")

@@ -14,8 +14,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // workload is a manifest with a pod template; the spec is what stands before the template.
@@ -32,7 +33,7 @@ func ownedBy(apiVersion, kind, name string) string {
 var _ = Describe("manifests", func() {
 	podsIn := func(text string) []string {
 		GinkgoHelper()
-		set, err := manifests.Read(strings.NewReader(text), "-")
+		set, err := input.Read(strings.NewReader(text), "-")
 		Expect(err).ToNot(HaveOccurred())
 		return lo.Map(set.Pods(), func(pod *corev1.Pod, _ int) string { return pod.Name })
 	}
@@ -44,7 +45,7 @@ var _ = Describe("manifests", func() {
 		file := written("pods.csv", "\ufeff\"name\",cpu,memory,count,zone\nweb,1,2Gi,3,HN1\nweb,1,2Gi,3,HN2\n")
 		p := answer[plan.Plan](f, "plan", "-f", file)
 		Expect(p.Pods).To(Equal(6))
-		Expect(lo.FlatMap(p.Nodes, func(n plan.Node, _ int) []string { return n.Pods })).To(ConsistOf(
+		Expect(lo.FlatMap(p.Nodes, func(n sim.Node, _ int) []string { return n.Pods })).To(ConsistOf(
 			"default/web-0", "default/web-1", "default/web-2", "default/web-3", "default/web-4", "default/web-5"))
 	})
 
@@ -54,7 +55,7 @@ var _ = Describe("manifests", func() {
 		f.reader = nil
 		deployment := workload("apps/v1", "Deployment", "api", "", "replicas: 1, ") + workload("apps/v1", "Deployment", "own", ", namespace: own", "replicas: 1, ")
 		p := answer[plan.Plan](f, "plan", "-f", written("api.yaml", deployment), "-f", written("pods.csv", "name,cpu,memory\nweb,1,2Gi\n"), "-n", "shop")
-		Expect(lo.FlatMap(p.Nodes, func(n plan.Node, _ int) []string { return n.Pods })).To(ConsistOf("shop/api-0", "shop/web-0", "own/own-0"))
+		Expect(lo.FlatMap(p.Nodes, func(n sim.Node, _ int) []string { return n.Pods })).To(ConsistOf("shop/api-0", "shop/web-0", "own/own-0"))
 	})
 
 	It("should give pods of different workloads different names, and keep those of StatefulSets", func() {
@@ -88,7 +89,7 @@ var _ = Describe("manifests", func() {
 	)
 
 	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, memory string) {
-		set, err := manifests.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+
+		set, err := input.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+
 			"containers: [{name: main, resources: {%s}}]}\n", own, container)), "-")
 		Expect(err).ToNot(HaveOccurred())
 		requests := resources.RequestsForPods(set.Pods()...)

@@ -4,33 +4,36 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
+// planFlags are the flags of plan and the commands below it.
+type planFlags struct {
+	input.Options
+	offline, failUnplaced bool
+	// failAbove is VND per month.
+	failAbove float64
+}
+
 func (a *App) plan() *cobra.Command {
-	var options planFlags
+	var shared planFlags
 	cmd := &cobra.Command{
-		Use: "plan",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(options.Alternatives) > 0 {
-				return nil // further alternatives
-			}
-			return cobra.NoArgs(cmd, args)
-		},
-		Short: "Compute which nodes Karpenter would run, how full they are and what they cost",
+		Use: "plan", Args: cobra.NoArgs, Short: "Compute which nodes Karpenter would run, how full they are and what they cost",
 		Long: `plan lets Karpenter's own scheduler and this provider's launch code decide in memory. Nothing is launched.
 
 Without -f it plans the workloads of the cluster from empty, with its NodePools, and compares the result with the nodes that
@@ -43,64 +46,46 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
   # What a chart would cost, with the NodePools of the cluster
   helm template shop ./shop | kubectl bizfly plan -f -
   # What manifests would cost, with the catalog that is built in; exit status 1 above 20 million VND per month
-  kubectl bizfly plan -f app.yaml --offline --fail-above 20000000
-  # The NodePool with which these pods cost least, and what each of their constraints costs
-  kubectl bizfly plan -f app.yaml --suggest --write nodepool.yaml
-  kubectl bizfly plan -f app.yaml --explain
-  # Two alternatives of NodePools and NodeClasses side by side
-  kubectl bizfly plan --compare basic.yaml premium.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			options.Alternatives = append(options.Alternatives, args...)
-			if options.write != "" && !options.suggest {
-				return errors.New("--write needs --suggest: there is no other NodePool to write")
-			}
-			ctx, s, printer, err := a.connect(cmd.Context(), session.AllowOffline(options.offline))
-			if err != nil {
-				return err
-			}
-			options.Stdin, options.Namespace = a.In, a.namespace()
-			defer func() { printer.Notes(s.Notes) }()
-			switch {
-			case options.suggest:
-				return a.suggest(ctx, s, printer, options)
-			case options.explain:
-				return a.explain(ctx, s, printer, options)
-			}
-			show, end := progress(printer)
-			options.OnStart = func(pods int) { show("planning %d pods", pods) }
-			plans, err := plan.Compute(ctx, s, options.Options)
-			end()
-			if err != nil {
-				return err
-			}
-			if err := printPlans(printer, plans); err != nil {
-				return err
-			}
-			return options.failed(printer, lo.Map(plans, func(p *plan.Plan, _ int) bill { return bill{p.VNDPerMonth, len(p.Unplaced)} })...)
-		},
+  kubectl bizfly plan -f app.yaml --offline --fail-above 20000000`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runPlan(cmd.Context(), shared, nil) },
 	}
-	cmd.Flags().StringSliceVarP(&options.Files, "filename", "f", nil, `manifests, folders, tables of pods (.csv), or "-" for the standard input`)
-	cmd.Flags().StringSliceVar(&options.Alternatives, "compare", nil, "files of NodePools and NodeClasses, each planned in place of those of the cluster")
-	cmd.Flags().BoolVar(&options.Pending, "pending", false, "keep the nodes of the cluster and plan only the pods that are pending")
-	cmd.Flags().BoolVar(&options.failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
-	cmd.Flags().Float64Var(&options.failAbove, "fail-above", 0, "exit with status 1 if a plan costs more VND per month; 0 is no limit")
-	cmd.Flags().BoolVar(&options.offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
-	cmd.Flags().BoolVar(&options.suggest, "suggest", false, "search the NodePool with which the pods cost least, and print it")
-	cmd.Flags().StringVar(&options.write, "write", "", "with --suggest: the file for the NodePool, in place of the standard output")
-	cmd.Flags().BoolVar(&options.explain, "explain", false, "price the constraints of the pods and NodePools: drop each kind, and plan again")
-	cmd.Flags().DurationVar(&options.limit, "time-limit", 40*time.Second, "after how long --suggest and --explain try nothing more")
-	cmd.MarkFlagsMutuallyExclusive("suggest", "explain", "compare", "pending")
+	flags := cmd.PersistentFlags()
+	flags.StringSliceVarP(&shared.Files, "filename", "f", nil, `manifests, folders, tables of pods (.csv), or "-" for the standard input`)
+	flags.BoolVar(&shared.failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
+	flags.Float64Var(&shared.failAbove, "fail-above", 0, "exit with status 1 if a plan costs more VND per month; 0 is no limit")
+	flags.BoolVar(&shared.offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
+	cmd.Flags().BoolVar(&shared.Pending, "pending", false, "keep the nodes of the cluster and plan only the pods that are pending")
+	cmd.AddCommand(&cobra.Command{
+		Use: "compare FILE...", Args: cobra.MinimumNArgs(1), Short: "Plan with each of several files of NodePools and BizflyNodeClasses, side by side",
+		Example: `  kubectl bizfly plan compare basic.yaml premium.yaml`,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.runPlan(cmd.Context(), shared, args) },
+	}, a.suggest(&shared), a.explain(&shared))
 	return cmd
 }
 
-// planFlags are the flags of plan.
-type planFlags struct {
-	plan.Options
-	offline, suggest, explain, failUnplaced bool
-	// failAbove is VND per month.
-	failAbove float64
-	write     string
-	limit     time.Duration
+// connectPlan makes session and printer, and completes the options.
+func (a *App) connectPlan(ctx context.Context, flags *planFlags) (context.Context, *connect.Session, *output.Printer, error) {
+	flags.Stdin, flags.Namespace = a.In, a.namespace()
+	return a.connect(ctx, connect.AllowOffline(flags.offline))
+}
+
+// runPlan plans with the NodePools of each file in place of those of the cluster; with those, where there is none.
+func (a *App) runPlan(ctx context.Context, flags planFlags, files []string) error {
+	ctx, s, printer, err := a.connectPlan(ctx, &flags)
+	if err != nil {
+		return err
+	}
+	defer func() { printer.Notes(s.Notes) }()
+	show, end := progress(printer)
+	plans, err := plan.Compute(ctx, s, plan.Options{Options: flags.Options, Alternatives: files, OnStart: func(pods int) { show("planning %d pods", pods) }})
+	end()
+	if err != nil {
+		return err
+	}
+	if err := printPlans(printer, plans, len(files) > 0); err != nil {
+		return err
+	}
+	return flags.failed(printer, lo.Map(plans, func(p *plan.Plan, _ int) bill { return bill{p.VNDPerMonth, len(p.Unplaced)} })...)
 }
 
 // bill is what decides about the exit status.
@@ -122,9 +107,9 @@ func (f *planFlags) failed(printer *output.Printer, bills ...bill) error {
 	return nil
 }
 
-func printPlans(printer *output.Printer, plans []*plan.Plan) error {
+func printPlans(printer *output.Printer, plans []*plan.Plan, compared bool) error {
 	var value any = plans
-	if len(plans) == 1 {
+	if !compared {
 		value = plans[0]
 	}
 	if done, err := printer.Value(value); done {
@@ -150,7 +135,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 		printer.Rows([]string{"NodePool", "Flavor", "Zone", ">Nodes", ">VND/hour", ">VND/month", "CPU", "Memory", "Limited by"},
 			lo.Map(p.Groups(), func(g plan.Group, _ int) []string {
 				return []string{
-					g.NodePool, g.Flavor, g.Zone, strconv.Itoa(g.Count), output.VND(g.VNDPerHour), output.VND(g.VNDPerHour * plan.HoursPerMonth),
+					g.NodePool, g.Flavor, g.Zone, strconv.Itoa(g.Count), output.VND(g.VNDPerHour), output.VND(g.VNDPerHour * price.HoursPerMonth),
 					printer.Bar(g.Used[corev1.ResourceCPU], 10), printer.Bar(g.Used[corev1.ResourceMemory], 10), string(g.LimitedBy),
 				}
 			}))
@@ -178,12 +163,12 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 }
 
 // printUnplaced prints each reason once: a hundred replicas have the same.
-func printUnplaced(printer *output.Printer, unplaced []plan.Unplaced) {
+func printUnplaced(printer *output.Printer, unplaced []sim.Unplaced) {
 	if len(unplaced) == 0 {
 		return
 	}
 	printer.Printf("\n%s without a place:\n", output.Plural(len(unplaced), "pod"))
-	byReason := lo.GroupBy(unplaced, func(u plan.Unplaced) string { return u.Reason })
+	byReason := lo.GroupBy(unplaced, func(u sim.Unplaced) string { return u.Reason })
 	reasons := lo.Keys(byReason)
 	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })
 	for _, reason := range reasons {
@@ -211,7 +196,7 @@ func printComparison(printer *output.Printer, plans []*plan.Plan) {
 }
 
 // printAssumed says what a plan without cluster or credentials is made of.
-func printAssumed(printer *output.Printer, catalog *plan.Catalog, assumed []string) {
+func printAssumed(printer *output.Printer, catalog *connect.Catalog, assumed []string) {
 	if catalog != nil {
 		printer.Printf("Offline: the catalog that is built in, %d flavors in %s of region %s as public sources show them, with estimated prices of %s.\n",
 			catalog.Flavors, strings.Join(catalog.Zones, " and "), catalog.Region, catalog.PricesAsOf)

@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -114,8 +115,8 @@ var _ = Describe("plan", func() {
 		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", web))
 		Expect(p.Pods).To(Equal(6))
 		Expect(p.Unplaced).To(BeEmpty())
-		Expect(lo.SumBy(p.Nodes, func(n plan.Node) int { return len(n.Pods) })).To(Equal(6))
-		Expect(p.VNDPerHour).To(BeNumerically("~", lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.VNDPerHour }), 0.01))
+		Expect(lo.SumBy(p.Nodes, func(n sim.Node) int { return len(n.Pods) })).To(Equal(6))
+		Expect(p.VNDPerHour).To(BeNumerically("~", lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.VNDPerHour }), 0.01))
 		Expect(p.Nodes[0].Used[corev1.ResourceCPU]).To(And(BeNumerically(">", 0), BeNumerically("<=", 1)))
 		Expect(p.Nodes[0].LimitedBy).ToNot(BeEmpty())
 	})
@@ -174,7 +175,7 @@ var _ = Describe("plan", func() {
 		after := answer[plan.Plan](f, "plan", "-f", written("both.yaml", web+"---\n"+agent))
 		Expect(after.Pods).To(Equal(before.Pods))
 		requested := func(p plan.Plan) float64 {
-			return lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.Used[corev1.ResourceCPU] })
+			return lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.Used[corev1.ResourceCPU] })
 		}
 		Expect(requested(after) > requested(before) || after.VNDPerHour > before.VNDPerHour).To(BeTrue())
 	})
@@ -230,15 +231,14 @@ var _ = Describe("plan", func() {
 			}}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
 		}
 		static := "NodePool base is static (spec.replicas: 2): no plan launches, removes or counts its nodes, and the pods on them stay there"
-		for _, args := range [][]string{{"plan"}, {"plan", "--compare", written("other.yaml", pools)}} {
-			p := answer[plan.Plan](f, args...)
+		for _, p := range append(answer[[]plan.Plan](f, "plan", "compare", written("other.yaml", pools)), answer[plan.Plan](f, "plan")) {
 			Expect(p.Pods).To(Equal(6))
 			Expect(p.Today.Nodes).To(BeZero())
 			Expect(p.Today.VNDPerHour).To(BeZero())
 			Expect(p.Notes).To(ContainElement(static))
 		}
 		Expect(f.objects.DeleteAllOf(context.Background(), &corev1.Node{})).To(Succeed())
-		for _, args := range [][]string{{"plan"}, {"plan", "--pending"}, {"plan", "-f", written("web.yaml", web)}, {"plan", "--suggest"}} {
+		for _, args := range [][]string{{"plan"}, {"plan", "--pending"}, {"plan", "-f", written("web.yaml", web)}, {"plan", "suggest"}} {
 			Expect(f.run(args...)).To(Equal(cli.ExitOK), f.err)
 			Expect(f.err).To(ContainSubstring(static), "%s, while it has no node", args)
 		}
@@ -250,7 +250,7 @@ var _ = Describe("plan", func() {
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(And(ContainSubstring("Today: 1 nodes"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
-		Expect(f.err).To(And(ContainSubstring("plan --compare FILE"), ContainSubstring("plan -f FILE --offline")))
+		Expect(f.err).To(And(ContainSubstring("plan compare FILE"), ContainSubstring("plan -f FILE --offline")))
 	})
 
 	It("should count today's NodeClaims whose nodes have not joined as top does", func() {
@@ -278,13 +278,13 @@ var _ = Describe("plan", func() {
 		f.apply(pools + "---\n" + web)
 		basic := written("basic.yaml", strings.Split(strings.ReplaceAll(pools, "[premium]", "[basic]"), "---\n")[1])
 		premium := written("premium.yaml", pools)
-		plans := answer[[]plan.Plan](f, "plan", "--compare", basic+","+premium)
+		plans := answer[[]plan.Plan](f, "plan", "compare", basic, premium)
 		Expect(plans).To(HaveLen(2))
 		Expect(plans[0].Name).To(Equal("basic"))
 		Expect(plans[0].Nodes).To(HaveEach(HaveField("Flavor", HavePrefix("b2."))))
 		// The scheduler finds fewer and fuller nodes among the premium flavors.
 		Expect(plans[1].VNDPerHour).To(BeNumerically("<", plans[0].VNDPerHour))
-		Expect(f.run("plan", "--compare", basic, premium)).To(Equal(cli.ExitOK), f.err)
+		Expect(f.run("plan", "compare", basic, premium)).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(MatchRegexp(`premium .*cheapest`))
 		Expect(f.run("plan", basic)).To(Equal(cli.ExitFailure))
 	})

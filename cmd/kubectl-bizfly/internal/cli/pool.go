@@ -4,18 +4,13 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
@@ -80,7 +75,7 @@ func (a *App) poolPin() *cobra.Command {
 		Use: "pin POOL...", Short: "Switch the autoscaling of worker pools off",
 		Long: `pin switches the autoscaling of worker pools off, and reads back what became of it. Where BizFly Cloud accepts the request and changes
 nothing, it sets least and greatest size to the present number of nodes, so that the autoscaler cannot change it. No node is added or
-removed. It prints the command that is the way back.`,
+removed. It prints the command that is the way back. Without --yes it only shows what it would change.`,
 		Example: `  kubectl bizfly pool pin pool-1
   kubectl bizfly pool pin --all --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,11 +86,11 @@ removed. It prints the command that is the way back.`,
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all worker pools of the cluster")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it")
 	return cmd
 }
 
-// pinPools pins the named worker pools, or all where none is named, after the user has agreed.
+// pinPools pins the named worker pools, or all where none is named. Without yes it shows them.
 func (a *App) pinPools(ctx context.Context, names []string, yes bool) error {
 	ctx, cluster, printer, err := a.poolCluster(ctx)
 	if err != nil {
@@ -111,10 +106,17 @@ func (a *App) pinPools(ctx context.Context, names []string, yes bool) error {
 	if len(pools) == 0 {
 		return errors.New("the BKE cluster has no worker pool")
 	}
-	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
 	output.Fprintf(a.Err, "BKE cluster: %s\n", cluster.UID)
-	if err := a.agree(yes, fmt.Sprintf("Switch the autoscaling of %s off?", listed)); err != nil {
-		return err
+	if !yes {
+		if done, err := printer.Value(pools); done {
+			return err
+		}
+		scaling := lo.Filter(pools, func(p pool.Pool, _ int) bool { return p.Scales() })
+		for _, p := range scaling {
+			printer.Printf("%s would not scale by itself any more (%s)\n", p.Name, p)
+		}
+		printer.Printf("%s\n", a.doIt("pool", "pin", strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return p.ID }), " ")))
+		return nil
 	}
 	results := []pool.Result{}
 	var failed error
@@ -145,31 +147,4 @@ func printPoolResult(printer *output.Printer, cluster string, r pool.Result) {
 		printer.Printf("The way back: bizfly kubernetes workerpool update %s %s --autoscaling=true --min-size %d --max-size %d\n", cluster, r.Before.ID,
 			r.Before.MinSize, r.Before.MaxSize)
 	}
-}
-
-// agree asks on a terminal; elsewhere the flag must answer. Its error says why nothing was changed.
-func (a *App) agree(yes bool, question string) error {
-	if yes {
-		return nil
-	}
-	if !a.interactive() {
-		return errors.New("nothing was changed: the standard input is no terminal to ask at, so run it with --yes")
-	}
-	output.Fprintf(a.Err, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was changed")
-	}
-	return nil
-}
-
-func (a *App) interactive() bool {
-	if a.Interactive != nil {
-		return a.Interactive()
-	}
-	file, ok := a.In.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }

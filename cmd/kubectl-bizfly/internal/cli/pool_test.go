@@ -125,25 +125,15 @@ var _ = Describe("pool", func() {
 		Expect(answer[[]pool.Pool](f, "pool", "list")).To(HaveEach(HaveField("Autoscaling", false)))
 	})
 
-	DescribeTable("should change nothing without consent", func(terminal bool, typed, said string) {
+	It("should change nothing without --yes, and say what to run", func() {
 		f := newFixture()
 		addAutoscalingPool(f)
+		id := answer[[]pool.Pool](f, "pool", "list")[0].ID
 		f.ResetRequests()
-		f.terminal, f.stdin = terminal, typed
-		Expect(f.run("pool", "pin", "pool-1")).To(Equal(cli.ExitFailure))
-		Expect(f.err).To(ContainSubstring(said))
+		Expect(f.run("pool", "pin", "pool-1", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(Equal("pool-1 would not scale by itself any more (autoscaling on, 1 node, 1 to 3)\n" +
+			"Nothing was changed. To do it, run: kubectl bizfly pool pin " + id + " --yes --namespace shop\n"))
 		Expect(changes(f)).To(BeEmpty())
-	},
-		Entry("where it cannot ask", false, "y\n", "--yes"),
-		Entry("where the answer is no", true, "n\n", "Switch the autoscaling of pool-1 (autoscaling on, 1 node, 1 to 3) off? [y/N]"),
-		Entry("where there is no answer", true, "", "nothing was changed"),
-	)
-	It("should change what the user agrees to at a terminal", func() {
-		f := newFixture()
-		addAutoscalingPool(f)
-		f.terminal, f.stdin = true, "Yes\n"
-		Expect(f.run("pool", "pin", "pool-1")).To(Equal(cli.ExitOK), f.err)
-		Expect(answer[[]pool.Pool](f, "pool", "list")).To(HaveEach(HaveField("Autoscaling", false)))
 	})
 
 	DescribeTable("should say what is wrong with its arguments", func(said string, args ...string) {

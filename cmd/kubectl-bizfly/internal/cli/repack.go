@@ -20,9 +20,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 // repacked is what repack prints for programs.
@@ -90,18 +90,18 @@ bill, or what Karpenter does not confirm in a copy of the cluster, is not offere
 			case result.Outcome != nil:
 				printOutcome(printer, *result.Outcome)
 			case err == nil && len(proposal.Replaced) > 0:
-				printer.Printf("\nNothing was changed. To do it, run: kubectl bizfly repack %s --yes\n", proposal.NodePool)
+				printer.Printf("\n%s\n", a.doIt("repack", proposal.NodePool))
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "create the NodeClaims, Jobs and pods")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it: create the NodeClaims, Jobs and pods")
 	cmd.Flags().StringVar(&runner.Image, "hold-image", repack.HoldImage, "the image of the pods that it creates; their containers are never needed to start")
 	return cmd
 }
 
 // carryOut runs a proposal and shows how far it is.
-func (a *App) carryOut(ctx context.Context, s *session.Session, printer *output.Printer, runner repack.Runner, p *repack.Proposal) (repack.Outcome, error) {
+func (a *App) carryOut(ctx context.Context, s *connect.Session, printer *output.Printer, runner repack.Runner, p *repack.Proposal) (repack.Outcome, error) {
 	writer, err := s.Writer()
 	if err != nil {
 		return repack.Outcome{}, err

@@ -8,6 +8,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -22,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/defect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
@@ -45,9 +46,7 @@ type App struct {
 	In       io.Reader
 	Out, Err io.Writer
 	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
-	Connect func(ctx context.Context, opts ...session.Option) (*session.Session, error)
-	// Interactive reports whether the user can be asked; nil looks whether In is a terminal.
-	Interactive func() bool
+	Connect func(ctx context.Context, opts ...connect.Option) (*connect.Session, error)
 	// PoolInterval is the time between two looks at a worker pool that was changed.
 	PoolInterval time.Duration
 	// Wait lets repack wait until it looks again; nil waits some seconds. Suites let a simulation go on instead.
@@ -58,6 +57,8 @@ type App struct {
 	flags               *genericclioptions.ConfigFlags
 	format              string
 	controllerNamespace string
+	// region, and the files of an application credential.
+	region, idFile, secretFile string
 }
 
 // NewApp makes an App over the process's streams.
@@ -67,8 +68,8 @@ func NewApp() *App {
 
 // For makes an App over a cluster that is given; the reader may be nil.
 func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
-	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
-		return session.NewFor(ctx, config, reader, opts...)
+	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
+		return connect.NewFor(ctx, config, reader, opts...)
 	}}
 }
 
@@ -108,11 +109,11 @@ func (a *App) Command() *cobra.Command {
 		Use:   "kubectl-bizfly",
 		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
 		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
-It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin changes something,
-a worker pool of BKE, and it asks before that, and repack --yes creates NodeClaims, Jobs and pods.
+It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin --yes changes
+something, a worker pool of BKE, and repack --yes creates NodeClaims, Jobs and pods. Without --yes both show what they would do.
 
-Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
-controller), else from the controller's Secret, if your kubeconfig may read it.`,
+Credentials are those of the flags, else of BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the
+variables of the controller), else of the controller's Secret, if your kubeconfig may read it.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 	}
@@ -121,28 +122,38 @@ controller), else from the controller's Secret, if your kubeconfig may read it.`
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json or yaml")
 	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
 		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
+	root.PersistentFlags().StringVar(&a.region, "region", "", "the region of BizFly Cloud, such as HN; default that of the environment or the controller")
+	root.PersistentFlags().StringVar(&a.idFile, "credential-id-file", "", "a file with the id of an application credential of BizFly Cloud")
+	root.PersistentFlags().StringVar(&a.secretFile, "credential-secret-file", "", "a file with its secret")
+	root.MarkFlagsRequiredTogether("credential-id-file", "credential-secret-file")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.bundle(), a.version())
 	return root
 }
 
 // connect makes session and printer.
-func (a *App) connect(ctx context.Context, opts ...session.Option) (context.Context, *session.Session, *output.Printer, error) {
+func (a *App) connect(ctx context.Context, opts ...connect.Option) (context.Context, *connect.Session, *output.Printer, error) {
 	printer, err := output.New(a.Out, a.Err, a.format)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
-	connect := a.Connect
-	if connect == nil {
-		connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
-			return session.New(ctx, a.flags.ToRESTConfig, opts...)
+	open := a.Connect
+	if open == nil {
+		open = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
+			return connect.New(ctx, a.flags.ToRESTConfig, opts...)
 		}
 	}
-	s, err := connect(ctx, append(opts, session.ControllerNamespace(a.controllerNamespace))...)
+	s, err := open(ctx, append(opts, connect.ControllerNamespace(a.controllerNamespace),
+		connect.Credentials(a.region, a.idFile, a.secretFile))...)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
 	return s.Context(ctx), s, printer, nil
+}
+
+// doIt says how to do what was only shown.
+func (a *App) doIt(words ...string) string {
+	return fmt.Sprintf("Nothing was changed. To do it, run: kubectl bizfly %s --yes --namespace %s", strings.Join(words, " "), a.namespace())
 }
 
 func (a *App) version() *cobra.Command {

@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -203,6 +203,19 @@ var _ = Describe("credentials", func() {
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
 	})
 
+	It("should be those of files that flags name, before those of the environment", func() {
+		asInstalled()
+		forbidSecrets()
+		id, secret := written("id", f.Credentials().AppCredID+"\n"), written("secret", f.Credentials().AppCredSecret+"\n")
+		setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", "another")
+		unsetEnv("BIZFLY_CLOUD_REGION")
+		Expect(answer[[]flavors.Row](f, "flavors", "--region", "HN", "--credential-id-file", id, "--credential-secret-file", secret)).ToNot(BeEmpty())
+		Expect(f.run("flavors", "--credential-id-file", id)).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("credential-secret-file"))
+		Expect(f.run("flavors", "--credential-id-file", id, "--credential-secret-file", secret+"-missing")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("reading the credentials"))
+	})
+
 	It("should be the user's own e-mail and password, whatever method the controller uses", func() {
 		controllerIn("karpenter", append(endpoint(f.APIURL), corev1.EnvVar{Name: "BIZFLY_CLOUD_AUTH_METHOD", Value: "application_credential"})...)
 		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
@@ -249,7 +262,7 @@ var _ = Describe("credentials", func() {
 		d.Spec.Template.Spec.Containers[0].Args = []string{"--zap-encoder", "json", "--disable-leader-election", "--batch-max-duration", "20s",
 			"--batch-idle-duration=2s"}
 		f.put(d)
-		f.change = func(s *session.Session) {
+		f.change = func(s *connect.Session) {
 			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
 			Expect(s.Core.BatchMaxDuration).To(Equal(20 * time.Second))
 			Expect(s.Core.BatchIdleDuration).To(Equal(2 * time.Second))
@@ -263,7 +276,7 @@ var _ = Describe("credentials", func() {
 		fromSecret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "others"}, Key: "a"}}
 		f.put(f.controller(corev1.EnvVar{Name: "DB_PASSWORD", ValueFrom: fromSecret}, corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"},
 			corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"}))
-		f.change = func(s *session.Session) {
+		f.change = func(s *connect.Session) {
 			Expect(s.Settings.MemoryOverheadPercent).To(Equal(0.2))
 			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
 		}

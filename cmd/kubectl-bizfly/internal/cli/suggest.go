@@ -5,60 +5,78 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/samber/lo"
+	"github.com/spf13/cobra"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 )
 
-// suggest searches a NodePool and prints it.
-func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.Printer, options planFlags) error {
-	show, end := progress(printer)
-	result, err := plan.Suggest(ctx, s, options.Options, options.limit, func(plans int) { show("%d plans", plans) })
-	end()
-	if err != nil {
-		return err
+// timeLimit is the default of what varies plans.
+const timeLimit = 40 * time.Second
+
+func (a *App) suggest(shared *planFlags) *cobra.Command {
+	var limit time.Duration
+	var write string
+	cmd := &cobra.Command{
+		Use: "suggest", Args: cobra.NoArgs, Short: "Find the NodePool with which the pods cost least, and print it",
+		Example: `  kubectl bizfly plan suggest -f app.yaml --write nodepool.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, s, printer, err := a.connectPlan(cmd.Context(), shared)
+			if err != nil {
+				return err
+			}
+			defer func() { printer.Notes(s.Notes) }()
+			show, end := progress(printer)
+			result, err := suggest.Compute(ctx, s, suggest.Options{Options: shared.Options}, limit, func(plans int) { show("%d plans", plans) })
+			end()
+			if err != nil {
+				return err
+			}
+			suggested, err := manifestOf(result)
+			if err == nil && write != "" && len(suggested) > 0 {
+				err = os.WriteFile(write, suggested, 0o600)
+			}
+			if err != nil {
+				return fmt.Errorf("writing the NodePool: %w", err)
+			}
+			if done, err := printer.Value(result); !done {
+				printAssumed(printer, result.Catalog, result.Assumed)
+				printSuggestion(printer, result)
+				printSuggested(printer, result, suggested, write)
+			} else if err != nil {
+				return err
+			}
+			return shared.failed(printer, billOf(result))
+		},
 	}
-	suggested, err := manifestOf(result)
-	if err != nil {
-		return err
-	}
-	if options.write != "" && len(suggested) > 0 {
-		if err := os.WriteFile(options.write, suggested, 0o600); err != nil {
-			return fmt.Errorf("writing the NodePool: %w", err)
-		}
-	}
-	if done, err := printer.Value(result); done {
-		if err != nil {
-			return err
-		}
-		return options.failed(printer, billOf(result))
-	}
-	printAssumed(printer, result.Catalog, result.Assumed)
-	printSuggestion(printer, result)
+	cmd.Flags().StringVar(&write, "write", "", "the file for the NodePool, in place of the standard output")
+	cmd.Flags().DurationVar(&limit, "time-limit", timeLimit, "after how long it tries nothing more")
+	return cmd
+}
+
+func printSuggested(printer *output.Printer, result *suggest.Suggestion, suggested []byte, file string) {
 	switch {
 	case len(result.Candidates) == 0 && result.TimeOver:
 		printer.Printf("\nNo shape was settled in time: raise --time-limit.\n")
 	case len(suggested) == 0:
-		printer.Printf("\nNo shape saves %.0f%% of what NodePool %s costs as it is: keep it.\n", 100*plan.LeastSaving, result.NodePool)
-	case options.write != "":
-		printer.Printf("\nThe first one is written to %s.\n", options.write)
+		printer.Printf("\nNo shape saves %.0f%% of what NodePool %s costs as it is: keep it.\n", 100*suggest.LeastSaving, result.NodePool)
+	case file != "":
+		printer.Printf("\nThe first one is written to %s.\n", file)
 	default:
 		printer.Printf("\n%s", suggested)
 	}
 	printer.Notes(result.Notes)
-	return options.failed(printer, billOf(result))
 }
 
 // billOf is that with the NodePools that are suggested.
-func billOf(result *plan.Suggestion) bill {
+func billOf(result *suggest.Suggestion) bill {
 	chosen := result.Now
 	if len(result.NodePools) > 0 {
 		chosen = result.Candidates[0]
@@ -67,7 +85,7 @@ func billOf(result *plan.Suggestion) bill {
 }
 
 // manifestOf is the suggested NodePools as YAML; nothing where there are none.
-func manifestOf(result *plan.Suggestion) ([]byte, error) {
+func manifestOf(result *suggest.Suggestion) ([]byte, error) {
 	var documents [][]byte
 	for _, pool := range result.NodePools {
 		encoded, err := output.EncodeYAML(pool)
@@ -79,8 +97,8 @@ func manifestOf(result *plan.Suggestion) ([]byte, error) {
 	return bytes.Join(documents, []byte("---\n")), nil
 }
 
-func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
-	row := func(c plan.Candidate, _ int) []string {
+func printSuggestion(printer *output.Printer, result *suggest.Suggestion) {
+	row := func(c suggest.Candidate, _ int) []string {
 		return []string{
 			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
 			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)),

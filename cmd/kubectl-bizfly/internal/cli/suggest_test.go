@@ -15,9 +15,12 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/explain"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 )
 
 // patient is a limit that a search reaches on no machine: it looks at every shape.
@@ -33,7 +36,7 @@ func mixed(pods int) string {
 	return written("pods.csv", table.String())
 }
 
-var _ = Describe("plan --suggest", func() {
+var _ = Describe("plan suggest", func() {
 	It("should find a NodePool that is cheaper than one whose flavors do not suit, and write it", func() {
 		f := newFixture()
 		withoutCredentials()
@@ -43,16 +46,16 @@ var _ = Describe("plan --suggest", func() {
 			`      - {key: karpenter.bizflycloud.vn/instance-cpu, operator: Lte, values: ["2"]}`)
 		manifest, pods := written("pools.yaml", small), mixed(60)
 		out := filepath.Join(GinkgoT().TempDir(), "nodepool.yaml")
-		s := answer[plan.Suggestion](f, "plan", "-f", manifest, "-f", pods, "--suggest", "--write", out, "--time-limit", patient)
+		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", manifest, "-f", pods, "--write", out, "--time-limit", patient)
 		Expect(s.Pods).To(Equal(60))
 		Expect(s.NodePool).To(Equal("default"))
 		Expect(s.TimeOver).To(BeFalse())
 		best := s.Candidates[0]
 		Expect(best.Unplaced).To(BeZero())
-		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-plan.LeastSaving)*s.Now.VNDPerMonth))
-		Expect(lo.IsSortedBy(s.Candidates, func(c plan.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
+		Expect(best.VNDPerMonth).To(BeNumerically("<", (1-suggest.LeastSaving)*s.Now.VNDPerMonth))
+		Expect(lo.IsSortedBy(s.Candidates, func(c suggest.Candidate) float64 { return c.VNDPerHour })).To(BeTrue())
 
-		set, err := manifests.Read(nil, out)
+		set, err := input.Read(nil, out)
 		Expect(err).ToNot(HaveOccurred(), "it is a NodePool that the API server takes")
 		Expect(set.Objects).ToNot(BeEmpty())
 		class, _, _ := strings.Cut(pools, "---\n")
@@ -65,7 +68,7 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(40), "--suggest", "--time-limit", patient)
+		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", mixed(40), "--time-limit", patient)
 		Expect(s.Candidates).ToNot(BeEmpty())
 		for _, c := range s.Candidates {
 			Expect(c.Shape.Category).To(BeElementOf("", "premium", "enterprise"), "no other category is in the default sample")
@@ -79,8 +82,8 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
-		s := answer[plan.Suggestion](f, "plan", "-f", file, "--suggest", "--time-limit", patient)
-		fallback := lo.Filter(s.Candidates, func(c plan.Candidate, _ int) bool { return c.Shape.Fallback })
+		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", file, "--time-limit", patient)
+		fallback := lo.Filter(s.Candidates, func(c suggest.Candidate, _ int) bool { return c.Shape.Fallback })
 		Expect(fallback).ToNot(BeEmpty())
 		Expect(fallback).To(HaveEach(HaveField("Unplaced", BeZero())))
 		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
@@ -91,39 +94,32 @@ var _ = Describe("plan --suggest", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := mixed(30)
-		Expect(f.run("plan", "-f", file, "--suggest")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.run("plan", "suggest", "-f", file)).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(MatchRegexp(`NODEPOOL DEFAULT +NODES +UNPLACED +VND/HOUR +VND/MONTH +TO NOW *\n`))
 		Expect(f.out).To(MatchRegexp(`(?m)^as it is .*\+0\.0%`))
-		Expect(f.run("plan", "-f", file, "--suggest", "--explain")).To(Equal(cli.ExitFailure))
 	})
 
 	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		reader, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+		reader, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 		Expect(err).ToNot(HaveOccurred())
-		s, err := plan.Suggest(reader.Context(ctx), reader, plan.Options{Files: []string{mixed(90)}, MaxPods: 60}, time.Hour, func(int) {})
+		s, err := suggest.Compute(reader.Context(ctx), reader, suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))
 		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 5))))
 	})
 
-	It("should write a NodePool only where one is searched", func() {
-		f := newFixture()
-		Expect(f.run("plan", "-f", mixed(10), "--write", "nodepool.yaml", "--offline")).To(Equal(cli.ExitFailure))
-		Expect(f.err).To(ContainSubstring("--write needs --suggest"))
-	})
-
 	It("should end when its time is over, and say so", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		s := answer[plan.Suggestion](f, "plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")
+		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", mixed(30), "--time-limit", "1ns")
 		Expect(s.TimeOver).To(BeTrue())
 		Expect(s.Candidates).To(BeEmpty())
 		Expect(s.NodePools).To(BeEmpty())
-		Expect(f.run("plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")).To(Equal(cli.ExitOK))
+		Expect(f.run("plan", "suggest", "-f", mixed(30), "--time-limit", "1ns")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("raise --time-limit"))
 	})
 
@@ -131,12 +127,12 @@ var _ = Describe("plan --suggest", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		Expect(f.run("plan", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"), "--suggest")).To(Equal(cli.ExitFailure))
+		Expect(f.run("plan", "suggest", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"))).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("nothing to suggest"))
 	})
 })
 
-var _ = Describe("plan --explain", func() {
+var _ = Describe("plan explain", func() {
 	// constrained is a Deployment whose pods share no node with each other, which is expensive, and ask for a zone, which is not.
 	constrained := strings.Replace(web, "      containers:", `      nodeSelector: {topology.kubernetes.io/zone: HN1}
       affinity:
@@ -150,15 +146,15 @@ var _ = Describe("plan --explain", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("web.yaml", strings.Replace(constrained, "replicas: 6", "replicas: 16", 1))
-		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)
 		Expect(e.Constraints).ToNot(BeEmpty())
 		first := e.Constraints[0]
-		Expect(first.Kind).To(Equal(plan.KindAntiAffinity))
+		Expect(first.Kind).To(Equal(explain.KindAntiAffinity))
 		Expect(first.Of).To(Equal("shop/web"))
-		Expect(first.VNDPerMonth).To(BeNumerically("~", first.VNDPerHour*plan.HoursPerMonth, 0.01))
-		Expect(e.Constraints).ToNot(ContainElement(HaveField("Kind", plan.KindSelector)), "a zone costs nothing here")
+		Expect(first.VNDPerMonth).To(BeNumerically("~", first.VNDPerHour*price.HoursPerMonth, 0.01))
+		Expect(e.Constraints).ToNot(ContainElement(HaveField("Kind", explain.KindSelector)), "a zone costs nothing here")
 		Expect(e.Free).To(BeNumerically(">", 0))
-		Expect(f.run("plan", "-f", file, "--explain")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.run("plan", "explain", "-f", file)).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(MatchRegexp(`anti-affinity +shop/web +kubernetes.io/hostname +[\d,]+`))
 	})
 
@@ -166,9 +162,9 @@ var _ = Describe("plan --explain", func() {
 		f := newFixture()
 		withoutCredentials()
 		f.reader = nil
-		e := answer[plan.Explanation](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"), "--explain")
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"))
 		Expect(e.Unplaced).To(HaveLen(3))
-		Expect(e.Constraints[0]).To(And(HaveField("Kind", plan.KindSelector), HaveField("Placed", 3)))
+		Expect(e.Constraints[0]).To(And(HaveField("Kind", explain.KindSelector), HaveField("Placed", 3)))
 	})
 
 	It("should find the one that costs something among others of its kind", func() {
@@ -186,9 +182,22 @@ var _ = Describe("plan --explain", func() {
 			}
 			all.WriteString("---\n" + strings.Replace(one, "      nodeSelector: {topology.kubernetes.io/zone: HN1}\n", "", 1))
 		}
-		e := answer[plan.Explanation](f, "plan", "-f", written("all.yaml", all.String()), "--explain", "--time-limit", patient)
-		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindAntiAffinity), HaveField("Of", "shop/app-7"))))
-		Expect(e.TimeOver).To(BeZero())
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("all.yaml", all.String()))
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindAntiAffinity), HaveField("Of", "shop/app-7"))))
+	})
+
+	It("should plan a few times for 200 workloads, by kind and not by workload", func(ctx context.Context) {
+		newFixture()
+		withoutCredentials()
+		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		Expect(err).ToNot(HaveOccurred())
+		table, passes := "name,cpu,memory,zone\n", 0
+		for i := range 200 {
+			table += fmt.Sprintf("app-%d,50m,64Mi,HN1\n", i)
+		}
+		_, err = explain.Compute(s.Context(ctx), s, input.Options{Files: []string{written("pods.csv", table)}}, func(n int) { passes = n })
+		Expect(err).ToNot(HaveOccurred())
+		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 40)))
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
@@ -196,8 +205,8 @@ var _ = Describe("plan --explain", func() {
 		withoutCredentials()
 		f.reader = nil
 		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
-		e := answer[plan.Explanation](f, "plan", "-f", file, "--explain")
-		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", plan.KindRatio), HaveField("Of", "default/cache"))))
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindRatio), HaveField("Of", "default/cache"))))
 	},
 		Entry("of a container", "containers: [{name: main, resources: {requests: {cpu: 250m, memory: 12Gi}}}]"),
 		Entry("of the pod", "resources: {requests: {cpu: 250m, memory: 12Gi}}, containers: [{name: main}]"),

@@ -28,9 +28,9 @@ import (
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -53,10 +53,8 @@ type fixture struct {
 	// reader is what the plugin reads; nil is an unreachable cluster.
 	reader client.Reader
 	// change changes the session of the next run.
-	change func(*session.Session)
-	stdin  string
-	// terminal is whether the next run can ask its user.
-	terminal bool
+	change   func(*connect.Session)
+	stdin    string
 	out, err string
 }
 
@@ -138,7 +136,7 @@ func (f *fixture) failLists(of client.ObjectList, failed error) {
 // apply stores manifests in the cluster.
 func (f *fixture) apply(text string) {
 	GinkgoHelper()
-	set, err := manifests.Read(strings.NewReader(text), "-")
+	set, err := input.Read(strings.NewReader(text), "-")
 	Expect(err).ToNot(HaveOccurred())
 	f.put(set.Objects...)
 }
@@ -148,10 +146,10 @@ func (f *fixture) run(args ...string) int {
 	GinkgoHelper()
 	var out, errOut bytes.Buffer
 	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
-	app.PoolInterval, app.Interactive = time.Millisecond, func() bool { return f.terminal }
-	if connect := app.Connect; f.change != nil {
-		app.Connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
-			s, err := connect(ctx, opts...)
+	app.PoolInterval = time.Millisecond
+	if open := app.Connect; f.change != nil {
+		app.Connect = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
+			s, err := open(ctx, opts...)
 			if err == nil {
 				f.change(s)
 			}

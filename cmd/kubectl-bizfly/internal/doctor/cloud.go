@@ -19,10 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -32,8 +33,8 @@ const rejectsEverything = "every launch and every deletion is rejected"
 func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)
 	secret := fmt.Sprintf("kubectl -n %s get secret %s", d.namespace(), d.Settings.CredentialsSecretName)
-	var missing *session.NoCredentialsError
-	var other *session.OtherHostError
+	var missing *connect.NoCredentialsError
+	var other *connect.OtherHostError
 	switch {
 	case errors.As(err, &other):
 		return one("HostDiffers", Error, err.Error(), "BizFly Cloud was not checked", "kubectl describe providerconfig default"), nil
@@ -88,7 +89,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, unknown := d.Login(ctx)
 	object := &v1alpha1.ProviderConfig{}
 	switch err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); {
-	case apierrors.IsNotFound(err), session.IsMissing(err):
+	case apierrors.IsNotFound(err), connect.IsMissing(err):
 		return nil, unknown
 	case err != nil:
 		return nil, err
@@ -192,7 +193,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		d.Note("NodeClasses were not read: %s", listErr)
 	}
 	if len(nodeClasses.Items) == 0 {
-		standard, err := plan.StandardNodeClass(nil)
+		standard, err := price.StandardNodeClass(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -207,11 +208,11 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		nodeClasses.Items[i].Status.Conditions = nil
 		objects = append(objects, &nodeClasses.Items[i])
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, objects)
+	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return found, err
 	}
-	return append(found, lo.Map(simulation.Assumptions, func(u plan.Assumption, _ int) Finding {
+	return append(found, lo.Map(simulation.Assumptions, func(u sim.Assumption, _ int) Finding {
 		f := Finding{
 			Code: "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(u.Condition.Type, "Ready"), "Available"), Severity: Error,
 			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),

@@ -20,9 +20,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -168,10 +168,10 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 				describe)...)
 		}
 		// The number of nodes of a static NodePool does not follow pods, and one with a limit of 0 is paused on purpose.
-		if pool.Spec.Replicas != nil || plan.Paused(pool) {
+		if pool.Spec.Replicas != nil || sim.Paused(pool) {
 			continue
 		}
-		if err := plan.LimitReached(pool, flavorsOf(ctx, d, pool)); err != nil {
+		if err := sim.LimitReached(pool, flavorsOf(ctx, d, pool)); err != nil {
 			found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending",
 				"kubectl edit nodepool "+pool.Name)...)
 		}
@@ -187,7 +187,7 @@ func flavorsOf(ctx context.Context, d *examination, pool *karpv1.NodePool) []*co
 		d.Get(ctx, client.ObjectKey{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
 		return nil
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, memory.Objects{nodeClass, pool})
+	simulation, err := sim.New(ctx, cloud, memory.Objects{nodeClass, pool})
 	if err != nil {
 		return nil
 	}
@@ -199,7 +199,7 @@ func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
 	var all []corev1.Event
 	for _, kind := range []string{"NodeClaim", "BizflyNodeClass"} {
 		list := &corev1.EventList{}
-		if err := d.List(ctx, list, session.EventsOf(kind)...); err != nil {
+		if err := d.List(ctx, list, connect.EventsOf(kind)...); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Items...)

@@ -21,8 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -92,7 +92,7 @@ type check struct {
 
 // examination is what the checks share.
 type examination struct {
-	*session.Session
+	*connect.Session
 	facts []Fact
 }
 
@@ -131,7 +131,7 @@ var checks = []check{
 }
 
 // Examine runs every check. What cannot be looked at is skipped, and the report says why.
-func Examine(ctx context.Context, s *session.Session) *Report {
+func Examine(ctx context.Context, s *connect.Session) *Report {
 	report := examine(ctx, s, checks)
 	report.Facts = nil
 	return report
@@ -144,7 +144,7 @@ var errPreflightTime = errors.New("the time of a preflight was over before BizFl
 
 // Preflight runs the checks that need no installation, and finds out what a launch depends on. Where neither an installation nor the user names
 // the BKE cluster, it is learned from its pools, as the page on the installation lets the controller do.
-func Preflight(ctx context.Context, s *session.Session) *Report {
+func Preflight(ctx context.Context, s *connect.Session) *Report {
 	ctx, cancel := context.WithTimeoutCause(ctx, PreflightTime, errPreflightTime)
 	defer cancel()
 	nodes := &corev1.NodeList{}
@@ -157,13 +157,13 @@ func Preflight(ctx context.Context, s *session.Session) *Report {
 	return report
 }
 
-func examine(ctx context.Context, s *session.Session, checks []check) *Report {
+func examine(ctx context.Context, s *connect.Session, checks []check) *Report {
 	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}, NotApplicable: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
 		found, err := c.look(ctx, d)
 		switch _, nothing := errors.AsType[nothingToCheckError](err); {
-		case nothing, session.IsMissing(err):
+		case nothing, connect.IsMissing(err):
 			report.NotApplicable[c.name] = err.Error()
 		case err != nil:
 			report.Skipped[c.name] = lo.CoalesceOrEmpty(context.Cause(ctx), err).Error()

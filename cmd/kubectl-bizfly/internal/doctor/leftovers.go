@@ -17,9 +17,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -62,7 +62,7 @@ func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := d.List(ctx, claims); err != nil && !session.IsMissing(err) {
+	if err := d.List(ctx, claims); err != nil && !connect.IsMissing(err) {
 		return nil, err
 	}
 	// A NodeClaim that was restored from a backup has another UID than its server's metadata name.
@@ -70,7 +70,7 @@ func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 		server, _ := providerid.Parse(c.Status.ProviderID)
 		return []string{string(c.UID), server}
 	}))...)
-	instanceTypes, _, err := plan.StandardFlavors(ctx, cloud)
+	instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 			Why:  "it is paid for", Fix: "bizfly server delete " + server.ID + " (garbage collection deletes it within minutes where the controller runs)",
 		}
 		if it := byName[server.Flavor.Name]; it != nil && len(it.Offerings) > 0 {
-			f.VNDPerMonth = it.Offerings[0].Price * plan.HoursPerMonth
+			f.VNDPerMonth = it.Offerings[0].Price * price.HoursPerMonth
 			f.Why = fmt.Sprintf("it is paid for: about %s VND per month", output.VND(f.VNDPerMonth))
 		}
 		return f, uid != "" && server.Metadata[v1alpha1.MetadataClusterUID] == uid &&
@@ -119,7 +119,7 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 	return lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
 		server, isRoot := strings.CutSuffix(volume.Name, instance.RootDiskSuffix)
 		owned := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name, instance.CSIVolumePrefix)
-		perMonth := diskPrice(prices, snapshot, volume) * plan.HoursPerMonth
+		perMonth := diskPrice(prices, snapshot, volume) * price.HoursPerMonth
 		return Finding{
 			Code: "DiskWithoutOwner", Severity: Warning, VNDPerMonth: perMonth,
 			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster names it", volume.Name, volume.ID, volume.Size),

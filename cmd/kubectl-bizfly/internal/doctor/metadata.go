@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -51,7 +51,7 @@ func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
 	for _, kind := range clusterPolicies {
 		policies := &unstructured.UnstructuredList{}
 		policies.SetGroupVersionKind(kind)
-		if err := d.List(ctx, policies); err != nil && !session.IsMissing(err) {
+		if err := d.List(ctx, policies); err != nil && !connect.IsMissing(err) {
 			return nil, err
 		}
 		if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool {

@@ -19,10 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -199,13 +199,13 @@ func like(pool *v1alpha1.PoolServerStatus) string {
 // nodeClasses are those of the cluster, or one of defaults.
 func (d *examination) nodeClasses(ctx context.Context) ([]v1alpha1.BizflyNodeClass, error) {
 	list := &v1alpha1.BizflyNodeClassList{}
-	if err := d.List(ctx, list); err != nil && !session.IsMissing(err) {
+	if err := d.List(ctx, list); err != nil && !connect.IsMissing(err) {
 		return nil, err
 	}
 	if len(list.Items) > 0 {
 		return list.Items, nil
 	}
-	standard, err := plan.StandardNodeClass(nil)
+	standard, err := price.StandardNodeClass(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (d *examination) nodeClasses(ctx context.Context) ([]v1alpha1.BizflyNodeCla
 // checkFlavors counts what NodePools leave of the catalog.
 func checkFlavors(ctx context.Context, d *examination) ([]Finding, error) {
 	pools := &karpv1.NodePoolList{}
-	if err := d.List(ctx, pools); err != nil && !session.IsMissing(err) {
+	if err := d.List(ctx, pools); err != nil && !connect.IsMissing(err) {
 		return nil, err
 	}
 	var found []Finding

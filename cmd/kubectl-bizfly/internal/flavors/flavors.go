@@ -22,10 +22,11 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -114,7 +115,7 @@ func expandKeys(text string) string {
 }
 
 // List returns the rows, sorted by price. Excluded ones are there only where a NodePool or NodeClass is named.
-func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
+func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 			return nil, err
 		}
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, objects)
+	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +167,9 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 
 // rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
 // and what a NodeClass excludes only for that NodeClass.
-func rowsOf(explained []flavor.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+func rowsOf(explained []offerings.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	return lo.FilterMap(explained, func(e flavor.Explanation, _ int) (Row, bool) {
+	return lo.FilterMap(explained, func(e offerings.Explanation, _ int) (Row, bool) {
 		row := newRow(e, byName[e.Flavor])
 		if row.Reason != "" {
 			return row, e.Excluded == "" || class
@@ -180,7 +181,7 @@ func rowsOf(explained []flavor.Explanation, instanceTypes []*corecloudprovider.I
 }
 
 // addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
-func addNodePool(ctx context.Context, s *session.Session, name string, requirements scheduling.Requirements) (nodeClass string, err error) {
+func addNodePool(ctx context.Context, s *connect.Session, name string, requirements scheduling.Requirements) (nodeClass string, err error) {
 	if _, err := s.Reader(); err != nil {
 		return "", err
 	}
@@ -195,9 +196,9 @@ func addNodePool(ctx context.Context, s *session.Session, name string, requireme
 }
 
 // nodeClassFor returns the NodeClass of that name, or one of defaults.
-func nodeClassFor(ctx context.Context, simulation *plan.Simulation, cloud *session.Cloud, name string) (*v1alpha1.BizflyNodeClass, error) {
+func nodeClassFor(ctx context.Context, simulation *sim.Simulation, cloud *connect.Cloud, name string) (*v1alpha1.BizflyNodeClass, error) {
 	if name == "" {
-		_, nodeClass, err := plan.StandardFlavors(ctx, cloud)
+		_, nodeClass, err := price.StandardFlavors(ctx, cloud)
 		return nodeClass, err
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -207,7 +208,7 @@ func nodeClassFor(ctx context.Context, simulation *plan.Simulation, cloud *sessi
 	return nodeClass, nil
 }
 
-func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
+func newRow(e offerings.Explanation, it *corecloudprovider.InstanceType) Row {
 	row := Row{Flavor: e.Flavor, Zone: e.Zone, CPU: e.CPU, MemoryMiB: e.MemoryMiB, Reason: lo.CoalesceOrEmpty(e.Excluded, e.Unavailable)}
 	if e.GPUCount > 0 {
 		row.GPU = fmt.Sprintf("%d x %s", e.GPUCount, e.GPUName)
@@ -219,8 +220,8 @@ func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
 	row.Category = it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
 	row.NodeMemoryMiB = it.Capacity.Memory().Value() >> 20
 	row.Allocatable = it.Allocatable()
-	if price, ok := it.OfferingPrice(e.Zone, karpv1.CapacityTypeOnDemand); ok {
-		row.VNDPerHour, row.VNDPerMonth, row.Price = price, price*plan.HoursPerMonth, string(e.Source)
+	if vndPerHour, ok := it.OfferingPrice(e.Zone, karpv1.CapacityTypeOnDemand); ok {
+		row.VNDPerHour, row.VNDPerMonth, row.Price = vndPerHour, vndPerHour*price.HoursPerMonth, e.Source
 	} else if row.Reason == "" {
 		row.Reason = "the price table knows no price for it"
 	}

@@ -1,12 +1,12 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package plan computes what Karpenter would run, and reports nodes, prices and pods that fit nowhere.
 package plan
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -16,37 +16,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Options say what to plan.
 type Options struct {
-	// Files are manifests; none plans the pods of the cluster.
-	Files []string
-	// Namespace is that of manifests which name none; empty is default.
-	Namespace string
+	input.Options
 	// Alternatives are files of NodePools and NodeClasses, each planned in place of the others.
 	Alternatives []string
-	// Pending keeps the nodes of the cluster and plans the pods that wait.
-	Pending bool
-	// Stdin is read for the file "-".
-	Stdin io.Reader
-	// MaxPods is how many pods Suggest searches shapes with; 0 is 400.
-	MaxPods int
 	// OnStart is called when scheduling begins, with the number of pods; it may be nil.
 	OnStart func(pods int)
 }
 
+// Base is a plan from empty, with what it was made of.
+type Base struct {
+	*Plan
+	Cloud   *connect.Cloud
+	Objects memory.Objects
+	// Simulation is the one in which the planned nodes run.
+	Simulation *sim.Simulation
+}
+
 // Compute plans, once for each alternative.
-func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error) {
-	base, err := input(ctx, s, o)
-	if err != nil {
-		return nil, err
-	}
-	cloud, err := s.Cloud(ctx)
+func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error) {
+	base, cloud, err := read(ctx, s, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +67,94 @@ func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error
 	return plans, nil
 }
 
+// ComputeBase plans before anything is varied.
+func ComputeBase(ctx context.Context, s *connect.Session, o input.Options) (*Base, error) {
+	objects, cloud, err := read(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	objects, assumed, err := completed(s, objects)
+	if err != nil {
+		return nil, err
+	}
+	result, simulation, err := FromEmpty(ctx, cloud, objects)
+	if err != nil {
+		return nil, err
+	}
+	catalog, err := cloud.EmbeddedCatalog()
+	return &Base{&Plan{Result: result, Assumed: assumed, Catalog: catalog}, cloud, objects, simulation}, err
+}
+
+// FromEmpty plans objects as if nothing ran yet, until core finds nothing to consolidate.
+func FromEmpty(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*sim.Result, *sim.Simulation, error) {
+	simulation, err := sim.New(ctx, cloud, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := simulation.Empty(ctx); err != nil {
+		return nil, nil, err
+	}
+	result, err := simulation.Settle(ctx)
+	return result, simulation, err
+}
+
+func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Objects, *connect.Cloud, error) {
+	objects, err := input.Objects(ctx, s, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	cloud, err := s.Cloud(ctx)
+	return objects, cloud, err
+}
+
+// completed adds the default sample where there is no cluster whose NodePools count.
+func completed(s *connect.Session, objects memory.Objects) (memory.Objects, []string, error) {
+	if s.Cluster != nil {
+		return objects, nil, nil
+	}
+	return input.WithSamples(objects)
+}
+
+func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects, o Options) (*Plan, error) {
+	objects, assumed, err := completed(s, objects)
+	if err != nil {
+		return nil, err
+	}
+	simulation, err := sim.New(ctx, cloud, objects)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Assumed: assumed}
+	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
+		if p.Today, err = measure(ctx, cloud, simulation, objects); err != nil {
+			s.Note("today's cost is not known: %s", err)
+		}
+	}
+	prepare, run := simulation.Empty, simulation.Settle
+	if o.Pending {
+		prepare, run = simulation.Observe, simulation.Run
+	}
+	if err := prepare(ctx); err != nil {
+		return nil, err
+	}
+	if o.OnStart != nil {
+		pods, err := simulation.Waiting(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.OnStart(len(pods))
+	}
+	if p.Result, err = run(ctx); err != nil {
+		return nil, err
+	}
+	p.Catalog, err = cloud.EmbeddedCatalog()
+	return p, err
+}
+
 // alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the
 // same name, since NodePools may use ones that exist.
 func alternative(base memory.Objects, file string) (memory.Objects, error) {
-	set, err := manifests.Read(nil, file)
+	set, err := input.Read(nil, file)
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +172,16 @@ func alternative(base memory.Objects, file string) (memory.Objects, error) {
 }
 
 // measure prices the nodes of today, and those that the pods without a node would need beside them.
-func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, objects memory.Objects) (*Today, error) {
-	today, err := simulation.Measure(ctx, cloud)
+func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulation, objects memory.Objects) (*Today, error) {
+	today, err := measureNodes(ctx, cloud, simulation)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := simulation.waiting(ctx)
+	waiting, err := simulation.Waiting(ctx)
 	if err != nil || len(waiting) == 0 {
 		return today, err
 	}
-	beside, err := NewSimulation(ctx, cloud, objects)
+	beside, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -113,91 +194,4 @@ func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, 
 	}
 	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = len(waiting), len(added.Nodes), added.VNDPerHour
 	return today, nil
-}
-
-func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects memory.Objects, o Options) (*Plan, error) {
-	objects, assumed, err := completed(s, objects)
-	if err != nil {
-		return nil, err
-	}
-	simulation, err := NewSimulation(ctx, cloud, objects)
-	if err != nil {
-		return nil, err
-	}
-	var today *Today
-	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
-		if today, err = measure(ctx, cloud, simulation, objects); err != nil {
-			s.Note("today's cost is not known: %s", err)
-		}
-	}
-	prepare := simulation.Empty
-	if o.Pending {
-		prepare = simulation.Observe
-	}
-	if err := prepare(ctx); err != nil {
-		return nil, err
-	}
-	if o.OnStart != nil {
-		pods, err := simulation.waiting(ctx)
-		if err != nil {
-			return nil, err
-		}
-		o.OnStart(len(pods))
-	}
-	var p *Plan
-	if o.Pending {
-		p, err = simulation.Run(ctx)
-	} else {
-		p, err = simulation.settled(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	p.Today, p.Assumed = today, assumed
-	p.Catalog, err = embeddedCatalog(cloud)
-	return p, err
-}
-
-// completed adds the default sample where there is no cluster whose NodePools count.
-func completed(s *session.Session, objects memory.Objects) (memory.Objects, []string, error) {
-	if s.Cluster != nil {
-		return objects, nil, nil
-	}
-	return withSamples(objects)
-}
-
-// asItIs plans before anything is varied: the settled plan with what it assumes, the objects that it is of, and their simulation.
-func asItIs(ctx context.Context, s *session.Session, o Options) (*session.Cloud, memory.Objects, *Plan, *Simulation, error) {
-	base, err := input(ctx, s, o)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	cloud, err := s.Cloud(ctx)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	objects, assumed, err := completed(s, base)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	p, simulation, err := settle(ctx, cloud, objects)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	p.Assumed = assumed
-	p.Catalog, err = embeddedCatalog(cloud)
-	return cloud, objects, p, simulation, err
-}
-
-// settle plans objects from empty, and returns the simulation too, in which the planned nodes run.
-func settle(ctx context.Context, cloud *session.Cloud, objects memory.Objects) (*Plan, *Simulation, error) {
-	simulation, err := NewSimulation(ctx, cloud, objects)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := simulation.Empty(ctx); err != nil {
-		return nil, nil, err
-	}
-	p, err := simulation.settled(ctx)
-	return p, simulation, err
 }

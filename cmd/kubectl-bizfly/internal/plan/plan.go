@@ -5,66 +5,25 @@ package plan
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
-	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
-	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
-
-// HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
-const HoursPerMonth = 720
-
-// Node is one node that would be launched.
-type Node struct {
-	NodePool string `json:"nodePool"`
-	Flavor   string `json:"flavor"`
-	Zone     string `json:"zone"`
-	// VNDPerHour is the price of the offering.
-	VNDPerHour float64 `json:"vndPerHour"`
-	// Pods are the names of its pods, without those of DaemonSets.
-	Pods []string `json:"pods"`
-	// Used is by resource the part of the allocatable amount that is requested, DaemonSets included, from 0 to 1.
-	Used map[corev1.ResourceName]float64 `json:"used"`
-	// LimitedBy is the resource of which the least is left.
-	LimitedBy corev1.ResourceName `json:"limitedBy"`
-}
-
-// Unplaced is a pod that fits nowhere.
-type Unplaced struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Reason    string `json:"reason"`
-}
 
 // Plan is what Karpenter would run.
 type Plan struct {
 	// Name says which alternative it is; empty where there is one.
 	Name string `json:"name,omitempty"`
-	// Pods is how many pods were to be placed; OnExisting how many of them fit on nodes that exist.
-	Pods       int        `json:"pods"`
-	OnExisting int        `json:"podsOnExistingNodes,omitempty"`
-	Nodes      []Node     `json:"nodes"`
-	Unplaced   []Unplaced `json:"unplaced"`
-	VNDPerHour float64    `json:"vndPerHour"`
-	// VNDPerMonth is the price of 720 hours.
-	VNDPerMonth float64 `json:"vndPerMonth"`
-	Today       *Today  `json:"today,omitempty"`
+	*sim.Result
+	Today *Today `json:"today,omitempty"`
 	// Catalog is what was planned with; nil is BizFly Cloud's own.
-	Catalog *Catalog `json:"catalog,omitempty"`
+	Catalog *connect.Catalog `json:"catalog,omitempty"`
 	// Assumed names the objects that the manifests do not have, and that are those of the default sample.
 	Assumed []string `json:"assumed,omitempty"`
-	// Assumptions are what was taken for true that is not.
-	Assumptions []Assumption `json:"assumptions,omitempty"`
-	Notes       []string     `json:"notes,omitempty"`
 }
 
 // Group is nodes of one NodePool, flavor and zone.
@@ -80,8 +39,8 @@ type Group struct {
 
 // Groups sums the nodes up, the most expensive group first.
 func (p *Plan) Groups() []Group {
-	groups := lo.MapToSlice(lo.GroupBy(p.Nodes, func(n Node) [3]string { return [3]string{n.NodePool, n.Flavor, n.Zone} }),
-		func(key [3]string, nodes []Node) Group {
+	groups := lo.MapToSlice(lo.GroupBy(p.Nodes, func(n sim.Node) [3]string { return [3]string{n.NodePool, n.Flavor, n.Zone} }),
+		func(key [3]string, nodes []sim.Node) Group {
 			group := Group{NodePool: key[0], Flavor: key[1], Zone: key[2], Count: len(nodes), Used: map[corev1.ResourceName]float64{}}
 			limits := map[corev1.ResourceName]int{}
 			for _, node := range nodes {
@@ -107,147 +66,5 @@ func (p *Plan) Used(name corev1.ResourceName) float64 {
 	if len(p.Nodes) == 0 {
 		return 0
 	}
-	return lo.SumBy(p.Nodes, func(n Node) float64 { return n.Used[name] }) / float64(len(p.Nodes))
-}
-
-// Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim. The nodes join, and the pods run there.
-func (s *Simulation) Run(ctx context.Context) (*Plan, error) {
-	pods, err := s.waiting(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := s.members(ctx)
-	if err != nil {
-		return nil, err
-	}
-	plan := &Plan{Pods: len(pods), Unplaced: []Unplaced{}}
-	failed, onExisting, err := s.provision(ctx)
-	if err != nil {
-		return nil, err
-	}
-	plan.OnExisting = onExisting
-	left, err := s.waiting(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, pod := range left {
-		plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
-	}
-	return plan, s.fill(ctx, plan, before)
-}
-
-// fill writes the nodes into a plan, without those that were there before.
-func (s *Simulation) fill(ctx context.Context, p *Plan, before []*member) error {
-	members, err := s.members(ctx)
-	if err != nil {
-		return err
-	}
-	known := lo.SliceToMap(before, func(m *member) (string, bool) { return m.claim.Name, true })
-	p.Nodes, p.VNDPerHour = []Node{}, 0
-	for _, m := range members {
-		if known[m.claim.Name] {
-			continue
-		}
-		node, err := s.describe(ctx, m)
-		if err != nil {
-			return err
-		}
-		p.Nodes = append(p.Nodes, *node)
-		p.VNDPerHour += node.VNDPerHour
-	}
-	p.VNDPerMonth, p.Notes, p.Assumptions = p.VNDPerHour*HoursPerMonth, s.Notes, s.Assumptions
-	return nil
-}
-
-// waiting returns the pods that core would provision for.
-func (s *Simulation) waiting(ctx context.Context) ([]*corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, Counts(&pod) }), nil
-}
-
-// reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
-func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) string {
-	if err == nil {
-		err = s.Provisioner.Validate(ctx, pod)
-	}
-	if err == nil {
-		_, err = scheduling.NewVolumeTopology(s.Objects).GetRequirements(ctx, pod)
-	}
-	if err == nil {
-		if pools := (&karpv1.NodePoolList{}); s.Objects.List(ctx, pools) == nil &&
-			!lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
-			err = errors.New("no NodePool is ready")
-		}
-	}
-	if err == nil && !podutils.IsProvisionable(pod) {
-		err = errors.New("kube-scheduler has not reported that it fits nowhere, which Karpenter waits for")
-	}
-	if err == nil {
-		err = errors.New("the scheduler did not decide about it within its minute")
-	}
-	return err.Error()
-}
-
-// describe returns what runs on a node.
-func (s *Simulation) describe(ctx context.Context, m *member) (*Node, error) {
-	labels, requests := m.claim.Labels, m.requests()
-	node := &Node{
-		NodePool: labels[karpv1.NodePoolLabelKey], Flavor: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
-		Pods: lo.Map(m.movable(), func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
-		Used: map[corev1.ResourceName]float64{},
-	}
-	var err error
-	if node.VNDPerHour, err = s.Price(ctx, node.NodePool, node.Flavor, node.Zone); err != nil {
-		return nil, err
-	}
-	slices.Sort(node.Pods)
-	for resource, allocatable := range m.claim.Status.Allocatable {
-		requested := requests[resource]
-		if total := allocatable.AsApproximateFloat64(); total > 0 {
-			node.Used[resource] = requested.AsApproximateFloat64() / total
-		}
-	}
-	node.LimitedBy = lo.MaxBy(lo.Keys(node.Used), func(a, b corev1.ResourceName) bool {
-		return cmp.Or(cmp.Compare(node.Used[a], node.Used[b]), cmp.Compare(b, a)) > 0
-	})
-	return node, nil
-}
-
-// Price returns what a flavor in a zone costs NodeClaims of the NodePool, in VND per hour.
-func (s *Simulation) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
-	nodePool, err := s.pool(ctx, pool)
-	if err != nil {
-		return 0, err
-	}
-	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, nodePool)
-	if err != nil {
-		return 0, err
-	}
-	it, ok := lo.Find(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
-	if !ok {
-		return 0, fmt.Errorf("there is no flavor %q for NodePool %s", flavor, pool)
-	}
-	price, ok := it.OfferingPrice(zone, karpv1.CapacityTypeOnDemand)
-	if !ok {
-		return 0, fmt.Errorf("flavor %s has no price in %s", flavor, zone)
-	}
-	return price, nil
-}
-
-// FlavorsOf are the flavors that NodeClaims of a NodePool can be launched with, sorted by name.
-func (s *Simulation) FlavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*corecloudprovider.InstanceType, error) {
-	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
-	wanted := corescheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	wanted.Add(corescheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	possible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
-		return wanted.IsCompatible(it.Requirements, corescheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(wanted)
-	})
-	slices.SortFunc(possible, func(a, b *corecloudprovider.InstanceType) int { return cmp.Compare(a.Name, b.Name) })
-	return possible, nil
+	return lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.Used[name] }) / float64(len(p.Nodes))
 }

@@ -19,8 +19,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
@@ -51,7 +52,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 
 			claims := &karpv1.NodeClaimList{}
 			Expect(w.Client.List(ctx, claims)).To(Succeed())
-			Expect(sortedNodes(planned.Nodes, func(n plan.Node) string { return launched(n.NodePool, n.Flavor, n.Zone) })).
+			Expect(sortedNodes(planned.Nodes, func(n sim.Node) string { return launched(n.NodePool, n.Flavor, n.Zone) })).
 				To(Equal(sortedNodes(claims.Items, func(c karpv1.NodeClaim) string {
 					return launched(c.Labels[karpv1.NodePoolLabelKey], c.Labels[corev1.LabelInstanceTypeStable], c.Labels[corev1.LabelTopologyZone])
 				})), "seed %d", seed)
@@ -151,7 +152,7 @@ func removeZoneSpread(w *randomcluster.Simulation) error {
 
 // planOf plans a simulation as the plugin does, over the same cloud and with the same prices: what is launched or, settled, what is left of that
 // after consolidation.
-func planOf(w *randomcluster.Simulation, settled bool) *plan.Plan {
+func planOf(w *randomcluster.Simulation, settled bool) *sim.Result {
 	GinkgoHelper()
 	credentials, bke := w.Sandbox.Credentials(), w.Sandbox.BKE()
 	for key, value := range map[string]string{
@@ -160,7 +161,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *plan.Plan {
 	} {
 		GinkgoT().Setenv(key, value)
 	}
-	s, err := session.NewFor(ctx, nil, w.Client)
+	s, err := connect.NewFor(ctx, nil, w.Client)
 	Expect(err).ToNot(HaveOccurred())
 	s.Settings.Prices = w.Settings.Load().Prices
 	if !settled {
@@ -168,7 +169,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *plan.Plan {
 		Expect(err).ToNot(HaveOccurred())
 		objects, err := s.Copy(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		copied, err := plan.NewSimulation(ctx, cloud, objects)
+		copied, err := sim.New(ctx, cloud, objects)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(copied.Empty(ctx)).To(Succeed())
 		planned, err := copied.Run(ctx)
@@ -178,7 +179,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *plan.Plan {
 	plans, err := plan.Compute(ctx, s, plan.Options{})
 	Expect(err).ToNot(HaveOccurred())
 	Expect(plans).To(HaveLen(1))
-	return plans[0]
+	return plans[0].Result
 }
 
 func sortedNodes[T any](items []T, name func(T) string) string {

@@ -24,11 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // pools is a NodePool of all flavors over a NodeClass of defaults; %s are its budgets.
@@ -58,8 +58,8 @@ spec:
 
 // cluster is a cluster in simulated time: core's provisioner, scheduler and disruption controller, the Job controller and the kubelet.
 type cluster struct {
-	*plan.Simulation
-	session *session.Session
+	*sim.Simulation
+	session *connect.Session
 	// began is when each Job and each pod of a node began.
 	began map[string]time.Time
 	// placed are the Jobs whose pods run.
@@ -109,7 +109,7 @@ func mix(seed uint64, count int) (pods []*corev1.Pod) {
 // newCluster runs pods where core's provisioner and consolidation have put them.
 func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	GinkgoHelper()
-	set, err := manifests.Read(strings.NewReader(fmt.Sprintf(pools, budget)), "-")
+	set, err := input.Read(strings.NewReader(fmt.Sprintf(pools, budget)), "-")
 	Expect(err).ToNot(HaveOccurred())
 	objects := memory.Objects(set.Objects)
 	for _, name := range []string{metav1.NamespaceSystem, "shop"} {
@@ -120,30 +120,29 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 	}
 	s, simulated := simulate(objects)
 	Expect(simulated.Empty(ctx)).To(Succeed())
-	planned, err := simulated.Run(ctx)
+	planned, err := simulated.Settle(ctx)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(planned.Unplaced).To(BeEmpty())
-	Expect(simulated.Settle(ctx, planned)).To(Succeed())
 	c := clusterOf(s, simulated, seed)
 	c.rest()
 	return c
 }
 
 // simulate is a copy of objects, and a session that reads it.
-func simulate(objects memory.Objects) (*session.Session, *plan.Simulation) {
+func simulate(objects memory.Objects) (*connect.Session, *sim.Simulation) {
 	GinkgoHelper()
-	s, err := session.NewFor(ctx, nil, nil, session.AllowOffline(true))
+	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 	Expect(err).ToNot(HaveOccurred())
 	bizfly, err := s.Cloud(ctx)
 	Expect(err).ToNot(HaveOccurred())
-	simulated, err := plan.NewSimulation(ctx, bizfly, objects)
+	simulated, err := sim.New(ctx, bizfly, objects)
 	Expect(err).ToNot(HaveOccurred())
 	s.Cluster = simulated.Objects
 	return s, simulated
 }
 
 // clusterOf is the cluster of a simulation.
-func clusterOf(s *session.Session, simulated *plan.Simulation, seed uint64) *cluster {
+func clusterOf(s *connect.Session, simulated *sim.Simulation, seed uint64) *cluster {
 	GinkgoHelper()
 	Expect(simulated.Trial(ctx, seed)).To(Succeed())
 	return &cluster{Simulation: simulated, session: s, began: map[string]time.Time{}, placed: map[string]bool{}}
@@ -177,7 +176,7 @@ func (c *cluster) minute() (changed bool) {
 		}
 	}
 	running := c.jobs() + c.gatesEnd()
-	changed, err := c.Look(ctx, time.Minute)
+	changed, err := c.ConsolidateOnce(ctx, time.Minute)
 	Expect(err).ToNot(HaveOccurred())
 	return changed || running > 0
 }

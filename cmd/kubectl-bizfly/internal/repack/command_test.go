@@ -17,8 +17,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/repack"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 )
 
 var _ = Describe("kubectl bizfly repack", func() {
@@ -31,7 +31,7 @@ var _ = Describe("kubectl bizfly repack", func() {
 		var stdout, stderr bytes.Buffer
 		app := cli.For(nil, c.Objects, nil, &stdout, &stderr)
 		app.Wait, app.Clock = wait, passing
-		app.Connect = func(context.Context, ...session.Option) (*session.Session, error) {
+		app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) {
 			c.session.Changes = c.client(enough)
 			return c.session, nil
 		}

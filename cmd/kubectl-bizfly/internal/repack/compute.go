@@ -23,10 +23,11 @@ import (
 	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -35,22 +36,22 @@ const attempts = 6
 
 // computation is one proposal in the making.
 type computation struct {
-	session *session.Session
-	cloud   *session.Cloud
+	session *connect.Session
+	cloud   *connect.Cloud
 	objects memory.Objects
 	pool    *karpv1.NodePool
 	options Options
 
 	types map[string]*corecloudprovider.InstanceType
 	// nodes are those of all NodePools that have pods, and own those of the NodePool.
-	nodes, own []*plan.Managed
+	nodes, own []*sim.Managed
 	// daemons is what DaemonSets request on a node at most.
 	daemons corev1.ResourceList
 }
 
 // exchange is some nodes by some others.
 type exchange struct {
-	replaced []*plan.Managed
+	replaced []*sim.Managed
 	added    []addition
 	// onto are the pods that come to nodes which stay, by the node's name.
 	onto map[string][]*corev1.Pod
@@ -67,7 +68,7 @@ type addition struct {
 
 // moving are the pods that move.
 func (e exchange) moving() []*corev1.Pod {
-	return lo.FlatMap(e.replaced, func(m *plan.Managed, _ int) []*corev1.Pod { return m.Pods })
+	return lo.FlatMap(e.replaced, func(m *sim.Managed, _ int) []*corev1.Pod { return m.Pods })
 }
 
 // certain reports whether it is certain to which node each pod comes that has an identity: replicas are all for one node, or each of them for another
@@ -94,8 +95,8 @@ func (c *computation) propose(ctx context.Context, p *Proposal) error {
 	if c.nodes, err = current.Managed(ctx); err != nil {
 		return err
 	}
-	c.nodes = lo.Filter(c.nodes, func(m *plan.Managed, _ int) bool { return len(m.Pods) > 0 })
-	c.own = lo.Filter(c.nodes, func(m *plan.Managed, _ int) bool { return m.Claim.Labels[karpv1.NodePoolLabelKey] == c.pool.Name })
+	c.nodes = lo.Filter(c.nodes, func(m *sim.Managed, _ int) bool { return len(m.Pods) > 0 })
+	c.own = lo.Filter(c.nodes, func(m *sim.Managed, _ int) bool { return m.Claim.Labels[karpv1.NodePoolLabelKey] == c.pool.Name })
 	if len(c.own) == 0 {
 		p.Reason = "the NodePool has no nodes with pods that could move"
 		return nil
@@ -148,7 +149,7 @@ func (c *computation) exchanges(ctx context.Context, least float64) ([]exchange,
 	slices.Sort(sizes)
 	var all []exchange
 	for _, replaced := range c.sets() {
-		if lo.SumBy(replaced, func(m *plan.Managed) float64 { return m.VNDPerHour }) < least {
+		if lo.SumBy(replaced, func(m *sim.Managed) float64 { return m.VNDPerHour }) < least {
 			continue
 		}
 		for _, size := range sizes {
@@ -169,11 +170,11 @@ func (c *computation) exchanges(ctx context.Context, least float64) ([]exchange,
 }
 
 // sets are the sets of nodes that are tried: those that waste most, more and more of them, and each alone.
-func (c *computation) sets() [][]*plan.Managed {
-	movable := lo.Filter(c.own, func(m *plan.Managed, _ int) bool {
+func (c *computation) sets() [][]*sim.Managed {
+	movable := lo.Filter(c.own, func(m *sim.Managed, _ int) bool {
 		return m.Disruptable && !lo.ContainsBy(m.Pods, func(pod *corev1.Pod) bool { return pod.Spec.Affinity != nil && pod.Spec.Affinity.PodAffinity != nil })
 	})
-	waste := func(m *plan.Managed) float64 {
+	waste := func(m *sim.Managed) float64 {
 		requested, used := resources.Merge(m.Daemons, resources.RequestsForPods(m.Pods...)), 0.0
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			part, total := requested[name], m.Node.Status.Allocatable[name]
@@ -181,8 +182,8 @@ func (c *computation) sets() [][]*plan.Managed {
 		}
 		return m.VNDPerHour * (1 - used)
 	}
-	slices.SortStableFunc(movable, func(a, b *plan.Managed) int { return cmp.Compare(waste(b), waste(a)) })
-	var sets [][]*plan.Managed
+	slices.SortStableFunc(movable, func(a, b *sim.Managed) int { return cmp.Compare(waste(b), waste(a)) })
+	var sets [][]*sim.Managed
 	for i := range movable {
 		if i > 0 {
 			sets = append(sets, movable[:i+1])
@@ -191,7 +192,7 @@ func (c *computation) sets() [][]*plan.Managed {
 	}
 	if len(sets) > maxSets {
 		step := float64(len(sets)) / maxSets
-		sets = lo.Times(maxSets, func(i int) []*plan.Managed { return sets[len(sets)-1-int(float64(i)*step)] })
+		sets = lo.Times(maxSets, func(i int) []*sim.Managed { return sets[len(sets)-1-int(float64(i)*step)] })
 	}
 	return sets
 }
@@ -200,14 +201,14 @@ func (c *computation) sets() [][]*plan.Managed {
 const maxSets = 24
 
 // exchange lets core's scheduler place the pods of some nodes as if these did not exist. It is nil where a pod finds no place.
-func (c *computation) exchange(ctx context.Context, replaced []*plan.Managed, size int64) (*exchange, error) {
+func (c *computation) exchange(ctx context.Context, replaced []*sim.Managed, size int64) (*exchange, error) {
 	pool := c.pool.DeepCopy()
 	pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
 		Key: v1alpha1.LabelInstanceCPU, Operator: karpv1.NodeSelectorOpLte, Values: []string{fmt.Sprint(size)},
 	})
 	waiting, originals := c.waiting(replaced, size)
-	gone := lo.SliceToMap(c.own, func(m *plan.Managed) (string, bool) { return m.Claim.Name, lo.Contains(replaced, m) })
-	nodes := lo.SliceToMap(replaced, func(m *plan.Managed) (string, bool) { return m.Node.Name, true })
+	gone := lo.SliceToMap(c.own, func(m *sim.Managed) (string, bool) { return m.Claim.Name, lo.Contains(replaced, m) })
+	nodes := lo.SliceToMap(replaced, func(m *sim.Managed) (string, bool) { return m.Node.Name, true })
 	rest := lo.Reject(c.objects, func(object client.Object, _ int) bool {
 		switch o := object.(type) {
 		case *karpv1.NodeClaim:
@@ -219,7 +220,7 @@ func (c *computation) exchange(ctx context.Context, replaced []*plan.Managed, si
 		}
 		return false
 	})
-	simulation, err := plan.NewSimulation(ctx, c.cloud, append(rest, waiting...).With(pool))
+	simulation, err := sim.New(ctx, c.cloud, append(rest, waiting...).With(pool))
 	if err != nil {
 		return nil, err
 	}
@@ -234,12 +235,12 @@ func (c *computation) exchange(ctx context.Context, replaced []*plan.Managed, si
 	if err != nil {
 		return nil, err
 	}
-	e := &exchange{replaced: replaced, onto: map[string][]*corev1.Pod{}, saves: lo.SumBy(replaced, func(m *plan.Managed) float64 { return m.VNDPerHour })}
+	e := &exchange{replaced: replaced, onto: map[string][]*corev1.Pod{}, saves: lo.SumBy(replaced, func(m *sim.Managed) float64 { return m.VNDPerHour })}
 	for _, m := range after {
 		pods := lo.FlatMap(m.Pods, func(pod *corev1.Pod, _ int) []*corev1.Pod { return originals[pod.UID] })
 		switch _, existed := gone[m.Claim.Name]; {
 		case len(pods) == 0:
-		case existed || lo.ContainsBy(c.nodes, func(n *plan.Managed) bool { return n.Claim.Name == m.Claim.Name }):
+		case existed || lo.ContainsBy(c.nodes, func(n *sim.Managed) bool { return n.Claim.Name == m.Claim.Name }):
 			e.onto[m.Node.Name] = pods
 		default:
 			if int64(len(pods))+c.daemons.Pods().Value()+ours > m.Node.Status.Allocatable.Pods().Value() {
@@ -257,13 +258,13 @@ const ours = 3
 
 // waiting are the pods of nodes as if they waited, in their zone where they are bound to it. Replicas are one pod where a node of the size holds it:
 // they come to one node, so that nothing depends on how the kube-scheduler divides them among several.
-func (c *computation) waiting(replaced []*plan.Managed, size int64) (pods memory.Objects, originals map[types.UID][]*corev1.Pod) {
+func (c *computation) waiting(replaced []*sim.Managed, size int64) (pods memory.Objects, originals map[types.UID][]*corev1.Pod) {
 	originals = map[types.UID][]*corev1.Pod{}
 	together := map[string]*corev1.Pod{}
 	for _, m := range replaced {
 		for _, original := range m.Pods {
 			key := ""
-			if !plan.StaysInZone(original) && !constrained(original) {
+			if !sim.StaysInZone(original) && !constrained(original) {
 				key = nameOf(original)
 			}
 			if joined := together[key]; key != "" && joined != nil {
@@ -277,8 +278,8 @@ func (c *computation) waiting(replaced []*plan.Managed, size int64) (pods memory
 				}
 			}
 			pod := original.DeepCopy()
-			manifests.Unbind(pod)
-			if plan.StaysInZone(original) {
+			input.Unbind(pod)
+			if sim.StaysInZone(original) {
 				pod.Spec.NodeSelector = lo.Assign(pod.Spec.NodeSelector, map[string]string{corev1.LabelTopologyZone: m.Node.Labels[corev1.LabelTopologyZone]})
 			}
 			together[key], originals[pod.UID] = pod, []*corev1.Pod{original}
@@ -295,9 +296,9 @@ func onNodes(pod *corev1.Pod) (most []int) {
 	}) {
 		most = append(most, 1)
 	}
-	for _, term := range plan.AntiAffinity(pod) {
+	for _, term := range sim.AntiAffinity(pod) {
 		if term.TopologyKey == corev1.LabelHostname {
-			most = append(most, lo.Ternary(plan.Selects(pod.Namespace, term, pod), 1, 0))
+			most = append(most, lo.Ternary(sim.Selects(pod.Namespace, term, pod), 1, 0))
 		}
 	}
 	for _, spread := range pod.Spec.TopologySpreadConstraints {
@@ -325,8 +326,8 @@ func (c *computation) capacity(nodes []addition) corev1.ResourceList {
 }
 
 // held are the nodes that stay, of all NodePools: what leaves them would take the new nodes from the pods that these are for.
-func (c *computation) held(found exchange) []*plan.Managed {
-	return lo.Reject(c.nodes, func(m *plan.Managed, _ int) bool { return lo.Contains(found.replaced, m) })
+func (c *computation) held(found exchange) []*sim.Managed {
+	return lo.Reject(c.nodes, func(m *sim.Managed, _ int) bool { return lo.Contains(found.replaced, m) })
 }
 
 // claim is the NodeClaim that core's provisioner would create, narrowed to one flavor in one zone.
@@ -363,7 +364,7 @@ func (c *computation) fill(p *Proposal, found exchange, saves float64) {
 	p.capacity = c.capacity(found.added)
 	p.NodesAfter = p.Nodes - len(p.Replaced) + len(p.New)
 	p.VNDPerHourAfter = p.VNDPerHour - saves
-	p.SavesVNDPerMonth = saves * plan.HoursPerMonth
+	p.SavesVNDPerMonth = saves * price.HoursPerMonth
 	p.Disruptions = min(c.pool.MustGetAllowedDisruptions(clock.RealClock{}, len(c.own)+len(p.New), karpv1.DisruptionReasonUnderutilized), len(p.Replaced))
 }
 

@@ -14,15 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // trials is how many random orders of evictions an exchange must survive.
 const trials = 3
 
 // trial is a copy of the cluster under core's consolidation.
-func (c *computation) trial(ctx context.Context, seed uint64) (*plan.Simulation, error) {
-	simulation, err := plan.NewSimulation(ctx, c.cloud, c.objects)
+func (c *computation) trial(ctx context.Context, seed uint64) (*sim.Simulation, error) {
+	simulation, err := sim.New(ctx, c.cloud, c.objects)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (c *computation) confirm(ctx context.Context, found exchange) (float64, err
 		if err != nil {
 			return 0, err
 		}
-		if err := c.carryOut(ctx, t, found); errors.Is(err, plan.ErrNoPlace) {
+		if err := c.carryOut(ctx, t, found); errors.Is(err, sim.ErrNoPlace) {
 			return math.Inf(1), nil
 		} else if err != nil {
 			return 0, fmt.Errorf("trying an exchange: %w", err)
@@ -56,7 +56,7 @@ func (c *computation) confirm(ctx context.Context, found exchange) (float64, err
 }
 
 // carryOut adds the nodes and the pods that hold nodes, and lets core consolidate, with these pods and then without them.
-func (c *computation) carryOut(ctx context.Context, t *plan.Simulation, found exchange) error {
+func (c *computation) carryOut(ctx context.Context, t *sim.Simulation, found exchange) error {
 	run := func(pod *corev1.Pod, node string) error {
 		pod.Namespace, pod.Name, pod.Labels = metav1.NamespaceDefault, "hold-"+node, map[string]string{HoldLabel: "trial"}
 		return t.RunPod(ctx, pod, node)

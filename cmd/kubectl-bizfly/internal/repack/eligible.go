@@ -13,7 +13,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // Eligible returns why a NodePool is left alone; nil if it is not. The namespace is that of a repack's own pods.
@@ -49,7 +50,7 @@ func allows(pool *karpv1.NodePool) error {
 // paused returns why no node of a NodePool is launched or replaced now.
 func paused(pool *karpv1.NodePool, nodes int) error {
 	switch {
-	case plan.Paused(pool):
+	case sim.Paused(pool):
 		return errors.New("the NodePool is paused: one of its limits is 0")
 	case nodes > 0 && pool.MustGetAllowedDisruptions(clock.RealClock{}, nodes, karpv1.DisruptionReasonUnderutilized) == 0:
 		return errors.New("the NodePool is paused: its disruption budgets allow no node to be replaced now")
@@ -72,7 +73,7 @@ func rests(claims []*karpv1.NodeClaim, pods []*corev1.Pod, namespace string) err
 	}) {
 		return errors.New("a repack is under way: its pods still hold nodes")
 	}
-	if waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return plan.Counts(pod) && pod.Spec.NodeName == "" }); waiting > 0 {
+	if waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && pod.Spec.NodeName == "" }); waiting > 0 {
 		return fmt.Errorf("%d pods have no node yet and would take the new ones; try again when they run", waiting)
 	}
 	return nil

@@ -22,9 +22,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // MinSaving is the part of a NodePool's bill that a repack must save: moving pods for less is not worth it.
@@ -132,7 +132,7 @@ func (p *Proposal) Hold() time.Duration {
 }
 
 // Compute finds the repack of a NodePool that core's scheduler and consolidation confirm in a copy of the cluster.
-func Compute(ctx context.Context, s *session.Session, o Options) (*Proposal, error) {
+func Compute(ctx context.Context, s *connect.Session, o Options) (*Proposal, error) {
 	if s.Cluster == nil {
 		return nil, s.ClusterErr
 	}
@@ -202,7 +202,7 @@ func budgetsOf(budgets []*policyv1.PodDisruptionBudget, pods []*corev1.Pod) []Bu
 	var found []Budget
 	for _, budget := range budgets {
 		selected := lo.CountBy(pods, func(pod *corev1.Pod) bool {
-			return pod.Namespace == budget.Namespace && plan.Selects(budget.Namespace, corev1.PodAffinityTerm{LabelSelector: budget.Spec.Selector}, pod)
+			return pod.Namespace == budget.Namespace && sim.Selects(budget.Namespace, corev1.PodAffinityTerm{LabelSelector: budget.Spec.Selector}, pod)
 		})
 		if selected > 0 {
 			found = append(found, Budget{Namespace: budget.Namespace, Name: budget.Name, Pods: selected, Allowed: budget.Status.DisruptionsAllowed})

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 )
 
 const (
@@ -118,10 +118,10 @@ func (r *Runner) commit(ctx context.Context, p *Proposal, created []string) erro
 	for i, name := range created {
 		claim, node := &karpv1.NodeClaim{}, &corev1.Node{}
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
-			return session.Explain(err, "get", claim)
+			return connect.Explain(err, "get", claim)
 		}
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
-			return session.Explain(err, "get", node)
+			return connect.Explain(err, "get", node)
 		}
 		if len(p.added[i].rejects) == 0 {
 			continue
@@ -149,7 +149,7 @@ func (r *Runner) until(ctx context.Context, p *Proposal, created []string, deadl
 			if over || satisfied(outcome) {
 				return outcome, nil
 			}
-		case over || session.IsForbidden(err) || ctx.Err() != nil:
+		case over || connect.IsForbidden(err) || ctx.Err() != nil:
 			return last, err
 		}
 		if err := r.Wait(ctx); err != nil {
@@ -165,11 +165,11 @@ func (r *Runner) check(ctx context.Context, p *Proposal) error {
 	}
 	pool, claims, pods := &karpv1.NodePool{}, &karpv1.NodeClaimList{}, &corev1.PodList{}
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(p.pool), pool); err != nil {
-		return session.Explain(err, "get", pool)
+		return connect.Explain(err, "get", pool)
 	}
 	for _, list := range []client.ObjectList{claims, pods} {
 		if err := r.Client.List(ctx, list); err != nil {
-			return session.Explain(err, "list", list)
+			return connect.Explain(err, "list", list)
 		}
 	}
 	if pool.UID != p.pool.UID || pool.Hash() != p.pool.Hash() {
@@ -199,7 +199,7 @@ func (r *Runner) check(ctx context.Context, p *Proposal) error {
 
 func (r *Runner) create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	if err := r.Client.Create(ctx, object, opts...); err != nil {
-		return fmt.Errorf("creating %s: %w", session.Resource(object), session.Explain(err, "create", object))
+		return fmt.Errorf("creating %s: %w", connect.Resource(object), connect.Explain(err, "create", object))
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (r *Runner) look(ctx context.Context, p *Proposal, created []string) (Outco
 	outcome := Outcome{Launched: []string{}, Removed: []string{}, VNDPerHour: p.VNDPerHour}
 	claims := &karpv1.NodeClaimList{}
 	if err := r.Client.List(ctx, claims); err != nil {
-		return outcome, session.Explain(err, "list", claims)
+		return outcome, connect.Explain(err, "list", claims)
 	}
 	live := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Name })
 	for i, name := range created {

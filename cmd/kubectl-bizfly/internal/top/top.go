@@ -18,8 +18,9 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -49,7 +50,7 @@ type Cluster struct {
 }
 
 // Read reads the cluster once.
-func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
+func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 	nodes, pods, claims := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}
 	if err := s.List(ctx, nodes); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 	prices := prices(ctx, s)
 	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
 	byClaimNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
-	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], plan.Counts)}
+	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], input.Counts)}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		running := lo.Filter(byNode[node.Name], func(pod *corev1.Pod, _ int) bool {
@@ -94,7 +95,7 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 			cmp.Compare(a.Name, b.Name))
 	})
 	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
-	cluster.VNDPerMonth = cluster.VNDPerHour * plan.HoursPerMonth
+	cluster.VNDPerMonth = cluster.VNDPerHour * price.HoursPerMonth
 	return cluster, nil
 }
 
@@ -123,13 +124,13 @@ func StatusOf(node *corev1.Node) string {
 }
 
 // prices are those of every flavor, where the cloud can be asked.
-func prices(ctx context.Context, s *session.Session) map[string]float64 {
+func prices(ctx context.Context, s *connect.Session) map[string]float64 {
 	cloud, err := s.Cloud(ctx)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
 		return nil
 	}
-	instanceTypes, _, err := plan.StandardFlavors(ctx, cloud)
+	instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)
 		return nil

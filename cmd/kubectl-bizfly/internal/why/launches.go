@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -32,10 +32,10 @@ import (
 )
 
 // limitReached returns what the controller reports of a limit of the whole cluster that holds launches back; empty where none does.
-func limitReached(ctx context.Context, s *session.Session) string {
+func limitReached(ctx context.Context, s *connect.Session) string {
 	config := &v1alpha1.ProviderConfig{}
 	if err := s.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config); err != nil {
-		if !apierrors.IsNotFound(err) && !session.IsMissing(err) {
+		if !apierrors.IsNotFound(err) && !connect.IsMissing(err) {
 			s.Note("whether a limit of the cluster holds launches back was not looked at: %s", err)
 		}
 		return ""
@@ -45,7 +45,7 @@ func limitReached(ctx context.Context, s *session.Session) string {
 
 // launchesHeld returns what holds launches of the NodePool back, by what the controller has stored, and marks a NodeClass unavailable with which they
 // pause, as the controller does in its memory.
-func launchesHeld(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, limit string) string {
+func launchesHeld(ctx context.Context, simulation *sim.Simulation, pool *karpv1.NodePool, limit string) string {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if simulation.Objects.Get(ctx, types.NamespacedName{Name: lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name}, nodeClass) != nil {
 		return limit // the NodePool is not ready then
@@ -69,12 +69,12 @@ type launches struct {
 	events []corev1.Event
 }
 
-func readLaunches(ctx context.Context, s *session.Session) launches {
+func readLaunches(ctx context.Context, s *connect.Session) launches {
 	claims, events := &karpv1.NodeClaimList{}, &corev1.EventList{}
 	if err := s.List(ctx, claims); err != nil {
 		s.Note("NodeClaims were not looked at: %s", err)
 	}
-	if err := s.List(ctx, events, session.EventsOf("NodeClaim")...); err != nil {
+	if err := s.List(ctx, events, connect.EventsOf("NodeClaim")...); err != nil {
 		s.Note("failed launches were not looked at: %s", err)
 	}
 	return launches{lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Name }), events.Items}
@@ -93,7 +93,7 @@ var failedOffering = regexp.MustCompile(`(?:Insufficient capacity for |create re
 
 // mark marks the offerings unavailable whose launches lately failed, with the scope that the controller gives its marks, which it keeps in
 // memory, and for as long as a first failure does: repeated ones last longer.
-func (l launches) mark(ctx context.Context, s *session.Session, simulation *plan.Simulation, objects memory.Objects, pools []karpv1.NodePool) error {
+func (l launches) mark(ctx context.Context, s *connect.Session, simulation *sim.Simulation, objects memory.Objects, pools []karpv1.NodePool) error {
 	list := &v1alpha1.BizflyNodeClassList{}
 	if err := simulation.Objects.List(ctx, list); err != nil {
 		return err
@@ -144,7 +144,7 @@ func changed(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
 const maxReported = 10
 
 // report adds which nodes of NodePools that the pod could use are on their way, and which failed lately.
-func (p *Pod) report(s *session.Session, l launches) {
+func (p *Pod) report(s *connect.Session, l launches) {
 	usable := lo.SliceToMap(p.Pools, func(pool Pool) (string, bool) { return pool.Name, pool.suits() })
 	underWay := l.underWay(usable)
 	entries := append(l.warnings(usable), lo.Map(underWay, func(claim *karpv1.NodeClaim, _ int) Entry {

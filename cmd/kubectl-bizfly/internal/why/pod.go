@@ -21,9 +21,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -55,7 +56,7 @@ type Pod struct {
 }
 
 // ForPod explains a pod. Without BizFly Cloud it answers from the cluster alone.
-func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (*Pod, error) {
+func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (*Pod, error) {
 	pod := &corev1.Pod{}
 	if err := s.Get(ctx, key, pod); err != nil {
 		return nil, fmt.Errorf("reading the pod: %w", err)
@@ -63,7 +64,7 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	answer := &Pod{Name: key.String()}
 	answer.Events = events(ctx, s, "Pod", pod)
 	answer.State = stateOf(pod)
-	if pod.Spec.NodeName != "" || !plan.Counts(pod) {
+	if pod.Spec.NodeName != "" || !input.Counts(pod) {
 		return answer, nil
 	}
 	pools := &karpv1.NodePoolList{}
@@ -83,7 +84,7 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	if err != nil {
 		return nil, err
 	}
-	simulation, err := plan.NewSimulation(ctx, cloud, objects)
+	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func stateOf(pod *corev1.Pod) string {
 				"where that needs one", bound, resize.Reason, resize.Message)
 		}
 		return bound + "; Karpenter has nothing to do for it"
-	case !plan.Counts(pod):
+	case !input.Counts(pod):
 		return "Karpenter launches no node for it: it has ended, is being deleted, or belongs to a DaemonSet or to a node"
 	case len(pod.Spec.SchedulingGates) > 0:
 		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it",
@@ -167,7 +168,7 @@ func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod, flavors []*corecloudp
 	if pool.Spec.Replicas != nil {
 		add("static", fmt.Errorf("it is static: Karpenter launches the %d nodes of its spec.replicas, and none for a pod", *pool.Spec.Replicas), "")
 	}
-	add("limits", plan.LimitReached(pool, flavors), "its limits leave room")
+	add("limits", sim.LimitReached(pool, flavors), "its limits leave room")
 	add("taints", scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(pod), "the pod tolerates its taints")
 	for _, requirement := range podRequirements(pod) {
 		has := nodePoolRequirements(pool)
@@ -197,7 +198,7 @@ func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
 }
 
 // look checks one NodePool, down to its offerings.
-func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, held string) Pool {
+func look(ctx context.Context, simulation *sim.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, held string) Pool {
 	flavors, _ := simulation.FlavorsOf(ctx, pool)
 	checks := append(clusterChecks(pool, pod, flavors), Check{Name: "launches", OK: held == "",
 		Detail: lo.CoalesceOrEmpty(held, "nothing holds them back")})
@@ -236,14 +237,14 @@ func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePoo
 		return newPool(pool, checks)
 	}
 	// Flavors that are too small for the pod may fit into what the limits leave.
-	if err := plan.LimitReached(pool, fitting); err != nil && plan.LimitReached(pool, flavors) == nil {
+	if err := sim.LimitReached(pool, fitting); err != nil && sim.LimitReached(pool, flavors) == nil {
 		checks = append(checks, Check{Name: "limits", Detail: "of the flavors that are large enough, " + err.Error()})
 	}
 	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted)))
 }
 
 // zoneOf checks the zones that the pod's volumes and its own requirements leave, and returns them. The check has no name where they leave all.
-func zoneOf(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod, instanceTypes []*corecloudprovider.InstanceType) (Check,
+func zoneOf(ctx context.Context, simulation *sim.Simulation, pod *corev1.Pod, instanceTypes []*corecloudprovider.InstanceType) (Check,
 	*scheduling.Requirement) {
 	wants, causes := scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpExists), []string{}
 	if own := scheduling.NewStrictPodRequirements(pod); own.Has(corev1.LabelTopologyZone) {
@@ -281,7 +282,7 @@ func sizeOf(list corev1.ResourceList) string {
 }
 
 // offerings says which of the fitting flavors can be launched, and what keeps the others.
-func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType,
+func offerings(ctx context.Context, simulation *sim.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType,
 	wanted scheduling.Requirements) Check {
 	check := Check{Name: "offerings"}
 	available := 0
@@ -318,7 +319,7 @@ func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.No
 }
 
 // decide asks core what it would do for the pod alone.
-func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod, limit string) error {
+func (p *Pod) decide(ctx context.Context, simulation *sim.Simulation, pod *corev1.Pod, limit string) error {
 	pods := &corev1.PodList{}
 	if err := simulation.Objects.List(ctx, pods); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -53,7 +53,7 @@ type Life struct {
 }
 
 // ForNodeClaim returns the timeline of a NodeClaim.
-func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, error) {
+func ForNodeClaim(ctx context.Context, s *connect.Session, name string) (*Life, error) {
 	claim := &karpv1.NodeClaim{}
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading the NodeClaim: %w", err)
@@ -70,13 +70,13 @@ func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, 
 }
 
 // ForNode returns the timeline of a Node, and of its NodeClaim where Karpenter launched it.
-func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error) {
+func ForNode(ctx context.Context, s *connect.Session, name string) (*Life, error) {
 	node := &corev1.Node{}
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
 		return nil, fmt.Errorf("reading the node: %w", err)
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := s.List(ctx, claims); err != nil && !session.IsMissing(err) {
+	if err := s.List(ctx, claims); err != nil && !connect.IsMissing(err) {
 		return nil, fmt.Errorf("whether Karpenter launched the node is not known: %w", err)
 	}
 	claim, ok := lo.Find(claims.Items, func(c karpv1.NodeClaim) bool {
@@ -88,7 +88,7 @@ func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error
 	return life(ctx, s, &claim, node), nil
 }
 
-func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node *corev1.Node) *Life {
+func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node *corev1.Node) *Life {
 	l := &Life{}
 	if claim != nil {
 		l.NodeClaim = claim.Name
@@ -160,7 +160,7 @@ func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
 }
 
 // fromCloud adds what BizFly Cloud reports for the server.
-func (l *Life) fromCloud(ctx context.Context, s *session.Session) {
+func (l *Life) fromCloud(ctx context.Context, s *connect.Session) {
 	if l.Server == "" {
 		return
 	}
@@ -210,7 +210,7 @@ var nowOf = map[string]string{
 }
 
 // disruption explains why the node is replaced, or what prevents it.
-func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
+func disruption(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
 	if claim == nil {
 		return "Karpenter disrupts only nodes that it launched"
 	}
@@ -242,7 +242,7 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 }
 
 // events returns the events of an object, the oldest first.
-func events(ctx context.Context, s *session.Session, kind string, object client.Object) []Entry {
+func events(ctx context.Context, s *connect.Session, kind string, object client.Object) []Entry {
 	list := &corev1.EventList{}
 	selector := client.MatchingFields{"involvedObject.name": object.GetName(), "involvedObject.kind": kind}
 	// Those of an object without a namespace are in default; elsewhere they may be forged by anyone who may write there.

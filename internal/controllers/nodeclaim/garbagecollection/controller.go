@@ -42,9 +42,6 @@ import (
 // parallelDeletions bounds the deletions of one pass that are requested at the same time; the adapter limits their rate.
 const parallelDeletions = 10
 
-// reasonGarbageCollected is the reason of a removal because the server has no NodeClaim.
-const reasonGarbageCollected = "GarbageCollected"
-
 // Config is how the garbage collector behaves.
 type Config struct {
 	Settings *options.Store
@@ -76,7 +73,7 @@ type Controller struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// Only one pass runs at a time. firstSeen is when a server, disk or address was first seen whose age the cloud does not
+	// Only one pass runs at a time. firstSeen is when a server or disk was first seen whose age the cloud does not
 	// return, and deleting are the servers whose deletion was requested and that were not proved to be gone yet.
 	firstSeen map[string]time.Time
 	deleting  map[string]*instance.Instance
@@ -214,7 +211,7 @@ func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance
 		}
 	}
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("NodeClaim", klog.KRef("", server.NodeClaim)))
-	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: strings.ToLower(server.Name), Reason: reasonGarbageCollected})
+	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: strings.ToLower(server.Name)})
 	if (err != nil && !errors.Is(err, instance.ErrNotFound)) || errors.Is(err, instance.ErrNotOurs) {
 		return err
 	}
@@ -248,13 +245,11 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	remaining := 0
 	for _, left := range found.leftovers {
 		switch {
-		case left.Kind == instance.LeftoverAddress:
-			c.recorder.Publish(events.AddressKept(left.Server, left.ID, left.Name, left.Kept))
 		case left.Kept != "":
 			c.recorder.Publish(events.LeftoverDisk(left.Server, left.ID, fmt.Errorf("%s is kept: %s", left.Name, left.Kept)))
 		case dryRun:
 			remaining++
-			log.FromContext(ctx).Info("would delete what a deleted server has left (dry run)", "kind", left.Kind, "name", left.Name, "id", left.ID)
+			log.FromContext(ctx).Info("would delete the disk of a deleted server (dry run)", "name", left.Name, "id", left.ID)
 		default:
 			disks = append(disks, left)
 		}

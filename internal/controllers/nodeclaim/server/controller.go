@@ -15,6 +15,7 @@ import (
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -45,7 +46,7 @@ const concurrency = 20
 
 // subject is a NodeClaim with what the steps decide by.
 type subject struct {
-	*karpv1.NodeClaim
+	claim *karpv1.NodeClaim
 	// server is nil where it provably does not exist.
 	server *instance.Instance
 	// node is nil where there is none.
@@ -86,18 +87,20 @@ type Instances interface {
 	Servers
 	Failures
 	Interfaces
-	Settings
+	FirewallServers
 }
 
 // NewController returns a Controller. tokens is nil without join tokens.
-func NewController(kubeClient client.Client, instances Instances, launcher *launch.Launcher, tokens jointoken.Provider,
-	recorder karpevents.Recorder, clk clock.Clock) *Controller {
+func NewController(kubeClient client.Client, instances Instances, defaults DefaultFirewalls, launcher *launch.Launcher,
+	tokens jointoken.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens, recorder: recorder, clock: clk,
 		followed: cache.New(ttl.Launch, 0)}
 	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile, ttl.DisksInterval},
-		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
+		{(&firewalls{kubeClient: kubeClient, servers: instances, defaults: defaults, recorder: recorder, clock: clk,
+			limiter: rate.NewLimiter(changesPerSecond, changesAtOnce),
+			turns:   make(chan struct{}, changesAtOnce)}).reconcile, ttl.InPlace},
 	}}
 }
 
@@ -116,7 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 }
 
 func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (time.Duration, error) {
-	s := &subject{NodeClaim: claim, registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)}
+	s := &subject{claim: claim, registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)}
 	deleting := !claim.DeletionTimestamp.IsZero()
 	var next time.Duration
 	var errs []error
@@ -156,11 +159,11 @@ var errNotListed = errors.New("the list of servers cannot be read")
 // find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A server that the
 // list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
 func (c *Controller) find(ctx context.Context, s *subject, id string) error {
-	if s.Status.NodeName != "" {
+	if name := s.claim.Status.NodeName; name != "" {
 		node := &corev1.Node{}
-		err := c.kubeClient.Get(ctx, client.ObjectKey{Name: s.Status.NodeName}, node)
+		err := c.kubeClient.Get(ctx, client.ObjectKey{Name: name}, node)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading node %s: %w", s.Status.NodeName, err)
+			return fmt.Errorf("reading node %s: %w", name, err)
 		}
 		if err == nil {
 			s.node = node
@@ -218,7 +221,7 @@ type watched struct {
 	disks, node string
 }
 
-// Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is applied at once.
+// Register adds the controller to the manager. A NodeClass whose firewalls have changed is applied at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	relevant := func(claim *karpv1.NodeClaim) watched {
 		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched), claim.Annotations[v1alpha1.AnnotationDelivered], claim.Status.NodeName}
@@ -226,7 +229,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(controllers.Managed(relevant))).
-		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changedInPlace)).
+		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changedFirewalls)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: &c.retries}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -49,26 +51,32 @@ func (r *revocations) Revoke(_ context.Context, nodeClaim types.UID) error {
 
 var _ = Describe("A step that fails", func() {
 	var claim *karpv1.NodeClaim
+	var class *v1alpha1.BizflyNodeClass
 	BeforeEach(func() {
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Eventually(func() string { return env.Server(claim.Status.ProviderID).Status }).Should(Equal("ACTIVE"))
 		env.Instances.Flush()
-		class := &v1alpha1.BizflyNodeClass{}
+		class = &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
-		class.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth
+		class.Spec.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{Name: "web"}}
 		Expect(env.Resolve(ctx, class)).To(Succeed())
 	})
 	request := func() reconcile.Request { return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)} }
-	plan := func() string { return env.Server(claim.Status.ProviderID).NetworkPlan }
+	// web are the interfaces with the firewall that the NodeClass selects.
+	web := func() int {
+		return lo.CountBy(env.Sandbox.State().NetworkInterfaces, func(p cloud.NetworkInterface) bool {
+			return slices.Contains(p.SecurityGroups, class.Status.Firewalls[0].ID)
+		})
+	}
 
 	It("should stop no other step, and change no other step's interval however often it fails", func() {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		controller := newController()
 		for range 30 {
 			result, err := controller.Reconcile(ctx, claim)
-			Expect(err).To(MatchError(ContainSubstring("changing the network plan")))
+			Expect(err).To(MatchError(ContainSubstring("changing the firewalls")))
 			Expect(result.RequeueAfter).To(Equal(ttl.LaunchPoll))
 			Expect(controller.RateLimiter().When(request())).To(Equal(ttl.LaunchPoll), "what the queue does with the error")
 			env.Clock.Step(ttl.LaunchPoll)
@@ -77,14 +85,13 @@ var _ = Describe("A step that fails", func() {
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(30))
 		env.Sandbox.ClearFaults()
 		Expect(controller.Reconcile(ctx, claim)).To(Equal(reconcile.Result{RequeueAfter: ttl.LaunchPoll}))
-		Expect(plan()).To(Equal("free_bandwidth"))
+		Expect(web()).To(Equal(1))
 	})
 	It("should be repeated after its own interval where that is the soonest", func() {
-		controller := server.NewController(readOnly{env.Client}, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
+		controller := server.NewController(readOnly{env.Client}, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 		_, err := controller.Reconcile(ctx, claim)
-		Expect(err).To(MatchError(ContainSubstring("rejected")))
+		Expect(strings.Count(err.Error(), "rejected")).To(Equal(2), "the step after it ran, too")
 		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.DisksInterval))
-		Expect(plan()).To(Equal("free_bandwidth"), "the steps after it ran")
 	})
 	DescribeTable("should not report for each node that the list of servers cannot be read", func(registered bool, status int) {
 		if registered {
@@ -103,7 +110,7 @@ var _ = Describe("A step that fails", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		tokens := &revocations{}
-		controller := server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, tokens, env.Recorder, env.Clock)
+		controller := server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, tokens, env.Recorder, env.Clock)
 		Expect(controller.Reconcile(ctx, claim)).To(Equal(reconcile.Result{RequeueAfter: ttl.RunningServer}))
 		Expect(tokens.of).To(ConsistOf(claim.UID))
 	})

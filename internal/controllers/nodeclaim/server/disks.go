@@ -39,9 +39,9 @@ type Interfaces interface {
 
 // reconcile records the disks of a NodeClaim's server once the server runs.
 func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	text, known := s.Annotations[v1alpha1.AnnotationDelivered], len(launch.OwnedVolumes(s.NodeClaim))
+	text, known := s.claim.Annotations[v1alpha1.AnnotationDelivered], len(launch.OwnedVolumes(s.claim))
 	disksKnown := known > 0 && (s.registered || s.server != nil && known > s.server.DataDisks)
-	if disksKnown && len(launch.OwnedInterfaces(s.NodeClaim)) > 0 {
+	if disksKnown && len(launch.OwnedInterfaces(s.claim)) > 0 {
 		return 0, nil
 	}
 	// Once the node has registered, only the root disk can still be recorded, and the interfaces.
@@ -51,27 +51,27 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 		return again, nil
 	}
 	owned := ownedVolumes(s.server, s.registered, known > 0)
-	condition := slices.IndexFunc(s.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
+	condition := slices.IndexFunc(s.claim.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}
 	var registered time.Time
 	if s.registered {
-		registered = s.Status.Conditions[condition].LastTransitionTime.Time
+		registered = s.claim.Status.Conditions[condition].LastTransitionTime.Time
 	}
-	record := launch.EncodeDelivered(s.NodeClaim, s.server, owned, d.ports(ctx, known > 0 || s.registered), registered)
+	record := launch.EncodeDelivered(s.claim, s.server, owned, d.ports(ctx, known > 0 || s.registered), registered)
 	if record == text {
 		return again, nil
 	}
 	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
 	at := "/status/conditions/" + strconv.Itoa(condition)
 	adds := map[string]any{controllers.Pointer("metadata", "annotations", v1alpha1.AnnotationDelivered): record}
-	if s.Annotations == nil {
+	if s.claim.Annotations == nil {
 		adds = map[string]any{"/metadata/annotations": map[string]string{v1alpha1.AnnotationDelivered: record}}
 	}
 	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
-	result, err := controllers.AfterGuarded(d.kubeClient.Patch(ctx, s.NodeClaim, controllers.Guard(map[string]any{
-		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": s.Status.Conditions[condition].Status,
+	result, err := controllers.AfterGuarded(d.kubeClient.Patch(ctx, s.claim, controllers.Guard(map[string]any{
+		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": s.claim.Status.Conditions[condition].Status,
 	}, adds)), again)
 	return result.RequeueAfter, err
 }

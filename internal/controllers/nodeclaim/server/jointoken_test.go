@@ -49,7 +49,7 @@ var _ = Describe("The join token of a NodeClaim", func() {
 	look := func() {
 		GinkgoHelper()
 		expectations.ExpectObjectReconciled(ctx, env.Client,
-			server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, tokens, env.Recorder, env.Clock),
+			server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, tokens, env.Recorder, env.Clock),
 			claim)
 	}
 

@@ -47,14 +47,14 @@ type launches struct {
 
 // reconcile checks the server of a NodeClaim that was launched and has not registered.
 func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	if s.registered || !controllers.IsTrue(s.NodeClaim, karpv1.ConditionTypeLaunched) {
+	if s.registered || !controllers.IsTrue(s.claim, karpv1.ConditionTypeLaunched) {
 		return 0, nil
 	}
 	if s.server == nil || s.server.Failed() {
 		return l.replace(ctx, s)
 	}
-	if age := l.clock.Since(s.CreationTimestamp.Time); s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
-		l.recorder.Publish(events.LaunchSlow(s.NodeClaim, s.server.Name, age))
+	if age := l.clock.Since(s.claim.CreationTimestamp.Time); s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
+		l.recorder.Publish(events.LaunchSlow(s.claim, s.server.Name, age))
 	}
 	return ttl.LaunchPoll, nil
 }
@@ -101,8 +101,8 @@ func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim, since 
 // any more counts as a failed launch: BizFly Cloud also removes servers that it failed to build, and the next launch would meet the same
 // offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
-	intent := instance.Intent{Name: s.Name, Flavor: s.Labels[corev1.LabelInstanceTypeStable], Zone: s.Labels[corev1.LabelTopologyZone]}
-	if written, err := launch.ReadIntent(s.NodeClaim); err == nil && written != nil {
+	intent := instance.Intent{Name: s.claim.Name, Flavor: s.claim.Labels[corev1.LabelInstanceTypeStable], Zone: s.claim.Labels[corev1.LabelTopologyZone]}
+	if written, err := launch.ReadIntent(s.claim); err == nil && written != nil {
 		intent = *written
 	}
 	cause := l.failures.FailureReason(ctx, intent)
@@ -110,11 +110,11 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}
 	// If the NodeClaim has changed since, for example because its node has registered after all, it is checked again.
-	err := l.kubeClient.Delete(ctx, s.DeepCopy(), client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
+	err := l.kubeClient.Delete(ctx, s.claim.DeepCopy(), client.Preconditions{UID: &s.claim.UID, ResourceVersion: &s.claim.ResourceVersion})
 	if result, err := controllers.AfterLocked(err); err != nil || result.RequeueAfter != 0 {
 		return result.RequeueAfter, err
 	}
-	reason := l.launcher.LaunchFailed(ctx, s.NodeClaim, intent, cause)
-	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.Status.ProviderID, "reason", reason, "cause", cause.Error())
+	reason := l.launcher.LaunchFailed(ctx, s.claim, intent, cause)
+	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.claim.Status.ProviderID, "reason", reason, "cause", cause.Error())
 	return 0, nil
 }

@@ -19,7 +19,7 @@ var (
 func TestServer(t *testing.T) { suite.Run(t, "NodeClaim/Server") }
 
 func newController() *server.Controller {
-	return server.NewController(env.Client, env.Instances, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
+	return server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

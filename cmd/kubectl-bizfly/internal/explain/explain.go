@@ -1,0 +1,193 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain finds out what each constraint of pods and NodePools costs.
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/defect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
+)
+
+// Constraint is the price of one constraint, or of several of a kind that were dropped together.
+type Constraint struct {
+	Kind string `json:"kind"`
+	// Of is a workload, as namespace and name, or a NodePool; or how many there are.
+	Of string `json:"of"`
+	// Detail says which of its kind it is.
+	Detail string `json:"detail,omitempty"`
+	// VNDPerHour is how much less the plan costs without it.
+	VNDPerHour  float64 `json:"vndPerHour"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	// Placed is how many more pods have a place without it.
+	Placed int `json:"placed,omitempty"`
+}
+
+// Explanation is what each constraint of a plan costs.
+type Explanation struct {
+	*plan.Plan
+	// Constraints are those that cost something, the most expensive first.
+	Constraints []Constraint `json:"constraints"`
+	// Free is how many others were dropped without an effect on the bill.
+	Free int `json:"free"`
+}
+
+const (
+	// leastPrice is the part of the bill below which a constraint has no effect: less is within what chance makes of two plans.
+	leastPrice = 0.01
+	// maxPasses is how many times pods are scheduled in search of the constraints: what is not split until then is reported together.
+	maxPasses = 40
+)
+
+// Compute plans in two stages: without all constraints of a kind, and then without parts of the kinds that cost something. OnPass is called with the
+// number of plans.
+func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass func(passes int)) (*Explanation, error) {
+	base, err := plan.ComputeBase(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	all, err := constraintsOf(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	p := &pricer{base: base, onPass: onPass}
+	if p.launched, err = p.launch(ctx, nil); err != nil {
+		return nil, err
+	}
+	kinds := lo.PartitionBy(all, func(d droppable) string { return d.kind })
+	found, err := p.dear(ctx, p.settle, base.Result, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	result := &Explanation{Plan: base.Plan, Constraints: []Constraint{}, Free: len(all)}
+	for _, kind := range found {
+		parts, err := p.split(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		// What is launched differs by chance more than what is left after consolidation.
+		settled, err := p.dear(ctx, p.settle, base.Result, lo.Map(parts, func(part priced, _ int) []droppable { return part.set })...)
+		if err != nil {
+			return nil, err
+		}
+		if len(settled) == 0 {
+			settled = []priced{kind}
+		}
+		for _, part := range settled {
+			result.Constraints, result.Free = append(result.Constraints, part.constraint()), result.Free-len(part.set)
+		}
+	}
+	slices.SortFunc(result.Constraints, func(a, b Constraint) int {
+		return cmp.Or(cmp.Compare(b.Placed, a.Placed), cmp.Compare(b.VNDPerHour, a.VNDPerHour), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Detail, b.Detail))
+	})
+	return result, nil
+}
+
+// pricer plans without some constraints.
+type pricer struct {
+	base *plan.Base
+	// launched is what core launches with all of them.
+	launched *sim.Result
+	passes   int
+	onPass   func(int)
+}
+
+// priced are constraints of a kind that cost something together.
+type priced struct {
+	set    []droppable
+	saved  float64
+	placed int
+}
+
+// settle plans without some constraints.
+func (p *pricer) settle(ctx context.Context, without []droppable) (*sim.Result, error) {
+	result, _, err := plan.FromEmpty(ctx, p.base.Cloud, dropped(p.base.Objects, without))
+	return result, err
+}
+
+// launch lets core schedule without some constraints, and not consolidate, which takes most of the time of a plan.
+func (p *pricer) launch(ctx context.Context, without []droppable) (*sim.Result, error) {
+	simulation, err := sim.New(ctx, p.base.Cloud, dropped(p.base.Objects, without))
+	if err != nil {
+		return nil, err
+	}
+	if err := simulation.Empty(ctx); err != nil {
+		return nil, err
+	}
+	return simulation.Run(ctx)
+}
+
+// dear returns the sets that cost something, the dearest first. That a plan costs more without a constraint is no price: core found a better one with it.
+func (p *pricer) dear(ctx context.Context, run func(context.Context, []droppable) (*sim.Result, error), whole *sim.Result,
+	sets ...[]droppable) (found []priced, err error) {
+	results, errs := make([]*sim.Result, len(sets)), make([]error, len(sets))
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range sets {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			defer defect.Recover(&errs[i])
+			results[i], errs[i] = run(ctx, sets[i])
+		})
+	}
+	all.Wait()
+	p.passes += len(sets)
+	p.onPass(p.passes)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for i, result := range results {
+		saved, placed := whole.VNDPerHour-result.VNDPerHour, len(whole.Unplaced)-len(result.Unplaced)
+		if placed > 0 || saved >= leastPrice*whole.VNDPerHour {
+			found = append(found, priced{sets[i], saved, max(placed, 0)})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b priced) int { return cmp.Or(cmp.Compare(b.placed, a.placed), cmp.Compare(b.saved, a.saved)) })
+	return found, nil
+}
+
+// split returns the parts of a set that cost something; the set itself where they do so only together, or where there are no passes left.
+func (p *pricer) split(ctx context.Context, whole priced) (parts []priced, err error) {
+	half := len(whole.set) / 2
+	if half == 0 || p.passes+2 > maxPasses {
+		return []priced{whole}, nil
+	}
+	halves, err := p.dear(ctx, p.launch, p.launched, whole.set[:half], whole.set[half:])
+	if err != nil || len(halves) == 0 {
+		return []priced{whole}, err
+	}
+	for _, part := range halves {
+		more, err := p.split(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, more...)
+	}
+	return parts, nil
+}
+
+// constraint is what is reported: of several, that they cost so much together.
+func (p priced) constraint() Constraint {
+	first := p.set[0]
+	c := Constraint{Kind: first.kind, Of: first.of, Detail: first.detail, VNDPerHour: p.saved, VNDPerMonth: p.saved * price.HoursPerMonth, Placed: p.placed}
+	if len(p.set) > 1 {
+		c.Of, c.Detail = fmt.Sprintf("%s and %d more", first.of, len(p.set)-1), "together"
+	}
+	return c
+}

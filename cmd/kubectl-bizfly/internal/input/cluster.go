@@ -1,0 +1,163 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package input
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/config/samples"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Options say what is read.
+type Options struct {
+	// Files are manifests; none reads the pods of the cluster.
+	Files []string
+	// Namespace is that of manifests which name none; empty is default.
+	Namespace string
+	// Pending keeps the nodes of the cluster, so that the pods that wait are placed.
+	Pending bool
+	// Stdin is read for the file "-".
+	Stdin io.Reader
+}
+
+// Objects is the copy of the cluster, with the manifests in place of its pods where there are any.
+func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects, error) {
+	var set *Set
+	if len(o.Files) > 0 {
+		var err error
+		if set, err = ReadIn(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Stdin, o.Files...); err != nil {
+			return nil, err
+		}
+		for _, note := range set.Notes {
+			s.Note("%s", note)
+		}
+		if len(set.Pods()) == 0 && !o.Pending {
+			return nil, fmt.Errorf("the files have no pod to plan, only %s; give workloads, or a table of pods", kindsOf(set))
+		}
+	}
+	if s.Cluster == nil {
+		if set == nil {
+			return nil, fmt.Errorf("there is nothing to plan: %w; or give manifests with -f", s.ClusterErr)
+		}
+		s.Note("planned without a cluster (%s), so without its NodePools, DaemonSets and volumes", s.ClusterErr)
+		return withSet(nil, set), nil
+	}
+	objects, err := s.Copy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if set == nil {
+		if s.Core.FeatureGates.CapacityBuffer {
+			s.Note("CapacityBuffers are not planned: the nodes that Karpenter keeps running for them are in no plan")
+		}
+		return objects, nil
+	}
+	if !o.Pending {
+		objects = lo.Reject(objects, func(object client.Object, _ int) bool {
+			pod, ok := object.(*corev1.Pod)
+			return ok && Counts(pod)
+		})
+	}
+	return withSet(objects, set), nil
+}
+
+// kindsOf counts what was read.
+func kindsOf(set *Set) string {
+	counts := maps.Clone(set.Skipped)
+	for _, object := range set.Objects {
+		counts[reflect.TypeOf(object).Elem().Name()]++
+	}
+	return cmp.Or(strings.Join(lo.Map(slices.Sorted(maps.Keys(counts)), func(kind string, _ int) string {
+		return fmt.Sprintf("%d %s", counts[kind], kind)
+	}), ", "), "nothing")
+}
+
+// withSet adds manifests, their namespaces and the classes of volumes that they assume.
+func withSet(objects memory.Objects, set *Set) memory.Objects {
+	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(set.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
+	for _, object := range set.Objects {
+		if name := object.GetNamespace(); name != "" && !known[name] {
+			known[name] = true
+			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}})
+		}
+	}
+	objects = objects.With(set.Objects...)
+	for _, claim := range memory.Of[*corev1.PersistentVolumeClaim](set.Objects) {
+		objects = assumeClass(objects, claim)
+	}
+	return objects
+}
+
+// assumeClass gives a claim the class that the cluster would give it. One that is not known binds to the node's zone, as those
+// of BizFly Cloud do.
+func assumeClass(objects memory.Objects, claim *corev1.PersistentVolumeClaim) memory.Objects {
+	classes := memory.Of[*storagev1.StorageClass](objects)
+	name := lo.FromPtr(claim.Spec.StorageClassName)
+	if name == "" {
+		chosen, _ := lo.Find(classes, func(class *storagev1.StorageClass) bool {
+			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
+		})
+		name = "assumed-default"
+		if chosen != nil {
+			name = chosen.Name
+		}
+		claim.Spec.StorageClassName = &name
+	}
+	if lo.ContainsBy(classes, func(class *storagev1.StorageClass) bool { return class.Name == name }) {
+		return objects
+	}
+	return append(objects, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: v1alpha1.CSIBlockDriver, VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
+	})
+}
+
+// WithSamples adds the default sample's NodePool where there is none, without its limits, which are for beginners, and its NodeClass under
+// each name that a NodePool refers to and that does not exist. It returns what was added, by kind and name.
+func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
+	var added []string
+	if len(memory.Of[*karpv1.NodePool](objects)) == 0 {
+		set, err := Read(bytes.NewReader(samples.NodePool), "-")
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the sample of a NodePool: %w", err)
+		}
+		for _, pool := range memory.Of[*karpv1.NodePool](set.Objects) {
+			pool.Spec.Limits = nil
+			objects, added = append(slices.Clip(objects), pool), append(added, "NodePool "+pool.Name)
+		}
+	}
+	known := lo.KeyBy(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
+	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
+		name := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+		if name == "" || known[name] != nil {
+			continue
+		}
+		set, err := Read(bytes.NewReader(samples.NodeClass), "-")
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the sample of a BizflyNodeClass: %w", err)
+		}
+		for _, nodeClass := range memory.Of[*v1alpha1.BizflyNodeClass](set.Objects) {
+			nodeClass.Name, known[name] = name, nodeClass
+			objects, added = append(slices.Clip(objects), nodeClass), append(added, "BizflyNodeClass "+name)
+		}
+	}
+	return objects, added, nil
+}

@@ -1,0 +1,114 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package input_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+)
+
+// jsonPod is a Pod as JSON.
+func jsonPod(name string) string {
+	return fmt.Sprintf("{\n  \"apiVersion\": \"v1\", \"kind\": \"Pod\",\n  \"metadata\": {\"name\": %q}, \"spec\": "+
+		"{\"containers\": [{\"name\": \"m\"}]}\n}\n", name)
+}
+
+// deployment has a container that requests 2 CPUs and 4 GiB.
+func deployment(name, spec string) string {
+	return fmt.Sprintf("---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: %s}\nspec:\n  %s\n  template:\n    spec:\n      containers:\n"+
+		"      - name: main\n        resources: {requests: {cpu: \"2\", memory: 4Gi}}\n", name, spec)
+}
+
+// generated is a Job whose name is generated.
+func generated(prefix string, parallelism int, cpu, memory string) string {
+	return fmt.Sprintf("---\napiVersion: batch/v1\nkind: Job\nmetadata: {generateName: %s}\nspec: {parallelism: %d, template: {spec: {restartPolicy: Never, "+
+		"containers: [{name: main, resources: {requests: {cpu: %q, memory: %s}}}]}}}\n", prefix, parallelism, cpu, memory)
+}
+
+// autoscaler scales the Deployment web.
+func autoscaler(least, most int) string {
+	return fmt.Sprintf("---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: scaler}\nspec: {scaleTargetRef: {apiVersion: apps/v1, "+
+		"kind: Deployment, name: web}, minReplicas: %d, maxReplicas: %d}\n", least, most)
+}
+
+var _ = Describe("Read", func() {
+	DescribeTable("should count what the cluster would run", func(text string, pods int, cpu, memory string, notes ...string) {
+		set, err := input.Read(strings.NewReader(text), "-")
+		Expect(err).ToNot(HaveOccurred())
+		requests := resources.RequestsForPods(set.Pods()...)
+		Expect(set.Pods()).To(HaveLen(pods))
+		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, memory}))
+		Expect(lo.Uniq(lo.Map(set.Pods(), func(pod *corev1.Pod, _ int) string { return pod.Name }))).To(HaveLen(pods), "each pod has a name of its own")
+		Expect(set.Notes).To(HaveLen(len(notes)))
+		for i, note := range notes {
+			Expect(set.Notes[i]).To(ContainSubstring(note))
+		}
+	},
+		Entry("of JSON objects one after the other", jsonPod("a")+jsonPod("b"), 2, "0", "0"),
+		Entry("of JSON in one line each", strings.ReplaceAll(jsonPod("a"), "\n", "")+"\n"+strings.ReplaceAll(jsonPod("b"), "\n", ""), 2, "0", "0"),
+		Entry("of JSON between documents of YAML", deployment("web", "replicas: 1")+"---\n"+jsonPod("a")+jsonPod("b"), 3, "2", "4Gi"),
+		Entry("of YAML that begins as JSON does", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m}]}}", 1, "0", "0"),
+		Entry("of Jobs whose names are generated", generated("load-", 3, "4", "8Gi")+generated("load-", 2, "1", "1Gi"), 5, "14", "26Gi"),
+		Entry("of an object that is there twice", deployment("web", "replicas: 5")+deployment("web", "replicas: 1"), 1, "2", "4Gi",
+			"Deployment web is there more than once"),
+		Entry("of a ReplicationController", strings.NewReplacer("apps/v1", "v1", "Deployment", "ReplicationController").Replace(deployment("old",
+			"replicas: 3")), 3, "6", "12Gi"),
+		Entry("of a Deployment that is scaled", deployment("web", "minReadySeconds: 0")+autoscaler(6, 20), 6, "12", "24Gi",
+			"Deployment web counts with 6 pods: HorizontalPodAutoscaler default/scaler keeps 6 to 20"),
+		Entry("of a Deployment that has more replicas than it is scaled to", autoscaler(1, 2)+deployment("web", "replicas: 4"), 2, "4", "8Gi", "counts with 2 pods"),
+		Entry("of an autoscaler of something else", deployment("api", "replicas: 1")+autoscaler(2, 3), 1, "2", "4Gi",
+			"HorizontalPodAutoscaler default/scaler is not planned: its target Deployment web is not in the files"),
+		Entry("of a later version of a kind that adds pods", deployment("web", "replicas: 1")+
+			"---\napiVersion: autoscaling.x-k8s.io/v1beta9\nkind: CapacityBuffer\nmetadata: {name: spare}\n", 1, "2", "4Gi",
+			"objects of kind CapacityBuffer were not planned"),
+	)
+
+	DescribeTable("should name file, line, field and remedy", func(text string, errors ...string) {
+		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
+		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+		_, err := input.Read(nil, path)
+		Expect(err).To(HaveOccurred())
+		for _, text := range errors {
+			Expect(err.Error()).To(ContainSubstring(text))
+		}
+	},
+		Entry("where a version is not served any more", "# old\n---\n\n"+strings.TrimPrefix(strings.Replace(deployment("old", "replicas: 5"),
+			"apps/v1", "extensions/v1beta1", 1), "---\n"),
+			"app.yaml:4: Deployment old: extensions/v1beta1 is not served any more: write apiVersion: apps/v1"),
+		Entry("where a CronJob's version is not", "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: old}\n", "app.yaml:1: CronJob old",
+			"write apiVersion: batch/v1"),
+		Entry("where a NodePool's version is not", "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: old}\n", "write apiVersion: karpenter.sh/v1"),
+		Entry("where it is a patch", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n",
+			"app.yaml:1: Deployment web: its template has no containers", "kubectl kustomize DIR | kubectl bizfly plan -f -"),
+		Entry("where a number stands for a text", strings.Replace(deployment("web", "replicas: 1"), "      - name: main\n",
+			"      - name: main\n        env: [{name: PORT, value: 8080}]\n", 1),
+			"app.yaml:2: Deployment web: spec.template.spec.containers.env.value must be string, not number: write it in quotes"),
+		Entry("where a text stands for a number", deployment("web", `replicas: "3"`), "spec.replicas must be int32, not string: write it without quotes"),
+		Entry("where an amount is none", strings.Replace(deployment("web", "replicas: 1"), "4Gi", "1GB", 1),
+			`spec.template.spec.containers[0].resources.requests.memory: "1GB" is no quantity, write for example 500m or 2Gi`),
+		Entry("where a field is not known", deployment("web", "replicaz: 1"), `unknown field "spec.replicaz"`),
+		Entry("where it is no YAML", "a: b\n---\napiVersion: v1\nmetadata:\n  labels:\n   a: b\n    c: d\n",
+			"app.yaml:7: it is not YAML of an object: mapping values"),
+		Entry("where something follows a separator", jsonPod("a")+"--- !tag\n"+jsonPod("b"), `app.yaml:5: only a comment may follow ---, not "!tag"`),
+	)
+
+	DescribeTable("should say what makes manifests of a folder", func(file, command string) {
+		folder := GinkgoT().TempDir()
+		Expect(os.Mkdir(filepath.Join(folder, "app"), 0o700)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "app", file), []byte("{}"), 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(folder, "app", "web.yaml"), []byte(deployment("web", "replicas: 1")), 0o600)).To(Succeed())
+		_, err := input.Read(nil, folder)
+		Expect(err).To(MatchError(ContainSubstring("run: " + command + " " + filepath.Join(folder, "app") + " | kubectl bizfly plan -f -")))
+	}, Entry("with a kustomization", "kustomization.yaml", "kubectl kustomize"), Entry("with a chart", "Chart.yaml", "helm template"))
+})

@@ -1,0 +1,378 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package input
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// maxObjects and maxBytes bound what a typing error in a number of replicas, or the manifests of others, can ask for:
+// pods with their claims, and their size as JSON. In memory an object is some times as large.
+const maxObjects, maxBytes = 200_000, 256 << 20
+
+// grow counts objects and their bytes before they are made.
+func (s *Set) grow(objects, bytes int) error {
+	s.bytes = min(s.bytes+bytes, maxBytes+1) // so that it does not overflow
+	if len(s.Objects)+objects > maxObjects || s.bytes > maxBytes {
+		return fmt.Errorf("these would be more than %d pods and claims, or more than %d MiB of them, "+
+			"which is the most that can be planned", maxObjects, maxBytes>>20)
+	}
+	return nil
+}
+
+// sizeOf is the size of a value as JSON.
+func sizeOf(value any) int {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return 0 // it was read from JSON
+	}
+	return len(text)
+}
+
+// add stores an object that scheduling depends on, and the pods of a workload in its place.
+func (s *Set) add(where string, object client.Object) error {
+	kind := strings.Fields(where)[0]
+	switch o := object.(type) {
+	case *corev1.Pod:
+		s.inNamespace(o)
+		if o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
+			s.addPod(o, sourceOf(kind, o))
+		}
+	case *appsv1.Deployment:
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
+	case *appsv1.ReplicaSet:
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
+	case *appsv1.StatefulSet:
+		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
+	case *corev1.ReplicationController:
+		return s.replicas(o, kind, 0, o.Spec.Replicas, lo.CoalesceOrEmpty(o.Spec.Template, &corev1.PodTemplateSpec{}), nil)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		s.inNamespace(o)
+		s.autoscalers = append(lo.Reject(s.autoscalers, func(other *autoscalingv2.HorizontalPodAutoscaler, _ int) bool {
+			return client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(o)
+		}), o)
+	case *batchv1.Job:
+		return s.replicas(o, kind, 0, podsOf(&o.Spec, ended(o)), &o.Spec.Template, nil)
+	case *batchv1.CronJob:
+		s.note("CronJobs count with the pods of one run at a time")
+		return s.replicas(o, kind, 0, podsOf(&o.Spec.JobTemplate.Spec, lo.FromPtr(o.Spec.Suspend)), &o.Spec.JobTemplate.Spec.Template, nil)
+	case *appsv1.DaemonSet:
+		s.inNamespace(o)
+		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
+		applyRequests(&o.Spec.Template.Spec)
+		s.Objects = append(s.Objects, o)
+	case *corev1.PersistentVolumeClaim:
+		s.inNamespace(o)
+		s.Objects = append(s.Objects, o)
+	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace,
+		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
+		s.Objects = append(s.Objects, o)
+	default:
+		s.skip(kind, kind == "CapacityBuffer")
+	}
+	return nil
+}
+
+// skip counts an object that is not planned. Those that may create pods, or change how many there are, are noted.
+func (s *Set) skip(kind string, matters bool) {
+	s.Skipped[kind]++
+	if matters {
+		s.note(fmt.Sprintf("objects of kind %s were not planned, nor the pods that they would add", kind))
+	}
+}
+
+// podsOf is how many pods of a Job run at a time.
+func podsOf(spec *batchv1.JobSpec, none bool) *int32 {
+	if none || lo.FromPtr(spec.Suspend) {
+		return lo.ToPtr(int32(0))
+	}
+	most := lo.FromPtrOr(spec.Parallelism, 1)
+	return lo.ToPtr(min(most, lo.FromPtrOr(spec.Completions, most)))
+}
+
+// ended reports whether a Job creates no more pods.
+func ended(job *batchv1.Job) bool {
+	return lo.ContainsBy(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// source is what a pod was read from.
+type source struct {
+	kind string
+	// controller is the ID of the workload that created it; empty if there is none.
+	controller string
+}
+
+func sourceOf(kind string, object client.Object) source {
+	if controller := metav1.GetControllerOf(object); controller != nil {
+		return source{kind, idOf(controller.Kind, object.GetNamespace(), controller.Name)}
+	}
+	return source{kind: kind}
+}
+
+func idOf(kind, namespace, name string) string {
+	return strings.Join([]string{kind, namespace, name}, "/")
+}
+
+// finish drops pods that a workload of the set creates as well, as a dump of a cluster has them, and gives pods of different workloads different
+// names. Those of StatefulSets keep theirs, because their claims are named after them.
+func (s *Set) finish() error {
+	if err := s.autoscale(); err != nil {
+		return err
+	}
+	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return s.workloads[s.sources[object].controller] })
+	first, others := lo.FilterReject(s.Pods(), func(pod *corev1.Pod, _ int) bool { return s.sources[pod].kind == "StatefulSet" })
+	kinds := map[client.ObjectKey]string{}
+	for _, pod := range append(first, others...) {
+		key, kind := client.ObjectKeyFromObject(pod), s.sources[pod].kind
+		if other, used := kinds[key]; used && other != kind {
+			pod.Name += "-" + strings.ToLower(kind)
+			continue
+		}
+		kinds[key] = kind
+	}
+	return nil
+}
+
+// scaled is a workload with what makes its pods.
+type scaled struct {
+	replicas *int32
+	add      func(count int32) error
+}
+
+// autoscale gives workloads the pods that their HorizontalPodAutoscalers keep at least, and at most.
+func (s *Set) autoscale() error {
+	for _, autoscaler := range s.autoscalers {
+		target, name := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name
+		id := idOf(target.Kind, autoscaler.Namespace, target.Name)
+		workload, known := s.scaled[id]
+		if !known {
+			s.note(fmt.Sprintf("HorizontalPodAutoscaler %s is not planned: its target %s %s is not in the files", name, target.Kind, target.Name))
+			continue
+		}
+		count := min(max(lo.FromPtrOr(workload.replicas, 1), lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1)), max(autoscaler.Spec.MaxReplicas, 1))
+		s.drop(s.added[id])
+		if err := workload.add(count); err != nil {
+			return err
+		}
+		s.note(fmt.Sprintf("%s %s counts with %d pods: HorizontalPodAutoscaler %s keeps %d to %d", target.Kind, target.Name, count, name,
+			lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1), autoscaler.Spec.MaxReplicas))
+	}
+	return nil
+}
+
+func (s *Set) note(text string) {
+	if !lo.Contains(s.Notes, text) {
+		s.Notes = append(s.Notes, text)
+	}
+}
+
+func (s *Set) inNamespace(object client.Object) {
+	if object.GetNamespace() == "" {
+		object.SetNamespace(s.namespace)
+	}
+}
+
+// kindOfRow stands for the kind of a workload in a table of pods.
+const kindOfRow = "Row"
+
+// controllers are the kinds that create the pods of a workload, where they are not its own.
+var controllers = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job", kindOfRow: "ReplicaSet"}
+
+// bytesOfVolume is the size of a volume of a claim, beside the names.
+const bytesOfVolume = 80
+
+// replicas adds the pods of a workload, as its controller would create them. The first is the number of the first one.
+func (s *Set) replicas(owner client.Object, kind string, first int, count *int32, template *corev1.PodTemplateSpec,
+	claims []corev1.PersistentVolumeClaim) error {
+	s.inNamespace(owner)
+	id := idOf(kind, owner.GetNamespace(), owner.GetName())
+	s.workloads[id] = true
+	if kind != kindOfRow {
+		s.scaled[id] = scaled{count, func(count int32) error { return s.replicas(owner, kind, first, &count, template, claims) }}
+	}
+	wanted := int(lo.FromPtrOr(count, 1))
+	if wanted < 0 {
+		return fmt.Errorf("%s %s has %d replicas", kind, owner.GetName(), wanted)
+	}
+	// Each pod names each claim.
+	size := sizeOf(template) + sizeOf(claims) + len(claims)*(len(owner.GetName())+bytesOfVolume)
+	if err := s.grow(wanted*(1+len(claims)), wanted*size); err != nil {
+		return fmt.Errorf("%s %s has %d replicas with %d claims each: %w", kind, owner.GetName(), wanted, len(claims), err)
+	}
+	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
+	if wanted > 0 && template.Spec.Containers == nil {
+		return fmt.Errorf("%s %s: its template has no containers, as in a patch; if it belongs to a kustomization, run: "+
+			"kubectl kustomize DIR | kubectl bizfly plan -f - --namespace %s", kind, owner.GetName(), s.namespace)
+	}
+	for i := first; i < first+wanted; i++ {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("%s-%d", owner.GetName(), i), Namespace: owner.GetNamespace(),
+				Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: "apps/v1", Kind: cmp.Or(controllers[kind], kind), Name: owner.GetName(), UID: types.UID(id), Controller: lo.ToPtr(true),
+				}},
+			},
+			Spec: *template.Spec.DeepCopy(),
+		}
+		pod.Spec.Volumes = lo.Reject(pod.Spec.Volumes, func(v corev1.Volume, _ int) bool { return named[v.Name] })
+		for c := range claims {
+			claim := claims[c].DeepCopy()
+			volume := claim.Name
+			claim.Name, claim.Namespace = fmt.Sprintf("%s-%s", volume, pod.Name), pod.Namespace
+			s.Objects = append(s.Objects, claim)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+				Name: volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}},
+			})
+		}
+		s.addPod(pod, sourceOf(kind, owner))
+	}
+	return nil
+}
+
+func (s *Set) addPod(pod *corev1.Pod, from source) {
+	s.sources[pod] = from
+	applyRequests(&pod.Spec)
+	Unbind(pod)
+	s.Objects = append(s.Objects, pod)
+}
+
+// applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit. A pod with limits of
+// its own requests, where it does not say, what its containers do, or else its limits.
+func applyRequests(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			resources := &containers[i].Resources
+			for name, quantity := range resources.Limits {
+				if _, given := resources.Requests[name]; given {
+					continue
+				}
+				if resources.Requests == nil {
+					resources.Requests = corev1.ResourceList{}
+				}
+				resources.Requests[name] = quantity
+			}
+		}
+	}
+	if own := spec.Resources; own != nil && len(own.Limits) > 0 {
+		containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+		own.Requests = lo.Assign(own.Limits, containers, own.Requests)
+	}
+}
+
+// columns are those that a table of pods may have.
+var columns = []string{"name", "namespace", "count", "cpu", "memory", "gpu", "zone", "category"}
+
+// byteOrderMark is how spreadsheets begin a file in UTF-8.
+const byteOrderMark = "\ufeff"
+
+// csv reads a table of pods, whose first line names the columns; name, cpu and memory are required.
+func (s *Set) csv(name string, from io.Reader) error {
+	text := bufio.NewReader(from)
+	if start, _ := text.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
+		_, _ = text.Discard(len(byteOrderMark))
+	}
+	reader := csv.NewReader(text)
+	reader.TrimLeadingSpace = true
+	header, err := reader.Read()
+	if err != nil {
+		return fmt.Errorf("%s: reading the line that names the columns: %w", name, err)
+	}
+	for i := range header {
+		header[i] = strings.ToLower(strings.TrimSpace(header[i]))
+	}
+	if unknown, _ := lo.Difference(header, columns); len(unknown) > 0 {
+		return fmt.Errorf("%s: unknown column %q, use %s", name, unknown[0], strings.Join(columns, ", "))
+	}
+	if missing, _ := lo.Difference([]string{"name", "cpu", "memory"}, header); len(missing) > 0 {
+		return fmt.Errorf("%s: the column %q is missing", name, missing[0])
+	}
+	var errs []error
+	for line := 2; ; line++ {
+		row, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return errors.Join(errs...)
+		}
+		if err == nil {
+			err = s.row(lo.SliceToMap(lo.Range(len(row)), func(i int) (string, string) { return header[i], strings.TrimSpace(row[i]) }))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: line %d: %w", name, line, err))
+		}
+	}
+}
+
+// row adds the pods of one line.
+func (s *Set) row(values map[string]string) error {
+	requests, selector := corev1.ResourceList{}, map[string]string{}
+	for column, resourceName := range map[string]corev1.ResourceName{"cpu": corev1.ResourceCPU, "memory": corev1.ResourceMemory,
+		"gpu": v1alpha1.ResourceNVIDIAGPU} {
+		if values[column] == "" {
+			continue
+		}
+		quantity, err := resource.ParseQuantity(values[column])
+		if err != nil || quantity.Sign() < 0 {
+			return fmt.Errorf("%s %q is no quantity, use for example 500m or 2Gi", column, values[column])
+		}
+		requests[resourceName] = quantity
+	}
+	for column, label := range map[string]string{"zone": corev1.LabelTopologyZone, "category": v1alpha1.LabelInstanceCategory} {
+		if values[column] != "" {
+			selector[label] = values[column]
+		}
+	}
+	count := 1
+	if values["count"] != "" {
+		var err error
+		if count, err = strconv.Atoi(values["count"]); err != nil || count < 0 {
+			return fmt.Errorf("count %q is no number of pods", values["count"])
+		}
+	}
+	limits := corev1.ResourceList{}
+	if quantity, ok := requests[v1alpha1.ResourceNVIDIAGPU]; ok {
+		limits[v1alpha1.ResourceNVIDIAGPU] = quantity
+	}
+	owner := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: values["name"], Namespace: values["namespace"]}}
+	if slices.Contains([]string{"", "-"}, owner.Name) {
+		return errors.New("the name is missing")
+	}
+	s.inNamespace(owner)
+	key := client.ObjectKeyFromObject(owner)
+	first := s.rows[key]
+	s.rows[key] += count
+	return s.replicas(owner, kindOfRow, first, lo.ToPtr(int32(min(count, maxObjects+1))), &corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner.Name}},
+		Spec: corev1.PodSpec{NodeSelector: selector, Containers: []corev1.Container{{
+			Name: "main", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},
+		}}},
+	}, nil)
+}

@@ -1,0 +1,52 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package price knows what flavors cost that no NodePool launches, such as those of worker pools.
+package price
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
+const HoursPerMonth = 720
+
+// StandardNodeClass is the NodeClass of "spec: {}", in every zone of the region: the prices of worker pools are those of its
+// flavors.
+func StandardNodeClass(zones []string) (*v1alpha1.BizflyNodeClass, error) {
+	nodeClass := &v1alpha1.BizflyNodeClass{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BizflyNodeClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: "standard", UID: "standard", Generation: 1},
+	}
+	if err := input.Default(nodeClass); err != nil {
+		return nil, fmt.Errorf("making a NodeClass of defaults: %w", err)
+	}
+	nodeClass.Status.Zones = zones
+	return nodeClass, nil
+}
+
+// StandardFlavors returns every flavor with its prices for a server of the defaults.
+func StandardFlavors(ctx context.Context, cloud *connect.Cloud) ([]*corecloudprovider.InstanceType, *v1alpha1.BizflyNodeClass, error) {
+	snapshot, err := cloud.Catalog.Snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	nodeClass, err := StandardNodeClass(lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name }))
+	if err != nil {
+		return nil, nil, err
+	}
+	instanceTypes, err := wiring.Build(cloud.Over(memory.New(nil))).Flavors.List(ctx, nodeClass)
+	return instanceTypes, nodeClass, err
+}

@@ -1,0 +1,213 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+)
+
+// Node is one node that would be launched.
+type Node struct {
+	NodePool string `json:"nodePool"`
+	Flavor   string `json:"flavor"`
+	Zone     string `json:"zone"`
+	// VNDPerHour is the price of the offering.
+	VNDPerHour float64 `json:"vndPerHour"`
+	// Pods are the names of its pods, without those of DaemonSets.
+	Pods []string `json:"pods"`
+	// Used is by resource the part of the allocatable amount that is requested, DaemonSets included, from 0 to 1.
+	Used map[corev1.ResourceName]float64 `json:"used"`
+	// LimitedBy is the resource of which the least is left.
+	LimitedBy corev1.ResourceName `json:"limitedBy"`
+}
+
+// Unplaced is a pod that fits nowhere.
+type Unplaced struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+}
+
+// Result is what the simulated cluster runs.
+type Result struct {
+	// Pods is how many pods were to be placed; OnExisting how many of them fit on nodes that exist.
+	Pods       int        `json:"pods"`
+	OnExisting int        `json:"podsOnExistingNodes,omitempty"`
+	Nodes      []Node     `json:"nodes"`
+	Unplaced   []Unplaced `json:"unplaced"`
+	VNDPerHour float64    `json:"vndPerHour"`
+	// VNDPerMonth is the price of 720 hours.
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	// Assumptions are what was taken for true that is not.
+	Assumptions []Assumption `json:"assumptions,omitempty"`
+	Notes       []string     `json:"notes,omitempty"`
+}
+
+// Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim. The nodes join, and the pods run there.
+func (s *Simulation) Run(ctx context.Context) (*Result, error) {
+	pods, err := s.Waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{Pods: len(pods), Unplaced: []Unplaced{}}
+	failed, onExisting, err := s.provision(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result.OnExisting = onExisting
+	left, err := s.Waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range left {
+		result.Unplaced = append(result.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
+	}
+	return result, s.fill(ctx, result, before)
+}
+
+// fill writes the nodes into a result, without those that were there before.
+func (s *Simulation) fill(ctx context.Context, p *Result, before []*member) error {
+	members, err := s.members(ctx)
+	if err != nil {
+		return err
+	}
+	known := lo.SliceToMap(before, func(m *member) (string, bool) { return m.claim.Name, true })
+	p.Nodes, p.VNDPerHour = []Node{}, 0
+	for _, m := range members {
+		if known[m.claim.Name] {
+			continue
+		}
+		node, err := s.describe(ctx, m)
+		if err != nil {
+			return err
+		}
+		p.Nodes = append(p.Nodes, *node)
+		p.VNDPerHour += node.VNDPerHour
+	}
+	p.VNDPerMonth, p.Notes, p.Assumptions = p.VNDPerHour*price.HoursPerMonth, s.Notes, s.Assumptions
+	return nil
+}
+
+// Waiting returns the pods that core would provision for.
+func (s *Simulation) Waiting(ctx context.Context) ([]*corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, input.Counts(&pod) }), nil
+}
+
+// reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
+func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) string {
+	if err == nil {
+		err = s.Provisioner.Validate(ctx, pod)
+	}
+	if err == nil {
+		_, err = scheduling.NewVolumeTopology(s.Objects).GetRequirements(ctx, pod)
+	}
+	if err == nil {
+		if pools := (&karpv1.NodePoolList{}); s.Objects.List(ctx, pools) == nil &&
+			!lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
+			err = errors.New("no NodePool is ready")
+		}
+	}
+	if err == nil && !podutils.IsProvisionable(pod) {
+		err = errors.New("kube-scheduler has not reported that it fits nowhere, which Karpenter waits for")
+	}
+	if err == nil {
+		err = errors.New("the scheduler did not decide about it within its minute")
+	}
+	return err.Error()
+}
+
+// describe returns what runs on a node.
+func (s *Simulation) describe(ctx context.Context, m *member) (*Node, error) {
+	labels, requests := m.claim.Labels, m.requests()
+	node := &Node{
+		NodePool: labels[karpv1.NodePoolLabelKey], Flavor: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
+		Pods: lo.Map(m.movable(), func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
+		Used: map[corev1.ResourceName]float64{},
+	}
+	var err error
+	if node.VNDPerHour, err = s.Price(ctx, node.NodePool, node.Flavor, node.Zone); err != nil {
+		return nil, err
+	}
+	slices.Sort(node.Pods)
+	for resource, allocatable := range m.claim.Status.Allocatable {
+		requested := requests[resource]
+		if total := allocatable.AsApproximateFloat64(); total > 0 {
+			node.Used[resource] = requested.AsApproximateFloat64() / total
+		}
+	}
+	node.LimitedBy = lo.MaxBy(lo.Keys(node.Used), func(a, b corev1.ResourceName) bool {
+		return cmp.Or(cmp.Compare(node.Used[a], node.Used[b]), cmp.Compare(b, a)) > 0
+	})
+	return node, nil
+}
+
+// Price returns what a flavor in a zone costs NodeClaims of the NodePool, in VND per hour.
+func (s *Simulation) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
+	nodePool, err := s.pool(ctx, pool)
+	if err != nil {
+		return 0, err
+	}
+	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, nodePool)
+	if err != nil {
+		return 0, err
+	}
+	it, ok := lo.Find(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
+	if !ok {
+		return 0, fmt.Errorf("there is no flavor %q for NodePool %s", flavor, pool)
+	}
+	price, ok := it.OfferingPrice(zone, karpv1.CapacityTypeOnDemand)
+	if !ok {
+		return 0, fmt.Errorf("flavor %s has no price in %s", flavor, zone)
+	}
+	return price, nil
+}
+
+// FlavorsOf are the flavors that NodeClaims of a NodePool can be launched with, sorted by name.
+func (s *Simulation) FlavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*corecloudprovider.InstanceType, error) {
+	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	wanted := corescheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	wanted.Add(corescheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	possible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return wanted.IsCompatible(it.Requirements, corescheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(wanted)
+	})
+	slices.SortFunc(possible, func(a, b *corecloudprovider.InstanceType) int { return cmp.Compare(a.Name, b.Name) })
+	return possible, nil
+}
+
+// Static returns the names of static NodePools: how many nodes they have is decided by no pod, so no plan has any of them.
+func (s *Simulation) Static(ctx context.Context) (sets.Set[string], error) {
+	pools := &karpv1.NodePoolList{}
+	if err := s.Objects.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	return sets.New(lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (string, bool) { return pool.Name, pool.Spec.Replicas != nil })...), nil
+}

@@ -1,0 +1,401 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sim is a copy of a cluster in memory, in which the scheduler and the consolidation of Karpenter core and this provider's own launch code
+// decide.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	opstatus "github.com/awslabs/operatorpkg/status"
+	"github.com/google/uuid"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/readiness"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/validation"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// Simulation is a copy of a cluster in which core's scheduler and our cloud provider run.
+type Simulation struct {
+	// Objects are the copy.
+	Objects *memory.Client
+	// Flavors makes the instance types of its NodeClasses; Capacity has the marks of unavailable offerings, none at first.
+	Flavors  *offerings.Flavors
+	Capacity *capacity.DefaultProvider
+	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
+	Provider      corecloudprovider.CloudProvider
+	CloudProvider *cloudprovider.CloudProvider
+	// Cluster and Provisioner are core's.
+	Cluster     *state.Cluster
+	Provisioner *provisioning.Provisioner
+	// Notes limit what the result can be relied on for.
+	Notes []string
+	// Assumptions are what is taken for true and is not.
+	Assumptions []Assumption
+	// Moved is how many times each pod was evicted.
+	Moved map[types.UID]int
+
+	core     *wiring.Core
+	deciders *wiring.Deciders
+	clock    *skippingClock
+	// daemons is what DaemonSets request on nodes that have joined here, by NodeClaim.
+	daemons map[string]corev1.ResourceList
+	// given are the objects that it is a copy of.
+	given memory.Objects
+	// random is set where evicted pods run where the kube-scheduler would put them.
+	random *rand.Rand
+}
+
+// Assumption is a condition of a NodeClass that is not True, and that the result takes for true: which servers would be launched does not
+// depend on it.
+type Assumption struct {
+	NodeClass string             `json:"nodeClass"`
+	Condition opstatus.Condition `json:"condition"`
+}
+
+// String cites it.
+func (a Assumption) String() string {
+	return fmt.Sprintf("assuming that BizflyNodeClass %s becomes ready, which it is not now: %s: %s", a.NodeClass, a.Condition.Type, a.Condition.Message)
+}
+
+// discarded drops events, because nothing that is planned happens.
+type discarded struct{}
+
+// Publish implements events.Recorder.
+func (discarded) Publish(...karpevents.Event) {}
+
+// New creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
+// resolved, by the controller's own code.
+func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Simulation, error) {
+	core, clk, kube, store := coreoptions.FromContext(ctx), &skippingClock{}, memory.New(objects), nodeoverlay.NewInstanceTypeStore()
+	d := cloud.Over(kube)
+	d.Clock = clk
+	if core.FeatureGates.NodeOverlay {
+		d.Overlay = store
+	}
+	providers := wiring.Build(d)
+	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
+		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}}
+	config := providers.CloudProviderConfig
+	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
+	s.CloudProvider = cloudprovider.New(config)
+	if err := s.resolve(ctx, cloud); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.core, err = wiring.NewCore(ctx, clk, kube, s.CloudProvider, store); err != nil {
+		return nil, fmt.Errorf("wiring Karpenter core: %w", err)
+	}
+	s.Provider, s.Cluster = s.core.CloudProvider, s.core.Cluster
+	if err := s.overlay(ctx); err != nil {
+		return nil, err
+	}
+	s.deciders = s.core.Deciders(ctx, discarded{})
+	s.Provisioner = s.deciders.Provisioner
+	return s, nil
+}
+
+// overlay lets core's controller evaluate the NodeOverlays.
+func (s *Simulation) overlay(ctx context.Context) error {
+	if !coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
+		for _, overlay := range memory.Of[*karpv1alpha1.NodeOverlay](s.given) {
+			s.note("NodeOverlay %s is not applied: the feature gate NodeOverlay is off", overlay.Name)
+		}
+		return nil
+	}
+	if _, err := nodeoverlay.NewController(s.clock, s.Objects, s.CloudProvider, s.core.Overlays, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
+		s.note("NodeOverlays were not applied everywhere: %s", err)
+	}
+	overlays := &karpv1alpha1.NodeOverlayList{}
+	if err := s.Objects.List(ctx, overlays); err != nil {
+		return err
+	}
+	for i := range overlays.Items {
+		if ready := overlays.Items[i].StatusConditions().Root(); !ready.IsTrue() {
+			s.note("NodeOverlay %s is not applied: %s", overlays.Items[i].Name, lo.CoalesceOrEmpty(
+				overlays.Items[i].StatusConditions().Get(karpv1alpha1.ConditionTypeValidationSucceeded).Message, ready.Message))
+		}
+	}
+	return nil
+}
+
+// pool returns a NodePool of the copy.
+func (s *Simulation) pool(ctx context.Context, name string) (*karpv1.NodePool, error) {
+	pool := &karpv1.NodePool{}
+	return pool, s.Objects.Get(ctx, types.NamespacedName{Name: name}, pool)
+}
+
+func (s *Simulation) note(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !lo.Contains(s.Notes, note) {
+		s.Notes = append(s.Notes, note)
+	}
+}
+
+// resolve fills the status of NodeClasses and NodePools that have none.
+func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
+	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	if err := s.Objects.List(ctx, nodeClasses); err != nil {
+		return err
+	}
+	for i := range nodeClasses.Items {
+		nodeClass := &nodeClasses.Items[i]
+		if cloud.Embedded {
+			if err := s.resolveEmbedded(ctx, cloud, nodeClass); err != nil {
+				return err
+			}
+			continue
+		}
+		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
+			continue
+		}
+		if _, err := controller.Reconcile(ctx, nodeClass); err != nil {
+			return fmt.Errorf("resolving BizflyNodeClass %s: %w", nodeClass.Name, err)
+		}
+		for _, condition := range nodeClass.Status.Conditions {
+			if condition.IsTrue() || condition.Type == opstatus.ConditionReady || lo.Contains(usage.ConditionTypes, condition.Type) {
+				continue
+			}
+			assumption := Assumption{nodeClass.Name, condition}
+			s.Assumptions = append(s.Assumptions, assumption)
+			s.note("%s", assumption)
+			if len(nodeClass.Status.Zones) > 0 {
+				nodeClass.StatusConditions().SetTrue(condition.Type)
+			}
+		}
+		if err := s.Objects.Status().Update(ctx, nodeClass); err != nil {
+			return err
+		}
+	}
+	return s.readyNodePools(ctx)
+}
+
+// readyNodePools makes NodePools ready that no controller has seen yet. Those that a controller has rejected stay as they are.
+func (s *Simulation) readyNodePools(ctx context.Context) error {
+	nodePools := &karpv1.NodePoolList{}
+	if err := s.Objects.List(ctx, nodePools); err != nil {
+		return err
+	}
+	for i := range nodePools.Items {
+		pool := &nodePools.Items[i]
+		if pool.Spec.Replicas != nil {
+			s.note("NodePool %s is static (spec.replicas: %d): no plan launches, removes or counts its nodes, and the pods on them stay there", pool.Name,
+				*pool.Spec.Replicas)
+		}
+		ref := pool.Spec.Template.Spec.NodeClassRef
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		if ref == nil || s.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
+			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
+			continue
+		}
+		if len(pool.Status.Conditions) > 0 {
+			if !pool.StatusConditions().Root().IsTrue() {
+				s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, pool.StatusConditions().Root().Message)
+			}
+			continue
+		}
+		if len(nodeClass.Status.Zones) == 0 {
+			s.note("NodePool %s is left out: no zone of its BizflyNodeClass %s is known", pool.Name, nodeClass.Name)
+			continue
+		}
+		for _, controller := range []reconcile.ObjectReconciler[*karpv1.NodePool]{
+			validation.NewController(s.clock, s.Objects, s.CloudProvider), readiness.NewController(s.clock, s.Objects, s.CloudProvider),
+		} {
+			if _, err := controller.Reconcile(ctx, pool); err != nil {
+				return fmt.Errorf("checking NodePool %s: %w", pool.Name, err)
+			}
+		}
+		if root := pool.StatusConditions().Root(); !root.IsTrue() {
+			s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, root.Message)
+		}
+	}
+	if len(nodePools.Items) == 0 {
+		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan compare FILE: a NodePool and its BizflyNodeClass, as " +
+			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
+	}
+	return nil
+}
+
+// Empty makes every pod that Karpenter would place wait for a node, and takes all others away, those on nodes of static NodePools too. So it does
+// with the nodes. What PodDisruptionBudgets and budgets of NodePools at times allow makes consolidation slower and changes nothing about where it
+// ends, and a plan must not depend on the time of day.
+func (s *Simulation) Empty(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
+		return err
+	}
+	static, err := s.Static(ctx)
+	if err != nil {
+		return err
+	}
+	pods, nodes, claims := &corev1.PodList{}, &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	budgets, pools := &policyv1.PodDisruptionBudgetList{}, &karpv1.NodePoolList{}
+	for _, list := range []client.ObjectList{pods, nodes, claims, budgets, pools} {
+		if err := s.Objects.List(ctx, list); err != nil {
+			return err
+		}
+	}
+	poolOf := lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
+	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
+		stays := static.Has(poolOf[pod.Spec.NodeName])
+		input.Unbind(&pod)
+		return &pod, !stays && input.Counts(&pod)
+	}))
+	for _, list := range []client.ObjectList{nodes, claims, budgets} {
+		if err := meta.EachListItem(list, func(object runtime.Object) error { return s.Objects.Remove(object.(client.Object)) }); err != nil {
+			return err
+		}
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		pool.Spec.Disruption.Budgets = lo.Filter(pool.Spec.Disruption.Budgets, func(b karpv1.Budget, _ int) bool { return b.Schedule == nil })
+		if err := s.Objects.Put(pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Observe passes the nodes that exist to core's state.
+func (s *Simulation) Observe(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
+		return err
+	}
+	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	if err := s.Objects.List(ctx, claims); err != nil {
+		return err
+	}
+	if err := s.Objects.List(ctx, nodes); err != nil {
+		return err
+	}
+	for i := range claims.Items {
+		s.Cluster.UpdateNodeClaim(&claims.Items[i])
+	}
+	for i := range nodes.Items {
+		if err := s.Cluster.UpdateNode(ctx, &nodes.Items[i]); err != nil {
+			return fmt.Errorf("reading node %s: %w", nodes.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// learnDaemonSets lets core see the newest pod of each DaemonSet, which admission may have changed.
+func (s *Simulation) learnDaemonSets(ctx context.Context) error {
+	daemonSets := &appsv1.DaemonSetList{}
+	if err := s.Objects.List(ctx, daemonSets); err != nil {
+		return err
+	}
+	for i := range daemonSets.Items {
+		if err := s.Cluster.UpdateDaemonSet(ctx, &daemonSets.Items[i]); err != nil {
+			return fmt.Errorf("reading DaemonSet %s: %w", daemonSets.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// withoutLimits are the settings without the limits of the cluster: what they count are servers, and a simulation has none to list.
+func withoutLimits(settings *options.Store) *options.Store {
+	without := *settings.Load()
+	without.MaxServers, without.MaxVNDPerHour = 0, 0
+	return options.NewStore(&without)
+}
+
+// dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.
+type dryLauncher struct {
+	cloudprovider.Instances
+	count atomic.Int64
+}
+
+// Intent implements cloudprovider.Instances.
+func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, error) {
+	return instance.Intent{
+		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
+		BillingPlan: request.BillingPlan, RequestedAt: time.Now(),
+	}, nil
+}
+
+// Doubted implements cloudprovider.Instances: whatever is listed can be launched.
+func (d *dryLauncher) Doubted(string, *v1alpha1.BizflyNodeClass) bool { return false }
+
+// Launch implements cloudprovider.Instances; it sends nothing.
+func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
+	return &instance.Instance{
+		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim.Name,
+		NodeClaimUID: string(request.NodeClaim.UID), NodePool: request.NodeClaim.Labels[karpv1.NodePoolLabelKey], NodeClass: request.NodeClass.Name,
+	}, intent, nil
+}
+
+// launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
+// next decision looks.
+func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
+	claim := &karpv1.NodeClaim{}
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+		return nil, err
+	}
+	created, err := s.CloudProvider.Create(ctx, claim.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	// The launch has written its intent meanwhile.
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+		return nil, err
+	}
+	claim.Labels = lo.Assign(created.Labels, claim.Labels)
+	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
+	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
+	return claim, s.Objects.Put(claim)
+}
+
+// resolveEmbedded makes a NodeClass ready in the zones that it asks for: what else it names is in an account, and prices do not depend on it.
+func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) error {
+	snapshot, err := cloud.Catalog.Snapshot()
+	if err != nil {
+		return err
+	}
+	open := connect.OpenZones(snapshot)
+	nodeClass.Status.Zones = lo.Filter(open, func(zone string, _ int) bool {
+		return len(nodeClass.Spec.Zones) == 0 || slices.Contains(nodeClass.Spec.Zones, zone)
+	})
+	if len(nodeClass.Status.Zones) == 0 {
+		s.note("BizflyNodeClass %s asks for the zones %v, and the embedded catalog has %v", nodeClass.Name, nodeClass.Spec.Zones, open)
+	}
+	conditions := nodeClass.StatusConditions()
+	for _, condition := range conditions.List() {
+		conditions.SetTrue(condition.Type)
+	}
+	return s.Objects.Status().Update(ctx, nodeClass)
+}

@@ -1,0 +1,125 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+)
+
+// Trial lets the simulation go on with the nodes of the copy. From now on evicted pods run where the kube-scheduler would put them, one at a time
+// and in a random order, and not where core's simulation did: what a trial comes to does not depend on luck alone. Nodes that are old
+// enough to be consolidated soon are treated as if they were already.
+func (s *Simulation) Trial(ctx context.Context, seed uint64) error {
+	s.random, s.Moved = rand.New(rand.NewPCG(seed, 2)), map[types.UID]int{} //nolint:gosec // a seed is tried again
+	members, err := s.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		pool, err := s.pool(ctx, m.claim.Labels[karpv1.NodePoolLabelKey])
+		if err != nil {
+			return err
+		}
+		if pool.Spec.Disruption.ConsolidateAfter.Duration != nil && m.claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
+			m.claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
+			if err := s.Objects.Put(m.claim); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Observe(ctx)
+}
+
+// Join launches a NodeClaim of the copy, and its node joins. Daemons is what DaemonSets will request there.
+func (s *Simulation) Join(ctx context.Context, name string, daemons corev1.ResourceList) error {
+	return s.join(ctx, name, daemons)
+}
+
+// RunPod makes a pod run on a node, besides those that are there.
+func (s *Simulation) RunPod(ctx context.Context, pod *corev1.Pod, node string) error {
+	pod = pod.DeepCopy()
+	pod.UID = lo.CoalesceOrEmpty(pod.UID, types.UID(fmt.Sprintf("%s/%s", pod.Namespace, pod.Name)))
+	pod.Spec.NodeName = node
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &metav1.Time{Time: s.Now()}}
+	return s.put(ctx, pod)
+}
+
+// EndPods ends the pods of which a function says so. They leave no others behind.
+func (s *Simulation) EndPods(ctx context.Context, ends func(*corev1.Pod) bool) error {
+	list := &corev1.PodList{}
+	if err := s.Objects.List(ctx, list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if ends(&list.Items[i]) {
+			if err := s.remove(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Now is the simulated time.
+func (s *Simulation) Now() time.Time { return s.clock.Now() }
+
+// Nodes is how many nodes there are that core manages, and what they cost, in VND per hour.
+func (s *Simulation) Nodes(ctx context.Context) (count int, vndPerHour float64, err error) {
+	result := &Result{}
+	err = s.fill(ctx, result, nil)
+	return len(result.Nodes), result.VNDPerHour, err
+}
+
+// Managed is a node that core manages.
+type Managed struct {
+	Claim *karpv1.NodeClaim
+	Node  *corev1.Node
+	// Pods are those that would move, in the order of their names, and Daemons is what all others on the node request.
+	Pods    []*corev1.Pod
+	Daemons corev1.ResourceList
+	// VNDPerHour is its price.
+	VNDPerHour float64
+	// Disruptable is true where core may evict its pods now: no annotation and no PodDisruptionBudget forbids it.
+	Disruptable bool
+}
+
+// Managed returns the nodes that core manages, in the order of their names.
+func (s *Simulation) Managed(ctx context.Context) ([]*Managed, error) {
+	candidates, err := disruption.GetCandidates(ctx, s.Cluster, s.Objects, discarded{}, s.clock, s.Provider,
+		func(context.Context, *disruption.Candidate) bool { return true }, disruption.GracefulDisruptionClass, s.deciders.Queue)
+	if err != nil {
+		return nil, err
+	}
+	disruptable := lo.SliceToMap(candidates, func(c *disruption.Candidate) (string, bool) { return c.NodeClaim.Name, true })
+	members, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*Managed
+	for _, m := range members {
+		described, err := s.describe(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		others := lo.Reject(m.pods, func(pod *corev1.Pod, _ int) bool { return podutils.IsReschedulable(pod) })
+		all = append(all, &Managed{Claim: m.claim, Node: m.node, Pods: m.movable(), Daemons: resources.Merge(m.daemons, resources.RequestsForPods(others...)),
+			VNDPerHour: described.VNDPerHour, Disruptable: disruptable[m.claim.Name] && !m.node.Spec.Unschedulable})
+	}
+	slices.SortFunc(all, func(a, b *Managed) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
+	return all, nil
+}
