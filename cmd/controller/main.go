@@ -26,8 +26,8 @@ import (
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/closedzone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
@@ -131,7 +131,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
 		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
-		closedzone.NewController(kubeClient),
+		protection.NewController(kubeClient, op.Clock),
 		unpaid.NewController(kubeClient, op.Account, op.Instances, recorder),
 		nominated.NewController(kubeClient, cluster),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),

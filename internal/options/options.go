@@ -12,10 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/samber/lo"
 	"go.uber.org/multierr"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -70,7 +72,9 @@ type Options struct {
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
 	ClosedZones               []string
-	HiddenFlavors             []string
+	// BillingPeriod is what a server costs at once, BillingWindow the end of it in which its node may be disrupted.
+	BillingPeriod, BillingWindow time.Duration
+	HiddenFlavors                []string
 
 	// The next are constants of internal/ttl, which no setting changes. Tests make them shorter.
 	ServerPollInterval, ServerListMaxAge, ServerIDWait, VisibilityWindow, AccountPause time.Duration
@@ -309,6 +313,13 @@ var table = []*Setting{
 		"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt "+
 			"meanwhile. Expiration and repair still replace them.",
 		func(o *Options) *[]string { return &o.ClosedZones }),
+	duration("", "", "billingPeriod", "1s", time.Second, 24*time.Hour,
+		"What BizFly Cloud charges at once: 1s, or 1h where a started hour counts in full. With 1h, a node whose hour is paid stays and takes pods: it has "+
+			"the annotation karpenter.sh/do-not-disrupt until the last minutes of the hour. Expiration and repair go on.",
+		func(o *Options) *time.Duration { return &o.BillingPeriod }),
+	duration("", "", "billingWindow", "10m", 2*time.Minute, 30*time.Minute,
+		"How long before the end of a paid hour its node may be disrupted. The last minute is left out: the server must be gone before the next hour begins.",
+		func(o *Options) *time.Duration { return &o.BillingWindow }),
 	names("hiddenFlavors", "flavor", "names of flavors, for example p2.8c_16g; a name that no flavor has hides nothing",
 		"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still replace them.",
 		func(o *Options) *[]string { return &o.HiddenFlavors }),
@@ -322,13 +333,13 @@ var table = []*Setting{
 // DefaultTuningConfigMapName is the ConfigMap that the controller's Role grants unless that was changed.
 const DefaultTuningConfigMapName = "karpenter-provider-bizflycloud-tuning"
 
-// ClosedZones are those of the active keys of a tuning ConfigMap.
-func ClosedZones(tuning map[string]string) []string {
+// Protection are the settings that protect nodes, by the active keys of a tuning ConfigMap.
+func Protection(tuning map[string]string) *Options {
 	o := &Options{}
 	for _, setting := range table {
-		if setting.Key == "closedZones" {
-			_ = setting.Apply(o, tuning[setting.Key]) // an invalid value is never active
+		if slices.Contains([]string{"closedZones", "billingPeriod", "billingWindow"}, setting.Key) {
+			_ = setting.Apply(o, lo.CoalesceOrEmpty(tuning[setting.Key], setting.Default)) // an invalid value is never active
 		}
 	}
-	return o.ClosedZones
+	return o
 }

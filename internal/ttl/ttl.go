@@ -142,6 +142,9 @@ const (
 	// expected to be found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a
 	// new list in any case.
 	Lookup = time.Minute
+	// PaidHourEnd is the end of a paid hour in which no disruption begins any more: draining and deleting take about as
+	// long.
+	PaidHourEnd = time.Minute
 	// Nominated is how often core is reminded of a node that kube-scheduler has chosen for a pod: a nomination lasts
 	// ten seconds or longer.
 	Nominated = 5 * time.Second

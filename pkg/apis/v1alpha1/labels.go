@@ -82,9 +82,9 @@ const (
 	// before any pod's volume. Drift compares with it, and firewalls of other interfaces are not changed. Alone it proves nothing: a disk is
 	// deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
-	// AnnotationClosedZone is the zone of a Node that has karpenter.sh/do-not-disrupt from this controller, because the tuning closes the zone. Both
-	// go when the zone is opened.
-	AnnotationClosedZone = Group + "/closed-zone"
+	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1" while the tuning closes the
+	// zone, or "HourPaid: until" a time. Both annotations go when the reason does.
+	AnnotationDoNotDisruptReason = Group + "/do-not-disrupt-reason"
 	// AnnotationUnpaid lists which of do-not-repair and do-not-disrupt this provider has written on a Node, because the account is unpaid.
 	AnnotationUnpaid = Group + "/unpaid-account"
 	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the first login. It is an

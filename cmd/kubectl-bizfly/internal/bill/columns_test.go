@@ -51,6 +51,8 @@ type column struct {
 	name, title string
 	// change is what its NodePool has unlike the sample.
 	change func(*karpv1.NodePool)
+	// tuning is that of its controller.
+	tuning map[string]string
 	// pools are its NodePools, where it has others than the sample.
 	pools []*karpv1.NodePool
 	// flavor is that of a fixed pool.
@@ -68,13 +70,28 @@ func policies() []column {
 		with("underutilized-30s", "`WhenEmptyOrUnderutilized`, 30s", karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, "30s"),
 		with("underutilized-10m", "`WhenEmptyOrUnderutilized`, 10m", karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, "10m"),
 		with("balanced-30s", "`Balanced`, 30s", karpv1.ConsolidationPolicyBalanced, "30s"),
+		with("balanced-5m", "`Balanced`, 5m", karpv1.ConsolidationPolicyBalanced, "5m"),
 		with("balanced-10m", "`Balanced`, 10m", karpv1.ConsolidationPolicyBalanced, "10m"),
 		with("empty-30s", "`WhenEmpty`, 30s", karpv1.ConsolidationPolicyWhenEmpty, "30s"),
 	}
 }
 
-// columns are all ways, in the order of the page.
+// hourly is the policy with nodes that stay for the hours that are paid.
+func hourly(c column) column {
+	c.name, c.tuning = c.name+"-1h", map[string]string{"billingPeriod": "1h"}
+	return c
+}
+
+// columns are all ways that are measured.
 func columns() []column {
+	return append(ways(), ofHours()...)
+}
+
+// ofHours are the policies with nodes that stay for the hours that are paid.
+func ofHours() []column { return lo.Map(policies(), func(c column, _ int) column { return hourly(c) }) }
+
+// ways are those without the hours that are paid, in the order of the page.
+func ways() []column {
 	return append(policies(), column{name: waySuggested, title: "suggested NodePool, 30s"}, repackedColumn(),
 		column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
 }
@@ -144,6 +161,7 @@ func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload
 		}
 		settled = quiet + *pools[0].Spec.Disruption.ConsolidateAfter.Duration
 		live = randomcluster.NewKarpenter(ctx, pools...)
+		live.Tune(ctx, c.tuning)
 	}
 	defer live.CloseCloud()
 	if k.name == "day" {

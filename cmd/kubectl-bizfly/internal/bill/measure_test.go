@@ -171,7 +171,7 @@ func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row
 		c := b.suggested(ctx, w)
 		b.median(ctx, k, c, w, row)
 	}}}
-	for _, c := range append(policies(), repackedColumn()) {
+	for _, c := range append(append(policies(), ofHours()...), repackedColumn()) {
 		jobs = append(jobs, job{c.name, func() { b.median(ctx, k, c, w, row) }})
 	}
 	return jobs

@@ -80,6 +80,21 @@ func repackReport(rows []*Row) string {
 	return b.String()
 }
 
+// hoursReport writes what nodes cost that stay for the hours that are paid, over all days.
+func hoursReport(rows []*Row) string {
+	var b strings.Builder
+	b.WriteString("The days if started hours are charged in full, in VND, without and with the tuning key `billingPeriod: 1h`:\n\n")
+	table(&b, "policy", "without", "with it", "evictions per pod without", "with it", "servers launched without", "with it",
+		"with it, if billed by the second")
+	for _, c := range policies() {
+		without, with := sumOf(rows, c.name, ofDay), sumOf(rows, hourly(c).name, ofDay)
+		pods := float64(without.pod)
+		fmt.Fprintf(&b, "| %s | %s | %s | %.2f | %.2f | %d | %d | %s |\n", c.title, thousands(without.byHours), thousands(with.byHours),
+			float64(without.evictions)/pods, float64(with.evictions)/pods, without.launches, with.launches, thousands(with.vnd))
+	}
+	return b.String() + "\n"
+}
+
 // report writes the generated part of the page.
 func report(r *Results) string {
 	var b strings.Builder
@@ -91,7 +106,7 @@ func report(r *Results) string {
 	fmt.Fprintf(&b, "Measured on %s. Ratio = bill / the lowest bill that any set of nodes could have.\n\n", r.Measured)
 	table(&b, "all workloads together", "settled, VND per hour", "ratio", "days, VND", "ratio", "if started hours are charged in full, VND",
 		"evictions per pod", "seconds that a pod waited", "servers launched")
-	for _, c := range columns() {
+	for _, c := range ways() {
 		settled, days := sumOf(r.Settle, c.name, perHour), sumOf(r.Day, c.name, ofDay)
 		pods := float64(days.pod)
 		fmt.Fprintf(&b, "| %s | %s | %.2f | %s | %.2f | %s | %.2f | %.0f | %d |\n", c.title, thousands(settled.vnd), settled.vnd/settleBound,
@@ -101,6 +116,7 @@ func report(r *Results) string {
 		thousands(dayPacking), dayPacking/dayBound)
 	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
 	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
+	b.WriteString(hoursReport(r.Day))
 	b.WriteString("![ratio to the bound after pods have settled, by workload](../images/cost-settle.svg)\n\n")
 	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n\n")
 	b.WriteString(repackReport(r.Settle))

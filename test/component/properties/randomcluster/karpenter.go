@@ -26,6 +26,8 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
@@ -44,6 +46,7 @@ type karpenter struct {
 	*Live
 	conditions *nodeclaimdisruption.Controller
 	podEvents  *podevents.Controller
+	protection *protection.Controller
 	// consolidateAfter is the shortest of the NodePools.
 	consolidateAfter time.Duration
 	provisioning     bool
@@ -61,7 +64,8 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) *Live {
 	clk := &liveClock{FakeClock: l.Environment.Clock, ctx: ctx, live: l}
 	l.begin(ctx, clk, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 	k := &karpenter{
-		Live: l, conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider), podEvents: podevents.NewController(clk, l.Client, l.provider),
+		Live: l, protection: protection.NewController(l.Client, clk), conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider),
+		podEvents:        podevents.NewController(clk, l.Client, l.provider),
 		consolidateAfter: time.Hour, looks: map[int64]bool{}, byClaim: map[string]*machine{}, ending: map[string]bool{},
 	}
 	l.scaler = k
@@ -79,6 +83,34 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) *Live {
 		}
 	}
 	return l
+}
+
+// Tune activates keys of a tuning ConfigMap for the nodes that are launched from now on.
+func (l *Live) Tune(ctx context.Context, tuning map[string]string) {
+	config := &v1alpha1.ProviderConfig{}
+	config.Name = v1alpha1.ProviderConfigName
+	lo.Must0(l.Client.Create(ctx, config))
+	config.Status.Tuning = tuning
+	config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady)
+	lo.Must0(l.Client.Status().Update(ctx, config))
+}
+
+// protect lets the node of a machine be protected or not any more, until it is gone.
+func (k *karpenter) protect(ctx context.Context, m *machine) {
+	node := &corev1.Node{}
+	if k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node) != nil {
+		return // it is gone
+	}
+	before := node.ResourceVersion
+	result := lo.Must(k.protection.Reconcile(ctx, node))
+	lo.Must0(k.Client.Get(ctx, client.ObjectKey{Name: m.name}, node))
+	lo.Must0(k.Cluster.UpdateNode(ctx, node))
+	if node.ResourceVersion != before {
+		k.wake(0)
+	}
+	if result.RequeueAfter > 0 {
+		k.after(result.RequeueAfter, func(ctx context.Context) { k.protect(ctx, m) })
+	}
 }
 
 // pending implements scaler.
@@ -196,6 +228,7 @@ func (k *karpenter) joined(ctx context.Context, name string) {
 	m := newMachine(node.Name, node.Status.Allocatable)
 	k.byClaim[name], k.machines, k.changed = m, append(k.machines, m), k.now()
 	k.wake(k.consolidateAfter)
+	k.protect(ctx, m)
 	k.observe(ctx)
 	k.schedule(ctx)
 }

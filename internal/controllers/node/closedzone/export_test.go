@@ -1,7 +1,0 @@
-// Copyright The Karpenter Provider BizFly Cloud Authors.
-// SPDX-License-Identifier: Apache-2.0
-
-package closedzone
-
-// Changed decides after which updates of the ProviderConfig the nodes are reconciled.
-var Changed = changed
