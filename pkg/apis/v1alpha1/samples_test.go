@@ -92,7 +92,7 @@ var _ = Describe("The columns that kubectl shows", func() {
 	},
 		Entry("of a NodeClass", "BizflyNodeClass", []string{"Ready", "Reason", "Image", "Zones", "Flavors", "Age"},
 			[]string{"Plan", "Kubernetes", "Networks"}),
-		Entry("of a ProviderConfig", "ProviderConfig", []string{"Ready", "Reason", "Region", "Project", "Age"}, []string{}),
+		Entry("of a ProviderConfig", "ProviderConfig", []string{"Ready", "Reason", "Account", "Region", "Project", "Age"}, []string{}),
 	)
 
 	// cells are what the API server answers to kubectl get -o wide.
