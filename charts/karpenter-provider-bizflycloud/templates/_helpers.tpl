@@ -157,6 +157,9 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- if not (has (toString (get $v.settings "vmMemoryOverheadPercent")) (list "" "0.075" "<nil>")) }}
 {{- fail "settings.vmMemoryOverheadPercent has no effect here: set tuning.data.vmMemoryOverheadPercent, which can change while the controller runs" }}
 {{- end }}
+{{- if hasPrefix "public.ecr.aws/karpenter/" $v.controller.image.repository }}
+{{- fail (printf "controller.image.repository is %s, the controller of the AWS provider: remove controller.image from the values, or name a mirror of ours" $v.controller.image.repository) }}
+{{- end }}
 {{- if not $v.cloud.region }}
 {{- fail "cloud.region is empty: set it to HN, HCM or VC-HaNoi" }}
 {{- end }}

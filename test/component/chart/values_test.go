@@ -167,6 +167,8 @@ var _ = Describe("values", func() {
 		Expect(render(ctx, defaultValues, settings(values...)...)).Error().To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no name of the cluster", "settings.clusterName is empty: set it", "settings.clusterName="),
+		Entry("the image in the AWS provider's values file", "remove controller.image from the values",
+			"controller.image.repository=public.ecr.aws/karpenter/controller"),
 		Entry("no region", "cloud.region is empty: set it to HN, HCM or VC-HaNoi", "cloud.region="),
 		Entry("a region that does not exist", "/cloud/region': value must be one of", "cloud.region=Hanoi"),
 		Entry("no credentials", "credentials.applicationCredentialID or credentials.applicationCredentialSecret is empty: set both", "credentials.existingSecret="),
