@@ -106,7 +106,12 @@ func (s *Schema) object(path []string, schema apiextensionsv1.JSONSchemaProps) e
 	}
 	required := map[string]any{}
 	for _, name := range schema.Required {
-		values, err := s.values(append(slices.Clone(path), name), schema.Properties[name])
+		below := append(slices.Clone(path), name)
+		if len(schema.Properties[name].Properties) > 0 {
+			required[name] = s.required[Edit{Path: below}.Field()]
+			continue
+		}
+		values, err := s.values(below, schema.Properties[name])
 		if err != nil {
 			return err
 		}
