@@ -308,14 +308,18 @@ var _ = Describe("A quiet cluster", func() {
 			}
 			return err
 		}
-		// What a slow machine did not read in time is written with the next look.
-		Eventually(look).Should(Succeed())
 		versions := func() []string {
 			return lo.Map(claims, func(claim *karpv1.NodeClaim, _ int) string {
 				Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 				return claim.ResourceVersion
 			})
 		}
+		// What a slow machine did not read in time is written with a later look.
+		Eventually(func(g Gomega) {
+			last := versions()
+			g.Expect(look()).To(Succeed())
+			g.Expect(versions()).To(Equal(last))
+		}).Should(Succeed())
 		before := versions()
 		state := env.Sandbox.State()
 		env.Sandbox.ResetRequests()
