@@ -96,7 +96,8 @@ var _ = Describe("plan suggest", func() {
 		withoutCredentials()
 		reader, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 		Expect(err).ToNot(HaveOccurred())
-		s, err := suggest.Compute(reader.Context(ctx), reader, suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}, time.Hour, func(int) {})
+		options := suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}
+		s, err := suggest.Compute(reader.Context(ctx), reader, options, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))

@@ -141,27 +141,7 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 			return fmt.Errorf("the controller's %s: %w", setting.Variable, err)
 		}
 	}
-	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
-	kept, valued := []string{"--log-level=info"}, false
-	ours := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
-	for _, arg := range args {
-		if !strings.HasPrefix(arg, "-") {
-			if valued {
-				kept = append(kept, arg)
-			}
-			valued = false
-			continue
-		}
-		// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
-		name := flagName(arg)
-		known := fs.Lookup(name)
-		if valued = false; known == nil || lo.Contains(foreign, ours[name]) {
-			continue
-		}
-		kept = append(kept, arg)
-		valued = !strings.Contains(arg, "=") && !isBool(known)
-	}
-	if err := s.Core.Parse(fs, kept...); err != nil {
+	if err := s.Core.Parse(fs, knownArguments(fs, args, foreign)...); err != nil {
 		return fmt.Errorf("parsing the settings of the controller: %w", err)
 	}
 	// Core's provisioner waits without a bound for the allocated devices, which only a controller over a real cluster fills in.
@@ -178,6 +158,31 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 		return fmt.Errorf("checking the settings of the controller: %w", err)
 	}
 	return nil
+}
+
+// knownArguments are those of the controller that concern an answer of the plugin, but for what is foreign.
+func knownArguments(fs *coreoptions.FlagSet, args, foreign []string) []string {
+	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
+	kept, valued := []string{"--log-level=info"}, false
+	ours := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			if valued {
+				kept = append(kept, arg)
+			}
+			valued = false
+			continue
+		}
+		// Flags of other packages, such as those of the log, are skipped one by one.
+		name := flagName(arg)
+		known := fs.Lookup(name)
+		if valued = false; known == nil || lo.Contains(foreign, ours[name]) {
+			continue
+		}
+		kept = append(kept, arg)
+		valued = !strings.Contains(arg, "=") && !isBool(known)
+	}
+	return kept
 }
 
 // invalid reports whether a variable of the shell is one that other programs have, too, and that core cannot parse.

@@ -155,11 +155,8 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	for key := range o.Requirements {
-		if len(instanceTypes) > 0 && !lo.SomeBy(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Requirements.Has(key) }) {
-			return nil, fmt.Errorf("--requirements: no flavor has the label %q; use %s, or a label of docs/reference/fields.md", key,
-				strings.Join(slices.Sorted(maps.Keys(shortKeys)), ", "))
-		}
+	if err := checkLabels(o.Requirements, instanceTypes); err != nil {
+		return nil, err
 	}
 	explained, err := simulation.Flavors.Explain(nodeClass)
 	if err != nil {
@@ -172,6 +169,17 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 			cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone))
 	})
 	return rows, nil
+}
+
+// checkLabels rejects requirements of labels that no flavor has.
+func checkLabels(requirements scheduling.Requirements, instanceTypes []*corecloudprovider.InstanceType) error {
+	for key := range requirements {
+		if len(instanceTypes) > 0 && !lo.SomeBy(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Requirements.Has(key) }) {
+			return fmt.Errorf("--requirements: no flavor has the label %q; use %s, or a label of docs/reference/fields.md", key,
+				strings.Join(slices.Sorted(maps.Keys(shortKeys)), ", "))
+		}
+	}
+	return nil
 }
 
 // rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool or a pod,

@@ -127,7 +127,8 @@ func (s *search) exchanges(ctx context.Context, p *Proposal, least float64) (all
 			if err != nil {
 				return nil, err
 			}
-			if e != nil && len(e.New) > 0 && e.VNDPerHour-e.VNDPerHourAfter >= least && e.certain() && e.exceeds(p.pool, memory.Of[*karpv1.NodeClaim](s.objects)) == nil {
+			saves := e != nil && len(e.New) > 0 && e.VNDPerHour-e.VNDPerHourAfter >= least
+			if saves && e.certain() && e.exceeds(p.pool, memory.Of[*karpv1.NodeClaim](s.objects)) == nil {
 				all = append(all, e)
 			}
 		}

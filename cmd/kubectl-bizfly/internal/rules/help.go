@@ -165,20 +165,7 @@ func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 			"zones there are " +
 			"(kubectl bizfly flavors --nodepool %[1]s)"), func(c *changed) { dropKey(c.pod, corev1.LabelTopologyZone) }}}
 	case "flavors":
-		var remedies []remedy
-		for _, key := range append(slices.Clone(sizeKeys), corev1.LabelTopologyZone, corev1.LabelArchStable,
-			corev1.LabelOSStable,
-			v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, karpv1.CapacityTypeLabelKey) {
-			if strings.Contains(obstacle.Detail, key+" ") {
-				remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly flavors "+
-					"--nodepool %[2]s names what excludes "+
-					"each flavor", key, pool), func(c *changed) {
-					dropKey(c.pod, key)
-					dropRequirements(c.pool, key)
-				}})
-			}
-		}
-		return remedies
+		return labelRemedies(pool, obstacle)
 	case "size":
 		return sizeRemedies(pool, pod, obstacle)
 	}
@@ -187,6 +174,24 @@ func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 			func(c *changed) { dropKey(c.pod, key) }}}
 	}
 	return nil
+}
+
+// labelRemedies relax each label that the obstacle names.
+func labelRemedies(pool string, obstacle Check) []remedy {
+	var remedies []remedy
+	for _, key := range append(slices.Clone(sizeKeys), corev1.LabelTopologyZone, corev1.LabelArchStable,
+		corev1.LabelOSStable,
+		v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, karpv1.CapacityTypeLabelKey) {
+		if strings.Contains(obstacle.Detail, key+" ") {
+			remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly flavors "+
+				"--nodepool %[2]s names what excludes "+
+				"each flavor", key, pool), func(c *changed) {
+				dropKey(c.pod, key)
+				dropRequirements(c.pool, key)
+			}})
+		}
+	}
+	return remedies
 }
 
 // sizeRemedies make the disk or the flavors larger, or the pod smaller.

@@ -1,6 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package suggest looks for a NodePool whose nodes would cost less.
 package suggest
 
 import (
