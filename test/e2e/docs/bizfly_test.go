@@ -115,6 +115,16 @@ var sends = map[string]func(context.Context, *account, flags) error{
 		_, err := a.api.CloudServer.Delete(ctx, a.server, disks)
 		return err
 	},
+	"server start": func(ctx context.Context, a *account, _ flags) error {
+		if _, err := a.api.CloudServer.Stop(ctx, a.server); err != nil {
+			return err
+		}
+		Eventually(func() error {
+			_, err := a.api.CloudServer.Start(ctx, a.server)
+			return err
+		}).Should(Succeed())
+		return nil
+	},
 	"volume list": func(ctx context.Context, a *account, _ flags) error {
 		_, err := a.api.CloudServer.Volumes().List(ctx, &gobizfly.VolumeListOptions{})
 		return err
