@@ -645,15 +645,15 @@ func intercepted(funcs interceptor.Funcs) {
 	env.CloudProvider = cloudprovider.New(config)
 }
 
-// patched gives the cloud provider a client whose patches a function makes, or does not make; it gets the number of each, from 1.
-func patched(make func(number int, patch func() error) error) {
+// patched gives the cloud provider a client whose patches a function does, or does not do; it gets the number of each, from 1.
+func patched(do func(number int, patch func() error) error) {
 	GinkgoHelper()
 	patches := 0
 	intercepted(interceptor.Funcs{Patch: func(
 		ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
 	) error {
 		patches++
-		return make(patches, func() error { return c.Patch(ctx, o, p, options...) })
+		return do(patches, func() error { return c.Patch(ctx, o, p, options...) })
 	}})
 }
 

@@ -251,7 +251,8 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 // a Secret that it was not meant to read is rejected here with the remedy, whatever its Role says.
 func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.SecretKeySelector) (*source, error) {
 	reject := func(format string, args ...any) error {
-		return &ValidationError{Reason: ReasonUserDataSecret, Message: fmt.Sprintf("%s.secretKeyRef.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
+		return &ValidationError{Reason: ReasonUserDataSecret,
+			Message: fmt.Sprintf("%s.secretKeyRef.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
 	}
 	granted := func() error {
 		return reject("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",

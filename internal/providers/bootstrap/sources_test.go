@@ -99,8 +99,8 @@ var _ = Describe("User data from a Secret", func() {
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
 		Expect(provider().Render(ctx, input(nodeClass))).Error().To(MatchError(invalid.Message))
 	},
-		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Name = "credentials" }, `"credentials"`, "userDataSecrets",
-			`USER_DATA_SECRET_NAMES, now "templates"`),
+		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Name = "credentials" },
+			`"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
 		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
 		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "gpu" }, `no key "gpu"`),
 		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "broken" }, "line 1", "does not parse"),

@@ -136,10 +136,10 @@ func nextSpelling(all []spelling, sent spelling, field, before string) (spelling
 		return spelling{}, false // both names were rejected by name
 	}
 	return lo.Find(all[slices.Index(all, sent)+1:], func(s spelling) bool {
-		switch {
-		case field == fieldFlavor:
+		switch field {
+		case fieldFlavor:
 			return s.flavor != sent.flavor
-		case field == fieldVolumeType:
+		case fieldVolumeType:
 			return s.volumeType != sent.volumeType && s.flavor == sent.flavor
 		}
 		// What was named before, and is not any more, is right now.

@@ -96,7 +96,7 @@ func (c *Controller) created(ctx context.Context, node *corev1.Node, settings *o
 	switch {
 	case nodeutils.IgnoreDuplicateNodeClaimError(nodeutils.IgnoreNodeClaimNotFoundError(err)) != nil:
 		return time.Time{}, fmt.Errorf("reading the NodeClaim of node %s: %w", node.Name, err)
-	case err != nil:
+	case claim == nil:
 		return time.Time{}, nil
 	}
 	// An unreadable record leaves the NodeClaim's age, which is a few seconds more than the server's.

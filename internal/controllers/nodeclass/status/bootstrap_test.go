@@ -134,7 +134,8 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		}
 		Expect(look("")).To(saying("True", "PodAccessEnforced", ""))
 		Expect(look("metadataOptions: {podAccess: Allowed}")).To(saying("True", "NotApplicable", "podAccess is Allowed"))
-		Expect(look("imageSelectorTerms: [{id: " + flatcar.WorkerImageID + "}]")).To(saying("False", "ImageTakesOneScript", "apply config/samples/metadata-block/cilium.yaml"))
+		Expect(look("imageSelectorTerms: [{id: " + flatcar.WorkerImageID + "}]")).To(
+			saying("False", "ImageTakesOneScript", "apply config/samples/metadata-block/cilium.yaml"))
 		agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "cilium"}}
 		pods := map[string]string{"k8s-app": "cilium"}
 		agents.Labels, agents.Spec.Template.Labels, agents.Spec.Selector = pods, pods, &metav1.LabelSelector{MatchLabels: pods}

@@ -85,7 +85,8 @@ var _ = Describe("A saving plan", func() {
 		pool("static", lo.ToPtr[int64](2))
 		change(saving)
 		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", reason), HaveField("Message", And(
-			ContainSubstring("NodePools [a-dynamic b-dynamic] are not static, so that nothing is launched for them"), ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
+			ContainSubstring("NodePools [a-dynamic b-dynamic] are not static, so that nothing is launched for them"),
+			ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
 		look()
 		Expect(env.Recorder.Calls(reason)).To(Equal(1))
 	})

@@ -243,7 +243,7 @@ func (l *Live) removeMachine(m *machine) {
 func (l *Live) bill(ctx context.Context) *Bill {
 	read := cloud.Bill{}
 	request := lo.Must(http.NewRequestWithContext(ctx, http.MethodGet, l.Sandbox.URL+"/_sandbox/bill", nil))
-	response := lo.Must(http.DefaultClient.Do(request))
+	response := lo.Must(http.DefaultClient.Do(request)) //nolint:bodyclose // it is closed below
 	defer func() { _ = response.Body.Close() }()
 	lo.Must0(json.NewDecoder(response.Body).Decode(&read))
 	for _, p := range l.waiting {
