@@ -168,7 +168,7 @@ type DataDisk struct {
 // +kubebuilder:validation:XValidation:message="name (custom images), os (public images) and snapshot are different kinds of images: use a term for each",rule="[has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() <= 1"
 type ImageSelectorTerm struct {
 	// Alias is a BKE worker image: family bke (the cluster's default), bke-ubuntu or bke-flatcar. "bke@latest" follows the control
-	// plane's version; "bke@v1.33" or "bke-flatcar@v1.33.5" stays with that version.
+	// plane's version; "bke@v1.33" follows its patches, "bke-flatcar@v1.33.5" stays with that version.
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:message="alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version (latest, v1.33 or v1.33.5), for example bke@latest",rule="self.matches('^bke(-ubuntu|-flatcar)?@(latest|v[0-9]+[.][0-9]+([.][0-9]+)?)$')"
 	// +optional
