@@ -44,4 +44,4 @@ HELM=$tools/helm .cache/bin/chart
 
 [[ ${1:-} == all ]] || exit 0
 UPDATE_GOLDEN=true go test -count=1 ./test/component/chart -ginkgo.fail-on-empty -ginkgo.focus='golden files'
-cd cmd/kubectl-bizfly && UPDATE_DOCS=true go test -count=1 ./internal/cli -ginkgo.fail-on-empty -ginkgo.focus='docs/'
+cd cmd/kubectl-bizfly && UPDATE_DOCS=true go test -count=1 ./internal/cli -ginkgo.fail-on-empty -ginkgo.focus='docs/|flags of each'

@@ -782,7 +782,7 @@ var _ = Describe("doctor", func() {
 		Entry("zones without a catalog", "cloud controller manager", nil, func(*fixture) { withoutCredentials() }),
 		Entry("the nodes of other clouds", "cloud controller manager", &corev1.NodeList{}, func(*fixture) {}),
 		Entry("user data of a Secret", "metadata service", nil, func(f *fixture) {
-			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
 			f.failGets(&corev1.Secret{})
 		}),
 	)
