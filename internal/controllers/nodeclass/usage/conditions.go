@@ -100,7 +100,8 @@ func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.B
 	slices.Sort(dynamic)
 	if conditions.SetFalse(v1alpha1.ConditionTypeBillingPlanSuitable, reasonSavingPlanDynamicNodePool, fmt.Sprintf(
 		"spec.billingPlan is %s, which is prepaid at each create, and perhaps not refunded at a delete, but NodePools %v are not static, "+
-			"so that nothing is launched for them; use %s for them, or give them spec.replicas, whose nodes stay", v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
+			"so that nothing is launched for them; use %s for them, or give them spec.replicas, whose nodes stay",
+		v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
 		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
 	}
 	return nil
