@@ -236,10 +236,10 @@ func (p *DefaultProvider) RecordSuccess(offering Offering, took time.Duration) {
 	}
 }
 
-// remember replaces the history of an offering; the caller holds the lock. Where there are too many, those are
-// forgotten that say nothing any more, and a new one is not remembered while none does.
+// remember replaces the history of an offering; the caller holds the lock. A new one takes the place of those that say
+// nothing any more, as of an earlier image, and is not remembered where there are too many all the same.
 func (p *DefaultProvider) remember(offering Offering, h history, now time.Time) {
-	if _, known := p.histories[offering]; !known && len(p.histories) >= maxScopes {
+	if _, known := p.histories[offering]; !known {
 		maps.DeleteFunc(p.histories, func(_ Offering, old history) bool {
 			return old.recentFailures(now) == 0 && old.recentSeconds(now) == 0
 		})
