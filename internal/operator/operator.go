@@ -7,6 +7,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
@@ -120,8 +121,9 @@ func StripManagedFields(ctx context.Context, informers crcache.Informers, kinds 
 }
 
 // firstContact logs in and reads the catalog once. A controller that has never reached BizFly Cloud is configured wrongly and
-// ends with the error; one whose scope is recorded has, and starts all the same, so that neither an outage nor a credential that
-// has expired meanwhile blocks an upgrade: what needs BizFly Cloud waits for it, and the ProviderConfig reports why.
+// ends with the error; one whose scope is recorded or whose NodeClaims have servers has, and starts all the same, so that neither
+// an outage nor a credential that has expired meanwhile blocks an upgrade: what needs BizFly Cloud waits for it, and the
+// ProviderConfig reports why.
 func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
 	defer cancel()
@@ -131,8 +133,9 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 		_ = op.Tuning.Sync(ctx, result.Object)
 		op.Instances.Forms().Restore(result.Object.Status.RequestForms)
 	}
-	pinned := result.Object != nil && result.Object.RecordedScope() != nil
-	if !pinned {
+	_, waits := errors.AsType[*config.ScopeUnrecordedError](result.ScopeErr)
+	reached := waits || result.Object != nil && result.Object.RecordedScope() != nil
+	if !reached {
 		endpoint := lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)
 		switch {
 		case result.ReadErr != nil:
@@ -153,7 +156,7 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 	if _, unread := op.Catalog.Snapshot(); err == nil || unread == nil {
 		return nil
 	}
-	if pinned {
+	if reached {
 		log.FromContext(ctx).Error(err, "starting without the catalog of the cloud, which is read as soon as it answers")
 		return nil
 	}
