@@ -101,7 +101,7 @@ var _ = Describe("An outage of the cloud", func() {
 			g.Expect(env.Client().Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config)).To(Succeed())
 			g.Expect(config.StatusConditions().Get(v1alpha1.ConditionTypeEndpointReachable).IsFalse()).To(BeTrue(), "%+v", config.Status.Conditions)
 			_, page := fetched(g, env.Controller().MetricsURL())
-			g.Expect(page).To(MatchRegexp(`\nkarpenter_bizfly_api_request_duration_seconds_count\{[^}]*outcome="Outage"`))
+			g.Expect(page).To(MatchRegexp(`\nkarpenter_bizfly_api_request_duration_seconds_count\{[^}]*outcome="(Outage|Ambiguous)"`))
 			g.Expect(page).NotTo(MatchRegexp(`\nkarpenter_bizfly_unavailable_offerings\{[^}]*\} [1-9]`), "an outage is not insufficient capacity")
 		}).Should(Succeed())
 
