@@ -124,12 +124,13 @@ func exitOn(err error) {
 func providerControllers(op *operator.Operator, opts *options.Options, cluster *state.Cluster) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider.Launches,
-			op.Account.UnpaidAtRest, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog,
+			op.CloudProvider.Launches, op.Account.UnpaidAtRest, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
-		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder, op.Clock),
+		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder,
+			op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
 		protection.NewController(kubeClient, op.Clock),
 		unpaid.NewController(kubeClient, op.Account, op.Instances, recorder),

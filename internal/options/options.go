@@ -59,7 +59,7 @@ type Options struct {
 
 	CreateProviderConfig    bool
 	GarbageCollectionDryRun bool
-	// MaxServers and MaxVNDPerHour limit the cluster; 0 is no limit. They cannot be tuned: whoever may write the
+	// MaxServers and MaxVNDPerHour limit the cluster; 0 is no limit. They cannot be tuned: a writer of the
 	// ConfigMap could lift them. The prices that MaxVNDPerHour counts with can.
 	MaxServers, MaxVNDPerHour float64
 	// LaunchTimeout cannot be tuned: core reads it without a lock, so that it must not change while core runs.

@@ -103,9 +103,8 @@ var installedRules = []rule{
 					lo.Map(launched, func(name string, _ int) string { return "node " + name })...))
 				return found(Finding{
 					What: "no controller is installed, and what it has launched is still there: " + list(names),
-					Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, and wait until " +
-						"kubectl get nodeclaims " +
-						"shows none)",
+					Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, " +
+						"and wait until kubectl get nodeclaims shows none)",
 				})
 			})},
 	{code: "ControllerNotReady", about: "controller", severity: Error, why: "no node is launched, and none is deleted",

@@ -144,9 +144,8 @@ func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 			"providerconfig,bizflynodeclass)"),
 			func(c *changed) { c.forget = true }}}
 	case "taints":
-		return []remedy{{sprintf("add a toleration for the taints of NodePool %[1]s to the pod (kubectl get nodepool %[1]s " +
-			"-o " +
-			"jsonpath='{.spec.template.spec.taints}')"), func(c *changed) {
+		return []remedy{{sprintf("add a toleration for the taints of NodePool %[1]s to the pod (kubectl get " +
+			"nodepool %[1]s -o jsonpath='{.spec.template.spec.taints}')"), func(c *changed) {
 			c.pod.Spec.Tolerations = append(c.pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
 		}}}
 	case "offerings":
@@ -183,9 +182,8 @@ func labelRemedies(pool string, obstacle Check) []remedy {
 		corev1.LabelOSStable,
 		v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, karpv1.CapacityTypeLabelKey) {
 		if strings.Contains(obstacle.Detail, key+" ") {
-			remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly flavors "+
-				"--nodepool %[2]s names what excludes "+
-				"each flavor", key, pool), func(c *changed) {
+			remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly "+
+				"flavors --nodepool %[2]s names what excludes each flavor", key, pool), func(c *changed) {
 				dropKey(c.pod, key)
 				dropRequirements(c.pool, key)
 			}})

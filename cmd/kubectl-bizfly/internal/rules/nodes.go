@@ -207,9 +207,8 @@ func nodeClassCode(condition string) string {
 var effects = map[string]string{
 	v1alpha1.ConditionTypeWithinSpendingLimits: "launches that would exceed the limit do not happen, and their pods stay " +
 		"pending",
-	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage collection " +
-		"only " +
-		"reports, until a user confirms the control plane",
+	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage " +
+		"collection only reports, until a user confirms the control plane",
 	v1alpha1.ConditionTypeAccountAccepted:     "all launches pause, and one is tried after each pause",
 	v1alpha1.ConditionTypeAccountPaid:         "launches are rejected, and servers may be stopped until you pay",
 	v1alpha1.ConditionTypeLaunchesSucceeding:  "no server is launched with it while launches pause",

@@ -129,10 +129,9 @@ func help(claim *karpv1.NodeClaim, server string) []string {
 		return nil
 	}
 	until := claim.CreationTimestamp.Add(ttl.Registration).Local()
-	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its "+
-		"page shows what it printed while it "+
-		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns "+
-		"it)", server, until.Format(time.TimeOnly))}
+	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: "+
+		"its page shows what it printed while it booted, where its user data or its kubelet report why it does not "+
+		"join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
 }
 
 func (l *Life) add(at time.Time, from, what string, problem bool) {

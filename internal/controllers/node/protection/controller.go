@@ -1,14 +1,15 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protection is the one owner of the annotation karpenter.sh/do-not-disrupt that this provider writes on Nodes: in a zone that is closed, and
-// for the rest of an hour that is paid. Core leaves such a node alone. An annotation of our own beside it says why, and tells it from a user's.
+// Package protection keeps nodes from voluntary disruption in a zone that is closed, and for the rest of an hour that is
+// paid. It writes karpenter.sh/do-not-disrupt, which core respects, and beside it an annotation of our own with the
+// reason, which tells it from a user's. Package unpaid does the same while the account is unpaid.
 package protection
 
 import (
 	"context"
 	"fmt"
-	"maps"
+	"reflect"
 	"time"
 
 	"github.com/samber/lo"
@@ -123,7 +124,8 @@ func (c *Controller) nodes(ctx context.Context, _ client.Object) []reconcile.Req
 // changed passes those updates of a ProviderConfig that Reconcile reads: a login changes its status too, and would cost a reconcile of each node.
 var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.ProviderConfig).Status, e.ObjectNew.(*v1alpha1.ProviderConfig).Status
-	return len(before.Conditions) == 0 && len(after.Conditions) > 0 || !maps.Equal(before.Tuning, after.Tuning)
+	return len(before.Conditions) == 0 && len(after.Conditions) > 0 ||
+		!reflect.DeepEqual(options.Protection(before.Tuning), options.Protection(after.Tuning))
 }}
 
 // Register adds the controller to the manager.

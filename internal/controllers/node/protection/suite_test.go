@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
@@ -116,6 +117,21 @@ var _ = Describe("Protection of nodes", func() {
 			Expect(controller.Reconcile(ctx, read)).To(HaveField("RequeueAfter", BeNumerically(">", 0)))
 			Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
 		})
+	})
+
+	It("should look at nodes again only when its settings or the first status change", func() {
+		changes := func(change func()) bool {
+			before := config.DeepCopy()
+			change()
+			return protection.Changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: config})
+		}
+		Expect(changes(func() { tuned(map[string]string{"closedZones": "HN1"}) })).To(BeTrue())
+		Expect(changes(func() { tuned(map[string]string{"closedZones": "HN1", "hiddenFlavors": "nix.2c_4g"}) })).To(BeFalse())
+		Expect(changes(func() { config.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "Invalid", "") })).To(BeFalse())
+		Expect(changes(func() { tuned(map[string]string{"closedZones": "HN1", "billingPeriod": "1h"}) })).To(BeTrue())
+		Expect(changes(func() { tuned(nil) })).To(BeTrue())
+		config = &v1alpha1.ProviderConfig{ObjectMeta: config.ObjectMeta}
+		Expect(changes(func() { config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady) })).To(BeTrue())
 	})
 
 	Describe("of an hour that is paid", func() {
