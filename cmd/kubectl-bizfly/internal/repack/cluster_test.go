@@ -214,7 +214,7 @@ func (c *cluster) jobs() int {
 		c.placed[job.Name] = true
 		for i, node := range on {
 			Expect(c.RunPod(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: job.Namespace, Name: fmt.Sprintf("%s-%d", job.Name, i), Labels: template.Labels, Annotations: template.Annotations,
+				Namespace: job.Namespace, Name: fmt.Sprintf("%s-pod-%d", job.Name, i), Labels: template.Labels, Annotations: template.Annotations,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: lo.ToPtr(true)}},
 			}, Spec: template.Spec}, node.Name)).To(Succeed())
 		}

@@ -4,6 +4,7 @@
 package repack
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,38 +46,40 @@ func nameOf(pod *corev1.Pod) string {
 // rejecting is the required anti-affinity with which a pod on a node keeps the moving pods away that are planned for other nodes. The kube-scheduler and
 // core's scheduler both observe the anti-affinity of pods that run. So evicted pods come to the planned nodes, and the kube-scheduler is asked for no more
 // than that: it still decides by everything else that it knows.
+//
+// Each identity is a term of its own: core takes two lists of values for the same whose names differ alike, such as those of web-0 and web-1 and of
+// web-2 and web-3, and would keep the pods of one from the nodes of the other.
 func (p *Proposal) rejecting(planned []*corev1.Pod) *corev1.Affinity {
-	var terms []metav1.LabelSelectorRequirement
-	for _, key := range identities {
-		values := func(pods []*corev1.Pod) []string {
-			return lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (string, bool) {
-				of, value, _ := identity(pod)
-				return value, of == key
-			})
-		}
-		if others, _ := lo.Difference(lo.Uniq(values(p.moving())), values(planned)); len(others) > 0 {
-			slices.Sort(others)
-			terms = append(terms, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: others})
-		}
+	labels := func(pods []*corev1.Pod) []label {
+		return lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (label, bool) {
+			key, value, known := identity(pod)
+			return label{key, value}, known
+		}))
 	}
-	return p.antiAffinity(terms)
-}
-
-// rejectingAll keeps all pods away that have an identity, in the namespaces of the pods that move. Those of DaemonSets have none.
-func (p *Proposal) rejectingAll() *corev1.Affinity {
-	return p.antiAffinity(lo.Map(identities, func(key string, _ int) metav1.LabelSelectorRequirement {
-		return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists}
+	others, _ := lo.Difference(labels(p.moving()), labels(planned))
+	slices.SortFunc(others, func(a, b label) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.value, b.value)) })
+	return p.antiAffinity(lo.Map(others, func(other label, _ int) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{other.key: other.value}}
 	}))
 }
 
-func (p *Proposal) antiAffinity(rejected []metav1.LabelSelectorRequirement) *corev1.Affinity {
+type label struct{ key, value string }
+
+// rejectingAll keeps all pods away that have an identity, in the namespaces of the pods that move. Those of DaemonSets have none.
+func (p *Proposal) rejectingAll() *corev1.Affinity {
+	return p.antiAffinity(lo.Map(identities, func(key string, _ int) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpExists}}}
+	}))
+}
+
+func (p *Proposal) antiAffinity(rejected []metav1.LabelSelector) *corev1.Affinity {
 	if len(rejected) == 0 {
 		return nil
 	}
 	namespaces := lo.Uniq(lo.Map(p.moving(), func(pod *corev1.Pod, _ int) string { return pod.Namespace }))
 	slices.Sort(namespaces)
-	return apart(lo.Map(rejected, func(r metav1.LabelSelectorRequirement, _ int) corev1.PodAffinityTerm {
-		return corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}}, Namespaces: namespaces}
+	return apart(lo.Map(rejected, func(selector metav1.LabelSelector, _ int) corev1.PodAffinityTerm {
+		return corev1.PodAffinityTerm{LabelSelector: &selector, Namespaces: namespaces}
 	})...)
 }
 

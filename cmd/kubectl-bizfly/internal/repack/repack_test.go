@@ -235,6 +235,9 @@ var _ = Describe("What a repack creates", func() {
 			Expect(template.Annotations).To(HaveKeyWithValue(karpv1.DoNotDisruptAnnotationKey, lasts.String()))
 			Expect(template.Spec.Containers[0].Resources.Requests).To(BeEmpty())
 			Expect(template.Spec.PriorityClassName).To(BeEmpty())
+			for _, term := range template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+				Expect(term.LabelSelector.MatchExpressions).To(BeEmpty(), "core confuses lists of values whose names differ alike")
+			}
 			Expect(len(template.Spec.NodeSelector) + len(template.Spec.NodeName)).To(BeNumerically(">", 0))
 			Expect(template.Spec.Tolerations).To(ConsistOf(corev1.Toleration{Operator: corev1.TolerationOpExists}), "taints of the NodePool do not evict it")
 			held := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
