@@ -20,11 +20,10 @@ case ${1:-} in
     go build -o "$bin/karpenter-kwok" sigs.k8s.io/karpenter/kwok
     KWOK_CONTROLLER=$bin/karpenter-kwok "$bin/scale" ${flags[@]+"${flags[@]}"}
     ;;
-  # What workloads cost in several ways to run them, in simulated time, with core's own scheduler and consolidation. Only the page and the plots from
+  # What workloads cost in several ways to run them, in simulated time, with core's own scheduler and consolidation. Only the page from
   # what is there: BENCH_FLAGS=report. Only some columns: BENCH_FLAGS=suggested,reference
   bill)
     (cd cmd/kubectl-bizfly && BENCH_BILL=${BENCH_FLAGS:-measure} go test -count=1 -v -timeout=1h -run=TestMeasure ./internal/bill)
-    (cd test/measure/bill/plot && go build -o "$bin/plot" .) && "$bin/plot" test/measure/bill/results.json docs/images
     ;;
   *) echo "WHAT=${1:-} is neither bench, scale nor bill" >&2; exit 2 ;;
 esac
