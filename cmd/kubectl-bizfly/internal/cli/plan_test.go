@@ -352,6 +352,18 @@ var _ = Describe("plan", func() {
 	})
 })
 
+var _ = Describe("limits that the largest flavor would use up", func() {
+	It("should not keep pods from the nodes that later batches launch", func() {
+		f := newFixture()
+		f.apply(pools + "  limits: {cpu: 16}\n")
+		apart := "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [" +
+			"{labelSelector: {matchLabels: {app: web}}, topologyKey: kubernetes.io/hostname}]}}\n      containers:"
+		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", strings.Replace(web, "containers:", apart, 1)))
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(p.Nodes).To(HaveLen(6))
+	})
+})
+
 var _ = Describe("the time of a plan", Label("benchmark"), func() {
 	BeforeEach(func() {
 		if os.Getenv("PLUGIN_BENCH") == "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -72,14 +73,25 @@ func (s *Simulation) Run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	result := &Result{Pods: len(pods), Unplaced: []Unplaced{}}
-	failed, onExisting, err := s.provision(ctx)
-	if err != nil {
-		return nil, err
+	var failed map[types.UID]error
+	left := pods
+	// Within one pass core counts a new node in the limits with the largest flavor that it may become; a later pass counts what was launched.
+	for waiting := len(left) + 1; 0 < len(left) && len(left) < waiting; {
+		waiting = len(left)
+		if failed, err = s.provision(ctx); err != nil {
+			return nil, err
+		}
+		if left, err = s.Waiting(ctx); err != nil {
+			return nil, err
+		}
 	}
-	result.OnExisting = onExisting
-	left, err := s.Waiting(ctx)
-	if err != nil {
-		return nil, err
+	placed := lo.SliceToMap(pods, func(pod *corev1.Pod) (types.UID, bool) { return pod.UID, true })
+	for _, m := range before {
+		on, err := s.PodsOn(ctx, m.node.Name)
+		if err != nil {
+			return nil, err
+		}
+		result.OnExisting += lo.CountBy(on, func(pod *corev1.Pod) bool { return placed[pod.UID] })
 	}
 	for _, pod := range left {
 		result.Unplaced = append(result.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})

@@ -199,15 +199,15 @@ func (s *Simulation) leave(m *member) error {
 }
 
 // provision lets core's provisioner place the pods that wait, and runs them there. It returns why the others have no place.
-func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error, onExisting int, err error) {
+func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error, err error) {
 	pods, err := s.Waiting(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	ctx = s.recorded(ctx)
 	results, err := s.Provisioner.Schedule(ctx)
 	if err != nil {
-		return nil, 0, fmt.Errorf("scheduling: %w", err)
+		return nil, fmt.Errorf("scheduling: %w", err)
 	}
 	failed = lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })
 	// Core also schedules the pods of nodes that are being deleted.
@@ -224,9 +224,8 @@ func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error,
 		return lo.Filter(scheduled, func(pod *corev1.Pod, _ int) bool { return pending[pod.UID] })
 	}
 	for _, existing := range results.ExistingNodes {
-		onExisting += len(ours(existing.Pods))
 		if err := bind(ours(existing.Pods), existing.Name()); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
 	for _, proposed := range results.NewNodeClaims {
@@ -242,10 +241,10 @@ func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error,
 			continue
 		}
 		if err := bind(scheduled, name); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
-	return failed, onExisting, nil
+	return failed, nil
 }
 
 // launched makes a node of what core proposes.
@@ -406,7 +405,7 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 	if !waiting {
 		return nil
 	}
-	failed, _, err := s.provision(ctx)
+	failed, err := s.provision(ctx)
 	if err == nil && len(failed) > 0 {
 		err = fmt.Errorf("%w: %d", ErrNoPlace, len(failed))
 	}
