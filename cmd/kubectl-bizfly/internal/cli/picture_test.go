@@ -48,15 +48,15 @@ var _ = Describe("docs/images/top.svg", func() {
 		}
 		day := 24*time.Hour + time.Minute
 		joined("default-b9w4q", "default", "nix.4c_8g", "HN1", "2950", 3*day, "3920m", "5600Mi", "3500m", "3800Mi")
-		joined("default-k7m2v", "default", "nix.8c_16g", "HN2", "5600", 3*day, "7910m", "12100Mi", "6900m", "11200Mi")
+		joined("default-k7m2v", "default", "nix.8c_16g", "HN2", "5700", 3*day, "7910m", "12100Mi", "6900m", "11200Mi")
 		draining := joined("default-x7k2p", "default", "nix.4c_8g", "HN2", "2950", 5*time.Hour+time.Minute, "3920m", "5600Mi", "600m", "700Mi")
 		draining.Spec.Taints = []corev1.Taint{{Key: karpv1.DisruptedTaintKey, Effect: corev1.TaintEffectNoSchedule}}
 		f.put(draining)
-		joined("gpu-q4t8z", "gpu", "8c_64g_1a40", "HN1", "61200", 40*time.Minute, "7910m", "58000Mi", "7", "48000Mi")
-		joined("pool-1-0", "", "b2.2c_4g", "HN1", "1575", 90*day, "1930m", "2600Mi", "900m", "1900Mi")
+		joined("gpu-q4t8z", "gpu", "p2.8c_32g_1xa30", "HN1", "25900", 40*time.Minute, "7910m", "28000Mi", "7", "24000Mi")
+		joined("pool-1-0", "", "b2.2c_4g", "HN1", "1231", 90*day, "1930m", "2600Mi", "900m", "1900Mi")
 		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-zd6hn", CreationTimestamp: metav1.NewTime(time.Now().Add(-10*time.Minute - time.Second)),
 			Labels: map[string]string{karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "nix.8c_16g", corev1.LabelTopologyZone: "HN1",
-				v1alpha1.LabelLaunchPrice: "5600"}}, Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://zd6hn"}},
+				v1alpha1.LabelLaunchPrice: "5700"}}, Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://zd6hn"}},
 			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting", Namespace: "shop"}})
 		text.EnableColors()
 		setEnv("FORCE_COLOR", "true")
