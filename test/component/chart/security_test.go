@@ -239,7 +239,7 @@ var _ = Describe("rights", func() {
 		for _, rule := range as[rbacv1.Role](objects["elsewhere/Role/k"]).Rules {
 			named = append(named, rule.ResourceNames...)
 		}
-		Expect(named).To(ConsistOf("k", "k-tuning", "templates", "lead"))
+		Expect(named).To(ConsistOf("k", "k-tuning", "templates", "scripts", "lead"))
 		Expect(objects).To(HaveKey("elsewhere/Secret/k"))
 		Expect(objects).To(HaveKey("elsewhere/ConfigMap/k-tuning"))
 		Expect(objects["ProviderConfig/default"].Object["spec"]).To(And(

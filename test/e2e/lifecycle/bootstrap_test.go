@@ -125,7 +125,7 @@ var _ = Describe("Bootstrapping", func() {
 		}})
 		class := nodeClass(v1alpha1.BizflyNodeClassSpec{
 			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.UserDataSource{
-				SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}},
+				SecretKeyRef: &v1alpha1.KeySelector{Name: "templates", Key: "userData"}},
 			UserData: lo.ToPtr("#cloud-config\npackages: [nfs-common]\n"),
 		})
 		create(class)
