@@ -110,7 +110,7 @@ var _ = Describe("Quotas", func() {
 			"Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
 	)
 
-	It("should stop all servers of an account that is suspended, and let none start before it is paid", func() {
+	It("should stop all servers of a suspended account, and let none start before it is paid", func() {
 		b := newBox(cloud.Options{})
 		ids := []string{b.launch(b.request("node-1")).ID, b.launch(b.request("node-2")).ID}
 		act := func(id, action string) int {
