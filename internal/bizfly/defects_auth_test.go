@@ -59,7 +59,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.logins.Load()).To(BeZero())
 		})
 	})
-
 	Describe("gobizfly has no timeout", func() {
 		hung := func() *stub {
 			release := make(chan struct{})
@@ -79,7 +78,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(bizfly.IsOutage(err)).To(BeTrue())
 			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 		})
-
 		It("should not know the outcome of a create or delete that hangs", func(ctx SpecContext) {
 			client := clientFor(hung(), short)
 			_, err := client.CreateServer(context.Background(), createRequest())
@@ -88,7 +86,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(bizfly.IsNotSent(err)).To(BeFalse())
 			Expect(bizfly.IsAmbiguous(client.DeleteServer(context.Background(), serverID, nil))).To(BeTrue())
 		})
-
 		It("should meet the deadline when a body never ends", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
@@ -100,14 +97,12 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			_, err := clientFor(s, short).ListServers(context.Background())
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 		})
-
 		It("should meet the deadline when the account is not told", func(ctx SpecContext) {
 			client := clientFor(hung(), func(c *bizfly.Config) { c.Timeouts.Login = 200 * time.Millisecond })
 			_, err := client.Account(context.Background())
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(bizfly.IsOutage(err)).To(BeTrue())
 		})
-
 		It("should meet the deadline when the login hangs", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(always(200, `[]`))
@@ -122,7 +117,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 	})
-
 	Describe("gobizfly panics at a 401, replays it without its body, or recurses", func() {
 		replays := func(ctx context.Context, s *stub, proto string) {
 			s.set(func(s *stub) {
@@ -180,7 +174,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.logins.Load()).To(BeEquivalentTo(2))
 			Expect(s.seen()).To(HaveLen(2 * callers))
 		})
-
 		It("should give up with a typed error when a fresh token is rejected, and log in once", func(ctx SpecContext) {
 			s := newStub(always(401, `{"message":"no"}`))
 			client := clientFor(s)
@@ -193,7 +186,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.logins.Load()).To(BeEquivalentTo(2))
 			Expect(s.seen()).To(HaveLen(6))
 		})
-
 		It("should log in again half a minute after a fresh token was rejected, and no sooner", func(ctx SpecContext) {
 			clock := &skipping{}
 			s := newStub(always(401, `{"message":"no"}`))
@@ -205,7 +197,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				clock.Step(20 * time.Second)
 			}
 		})
-
 		It("should not recurse when every login is rejected", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
@@ -220,7 +211,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 	})
-
 	It("should not recurse when the service catalog is rejected", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		s.catalog = always(401, `{"message":"no"}`)
@@ -233,7 +223,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		Expect(s.logins.Load()).To(BeEquivalentTo(1))
 		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
 	})
-
 	It("should use tokens for application credentials too, also after a 401", func(ctx SpecContext) {
 		var logins []string
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
@@ -259,7 +248,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(request.Header).ToNot(HaveKey("X-App-Credential-Secret"))
 		}
 	})
-
 	Describe("gobizfly overwrites the project", func() {
 		It("should send the project of the token's reply with every request", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
@@ -268,7 +256,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()[0].Header.Get("X-Project-ID")).To(Equal(project))
 			Expect(client.Scope(ctx)).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: project}))
 		})
-
 		It("should reject a token of another project than the configured one", func(ctx SpecContext) {
 			s := newStub(always(404, `{"message":"not found"}`))
 			client := clientFor(s, func(c *bizfly.Config) { c.ProjectID = "another" })
@@ -279,7 +266,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 			Expect(s.seen()).To(BeEmpty())
 		})
-
 		It("should reject a token whose project nothing names", func(ctx SpecContext) {
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
 				answer(w, 200, lo.Ternary(strings.HasSuffix(r.URL.Path, "/user"), `{}`, `[]`))
@@ -289,7 +275,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 			Expect(s.seen()).To(HaveExactElements(HaveField("Path", HaveSuffix("/user")), HaveField("Path", HaveSuffix("/servers"))), "what may name it")
 		})
-
 		It("should reject a credential whose project changes under way", func(ctx SpecContext) {
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
 				answer(w, lo.Ternary(r.Header.Get("X-Auth-Token") == "t-1", 401, 404), `{"message":"?"}`)
@@ -308,7 +293,6 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(1))
 		})
 	})
-
 	It("should be free of races, where gobizfly writes its fields in each request", func(ctx SpecContext) {
 		var turn atomic.Int32
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {

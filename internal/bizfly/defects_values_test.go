@@ -42,7 +42,6 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			Expect(servers[0].Metadata).To(Equal(map[string]string{"bke_cluster_token": "[REDACTED]", "bke_cluster_id": "kept"}))
 		})
 	})
-
 	DescribeTable("should reject an id that would change the path, since gobizfly escapes nothing", func(ctx SpecContext, id string) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
@@ -65,14 +64,12 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		Entry("empty", ""), Entry("slash", "a/b"), Entry("parent", ".."), Entry("hidden parent", "a..b"), Entry("query", "a?b"), Entry("escape", "a%2fb"),
 		Entry("provider id", "bizflycloud://"+serverID), Entry("space", "a b"), Entry("newline", "a\n"), Entry("too long", strings.Repeat("a", 129)),
 	)
-
 	It("should not send the empty authorization of gobizfly, and name itself", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(s.seen()[0].Header).ToNot(HaveKey("Authorization"))
 		Expect(s.seen()[0].Header.Get("User-Agent")).To(Equal("karpenter-provider-bizflycloud/v1.2.3"))
 	})
-
 	Describe("gobizfly takes an accepted deletion without a body for a failure", func() {
 		DescribeTable("should take it for accepted", func(ctx SpecContext, status int, body string) {
 			s := newStub(always(status, body))
@@ -85,7 +82,6 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			Entry("204", 204, ""), Entry("empty 200", 200, ""), Entry("202", 202, "{}"), Entry("null", 200, "null"),
 			Entry("a task", 200, `{"task_id":"t-1"}`),
 		)
-
 		DescribeTable("should not know the outcome of a create that is answered like that", func(ctx SpecContext, status int, body string) {
 			s := newStub(always(status, body))
 			_, err := clientFor(s).CreateServer(ctx, createRequest())

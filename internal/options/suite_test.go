@@ -60,7 +60,6 @@ var _ = Describe("Options", func() {
 			GinkgoT().Setenv(name, value)
 		}
 	})
-
 	It("should start with a name, a region and a credential alone", func() {
 		opts := lo.Must(parse())
 		Expect(opts.AuthMethod).To(Equal("application_credential"))
@@ -143,7 +142,6 @@ var _ = Describe("Options", func() {
 		GinkgoT().Setenv("CLUSTER_NAME", "")
 		Expect(options.Preflight(nil)).To(MatchError(ContainSubstring("CLUSTER_NAME")))
 	})
-
 	DescribeTable("should reject, naming the variable and the remedy",
 		func(name, value string, says ...string) {
 			GinkgoT().Setenv(name, value)

@@ -37,7 +37,6 @@ var _ = Describe("catalog.refresh", func() {
 		provider = &counting{}
 		controller = catalogcontroller.NewController(provider, options.NewStore(options.Defaults()))
 	})
-
 	It("should be known by its name", func() { Expect(controller.Name()).To(Equal("catalog.refresh")) })
 	It("should refresh and come back after the interval, not all replicas at once", func(ctx context.Context) {
 		seen := map[time.Duration]bool{}

@@ -29,7 +29,6 @@ var _ = Describe("the Deployment", func() {
 		Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
 		pod = deployment.Spec.Template.Spec
 	})
-
 	It("should not run where it would drain itself", func() {
 		Expect(pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions).To(
 			ContainElement(corev1.NodeSelectorRequirement{Key: "karpenter.sh/nodepool", Operator: corev1.NodeSelectorOpDoesNotExist}))
