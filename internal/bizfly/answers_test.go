@@ -67,9 +67,7 @@ var _ = Describe("Answers that make no sense", func() {
 	It("should keep regions that gobizfly does not know", func(ctx SpecContext) {
 		s := newStub(always(200,
 			`{"VC-HN":{"active":true,"order":3,"region_name":"VC-HaNoi"},"HN":{"order":1,"short_name":"HN","zones":[{"short_name":"HN1","active":true}]}}`))
-		regions, err := clientFor(s).ListRegions(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(regions).To(ConsistOf(HaveField("ShortName", "HN"), HaveField("ShortName", "VC-HN")))
+		Expect(clientFor(s).ListRegions(ctx)).To(ConsistOf(HaveField("ShortName", "HN"), HaveField("ShortName", "VC-HN")))
 	})
 })
 

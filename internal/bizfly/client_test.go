@@ -95,8 +95,7 @@ var _ = Describe("Client", func() {
 	Describe("TLS", func() {
 		It("should trust the CA bundle beside the system's roots", func(ctx SpecContext) {
 			s := newTLSStub(true, always(200, `[]`))
-			_, err := clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
 		})
 		It("should keep the typed cause of an untrusted certificate, behind a text without secrets", func(ctx SpecContext) {
@@ -331,8 +330,7 @@ var _ = Describe("The scope", func() {
 		needed := !lo.Contains(open, name)
 		It(fmt.Sprintf("should be needed by %s: %t", name, needed), func(ctx SpecContext) {
 			s := newStub(always(500, `{}`))
-			client, err := bizfly.NewClient(configFor(s))
-			Expect(err).ToNot(HaveOccurred())
+			client := lo.Must(bizfly.NewClient(configFor(s)))
 			calls := everyCall()
 			calls["GetServerMetadata"] = func(ctx context.Context, api bizfly.API) error {
 				_, err := api.GetServerMetadata(ctx, serverID)

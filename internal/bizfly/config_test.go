@@ -18,9 +18,7 @@ var _ = Describe("Config", func() {
 		return bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "user@example.com", Password: password}
 	}
 
-	It("should need nothing but a region and credentials", func() {
-		Expect(valid().Validate()).To(Succeed())
-	})
+	It("should need nothing but a region and credentials", func() { Expect(valid().Validate()).To(Succeed()) })
 	DescribeTable("should name the variable, the value and the remedy",
 		func(change func(*bizfly.Config), wanted ...string) {
 			config := valid()

@@ -62,9 +62,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 	Describe("gobizfly has no timeout", func() {
 		hung := func() *stub {
 			release := make(chan struct{})
-			s := newStub(func(_ http.ResponseWriter, r *http.Request) {
-				<-release
-			})
+			s := newStub(func(_ http.ResponseWriter, r *http.Request) { <-release })
 			DeferCleanup(func() { close(release) })
 			return s
 		}
@@ -94,8 +92,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				<-release
 			})
 			DeferCleanup(func() { close(release) })
-			_, err := clientFor(s, short).ListServers(context.Background())
-			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(clientFor(s, short).ListServers(context.Background())).Error().To(MatchError(context.DeadlineExceeded))
 		})
 		It("should meet the deadline when the account is not told", func(ctx SpecContext) {
 			client := clientFor(hung(), func(c *bizfly.Config) { c.Timeouts.Login = 200 * time.Millisecond })
@@ -158,8 +155,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				answer(w, 200, `[]`)
 			})
 			client := clientFor(s)
-			_, err := client.Scope(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(client.Scope(ctx)).Error().ToNot(HaveOccurred())
 			var failed atomic.Int32
 			var done sync.WaitGroup
 			for range callers {

@@ -259,8 +259,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 	})
 	DescribeTable("should accept the endpoint with or without /api and a slash", func(ctx SpecContext, suffix string) {
 		s := newStub(always(200, `[]`))
-		_, err := clientFor(s, func(c *bizfly.Config) { c.APIURL += suffix }).ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		Expect(clientFor(s, func(c *bizfly.Config) { c.APIURL += suffix }).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(s.logins.Load()).To(BeEquivalentTo(1))
 	}, Entry(nil, ""), Entry(nil, "/"), Entry(nil, "/api"), Entry(nil, "/api/"))
 })

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
@@ -18,8 +19,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			s := newStub(always(200,
 				`[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},`+
 					`{"id":"b","metadata":{}},{"id":"c","metadata":null}]`))
-			servers, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			servers := lo.Must(clientFor(s).ListServers(ctx))
 			Expect(servers).To(HaveLen(3))
 			Expect(servers[0].Metadata).To(Equal(map[string]string{
 				"n": "1", "f": "1.50", "big": "12345678901234567890", "b": "true", "z": "", "o": `{"x":[1]}`, "s": "text",
@@ -29,16 +29,14 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		It("should do so for volumes and the servers in them", func(ctx SpecContext) {
 			s := newStub(always(200,
 				`[{"id":"v","metadata":{"size":20},"volume_image_metadata":{"min_disk":10},"attachments":[{"server":{"id":"a","metadata":{"n":1}}}]}]`))
-			volumes, err := clientFor(s).ListVolumes(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			volumes := lo.Must(clientFor(s).ListVolumes(ctx))
 			Expect(volumes[0].Metadata).To(HaveKeyWithValue("size", "20"))
 			Expect(volumes[0].ImageMetadata.MinDisk).To(Equal("10"))
 			Expect(volumes[0].Attachments[0].Server.Metadata).To(HaveKeyWithValue("n", "1"))
 		})
 		It("should keep the join token that the API echoes out of memory", func(ctx SpecContext) {
 			s := newStub(always(200, `[{"id":"a","metadata":{"bke_cluster_token":"`+clusterToken+`","bke_cluster_id":"kept"}}]`))
-			servers, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			servers := lo.Must(clientFor(s).ListServers(ctx))
 			Expect(servers[0].Metadata).To(Equal(map[string]string{"bke_cluster_token": "[REDACTED]", "bke_cluster_id": "kept"}))
 		})
 	})

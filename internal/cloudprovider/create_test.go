@@ -240,8 +240,7 @@ var _ = Describe("Create", func() {
 			launched(claim)
 			env.Restart(ctx, func(d *wiring.Dependencies) { d.ClusterUID = "" })
 			for _, c := range []*karpv1.NodeClaim{claim, other} {
-				err := failedCreate(c)
-				Expect(err).To(MatchError(ContainSubstring("UID of the kube-system namespace is not known")))
+				Expect(failedCreate(c)).To(MatchError(ContainSubstring("UID of the kube-system namespace is not known")))
 			}
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("looking for server " + intentOf(claim).Name)))
 			Expect(intentOf(other)).To(BeNil())

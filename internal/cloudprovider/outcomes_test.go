@@ -305,9 +305,7 @@ var _ = Describe("Launches that fail", func() {
 	Context("with three different offerings of one NodeClass", func() {
 		var class *v1alpha1.BizflyNodeClass
 		var pool *karpv1.NodePool
-		BeforeEach(func() {
-			class, pool = nodeClass(), unit.NodePool()
-		})
+		BeforeEach(func() { class, pool = nodeClass(), unit.NodePool() })
 		fail := func() {
 			GinkgoHelper()
 			broken("")

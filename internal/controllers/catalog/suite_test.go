@@ -68,8 +68,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
 	})
 	It("should have defaults", func(ctx context.Context) {
-		result, err := catalogcontroller.NewController(provider, options.NewStore(options.Defaults())).Reconcile(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := lo.Must(catalogcontroller.NewController(provider, options.NewStore(options.Defaults())).Reconcile(ctx))
 		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})
 	It("should run on a replica that is not the leader", func(ctx context.Context) {

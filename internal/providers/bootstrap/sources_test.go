@@ -49,8 +49,7 @@ func pieces(userData string) []piece {
 	GinkgoHelper()
 	message := lo.Must(mail.ReadMessage(strings.NewReader(userData)))
 	Expect(message.Header.Get("MIME-Version")).To(Equal("1.0"))
-	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
-	Expect(err).ToNot(HaveOccurred())
+	mediaType, parameters := lo.Must2(mime.ParseMediaType(message.Header.Get("Content-Type")))
 	Expect(mediaType).To(Equal("multipart/mixed"))
 	reader := multipart.NewReader(message.Body, parameters["boundary"])
 	var found []piece

@@ -85,9 +85,7 @@ func missOf(err error) *lookup.NotFoundError {
 	return miss
 }
 
-func alias(alias string) v1alpha1.ImageSelectorTerm {
-	return v1alpha1.ImageSelectorTerm{Alias: alias}
-}
+func alias(alias string) v1alpha1.ImageSelectorTerm { return v1alpha1.ImageSelectorTerm{Alias: alias} }
 
 func workerImage(version string) string {
 	GinkgoHelper()
