@@ -120,7 +120,7 @@ run-property = $(if $(filter $(1),$(or $(WHAT),$(1))),@cd $(2) && $(TRIMPATH) PR
 	go test -v -count=1 -timeout=2h $(3) -ginkgo.v $(if $(CI),-ginkgo.no-color))
 
 .PHONY: properties
-properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit each field of the custom resources, and 2000 pairs (14 min)
+properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit each field of the custom resources, and 2000 pairs (21 min)
 	$(call run-property,consolidation,.,./test/component/properties)
 	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack)
 	$(call run-property,edits,.,./test/component/edits)

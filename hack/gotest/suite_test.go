@@ -78,14 +78,12 @@ var _ = Describe("The closing line", func() {
 			[]event{{Action: "skip", Package: one, Test: "TestOne"}, {Action: "pass", Package: one}}),
 		Entry("a failure if nothing ran", "0 passed, 0 failed, 0 skipped", false, nil),
 	)
-
 	It("should come after all that a failed suite has printed, and nothing of the others", func() {
 		two := said(module+"/internal/two", "pass", "chatter", passes)
 		_, printed, _ := read(append(said(one, "fail", "expected 1, got 2"), two...)...)
 		Expect(printed).To(Equal("expected 1, got 2\nFAIL    1.5 s     1 specs  ./internal/one\n" +
 			"pass    1.5 s     3 specs  ./internal/two\n3 passed, 1 failed, 3 skipped\n"))
 	})
-
 	It("should count a failure of go that no package accounts for, and no other one twice", func() {
 		s := &summary{out: &bytes.Buffer{}, passed: 1}
 		s.account(errors.New("exit status 2"))
@@ -93,7 +91,6 @@ var _ = Describe("The closing line", func() {
 		Expect(s.failed).To(Equal(1))
 		Expect(s.close()).To(BeFalse())
 	})
-
 	It("should not hide that what go test prints was cut short", func() {
 		s := &summary{out: &bytes.Buffer{}}
 		Expect(s.read(strings.NewReader(`{"Action":"pa`))).To(MatchError(ContainSubstring("reading what go test prints")))

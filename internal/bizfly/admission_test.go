@@ -58,7 +58,6 @@ var _ = Describe("Admission", func() {
 		Expect(created.Load()).To(BeEquivalentTo(creates))
 		Expect(most.Load()).To(BeEquivalentTo(5))
 	})
-
 	It("should send deletions while the Kubernetes Engine hangs", func(ctx SpecContext) {
 		release := make(chan struct{})
 		var leaves atomic.Int32
@@ -81,7 +80,6 @@ var _ = Describe("Admission", func() {
 		done.Wait()
 		Expect(leaves.Load()).To(BeEquivalentTo(40))
 	})
-
 	It("should send deletions while reads and create requests hang", func(ctx SpecContext) {
 		release := make(chan struct{})
 		var hanging atomic.Int32
@@ -110,7 +108,6 @@ var _ = Describe("Admission", func() {
 			Expect(everyCall()[call](bizfly.AdmitWithin(ctx, 3*time.Second), client)).To(Succeed(), call)
 		}
 	})
-
 	It("should not send what is not admitted in time, and say so", func(ctx SpecContext) {
 		release := make(chan struct{})
 		arrived := make(chan struct{}, 8)
@@ -134,7 +131,6 @@ var _ = Describe("Admission", func() {
 		}
 		Expect(s.seen()).To(HaveLen(1))
 	})
-
 	It("should bound the wait by AdmitWithin, and leave a call that was sent its own deadline", func(ctx SpecContext) {
 		release := make(chan struct{})
 		arrived := make(chan struct{}, 8)
@@ -159,7 +155,6 @@ var _ = Describe("Admission", func() {
 		close(release)
 		Eventually(sent).Should(Receive(BeNil()))
 	})
-
 	It("should start a call's deadline when it is admitted", func(ctx SpecContext) {
 		const deadline, hanging = 500 * time.Millisecond, 3
 		var arrived atomic.Int32
@@ -183,7 +178,6 @@ var _ = Describe("Admission", func() {
 		}
 		Eventually(errs).Should(Receive(BeNil()))
 	})
-
 	It("should keep to the rate of each class", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
@@ -203,7 +197,6 @@ var _ = Describe("Admission", func() {
 		}
 		Expect(clock.Waits()).To(HaveLen(2))
 	})
-
 	It("should hold back the route that got a 429, and no other", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
@@ -255,7 +248,6 @@ var _ = Describe("Admission", func() {
 		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", 50*time.Second), BeNumerically("<=", time.Minute)))
 		Expect(s.seen()).To(HaveLen(1))
 	})
-
 	Context("in a pause of minutes", func() {
 		var clock *skipping
 		var rejected atomic.Int32
@@ -290,7 +282,6 @@ var _ = Describe("Admission", func() {
 			Expect(requests.Load()).To(BeEquivalentTo(1))
 			clock.Step(5 * time.Second)
 		})
-
 		It("should let one request try after a minute, and go on pausing where it is rejected too", func(ctx SpecContext) {
 			Expect(ofClass(bizfly.ClassThrottled)(create(ctx))).To(BeTrue())
 			Expect(requests.Load()).To(BeEquivalentTo(2))

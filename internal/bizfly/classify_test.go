@@ -180,7 +180,6 @@ var _ = Describe("Classification", func() {
 			Expect(covered).To(HaveKey(name))
 		}
 	})
-
 	DescribeTable("should read Vietnamese however it is spelled", func(spell func(string) string) {
 		_, class := bizfly.Classify("create", 400, true, spell("VƯỢT QUÁ HẠN MỨC của đơn vị"))
 		Expect(class).To(Equal(bizfly.ClassQuota))
@@ -215,7 +214,6 @@ var _ = Describe("APIError", func() {
 		Expect(bizfly.IsAmbiguous(&bizfly.APIError{NotSent: true})).To(BeFalse())
 		Expect(bizfly.IsAmbiguous(nil)).To(BeFalse())
 	})
-
 	It("should say everything on one line and unwrap to its cause", func() {
 		cause := errors.New("broken pipe")
 		err := &bizfly.APIError{
@@ -230,7 +228,6 @@ var _ = Describe("APIError", func() {
 		Expect((&bizfly.APIError{Status: 503, Class: bizfly.ClassOutage}).Error()).To(Equal("bizfly cloud: Outage (status 503)"))
 		Expect((&bizfly.APIError{Message: "quá tải"}).Error()).To(Equal("bizfly cloud: Unknown: quá tải"))
 	})
-
 	DescribeTable("should give a failed task the class of a rejection with the same text",
 		func(action, message string, is func(error) bool, text string) {
 			err := bizfly.TaskFailure("t-1", action, message)

@@ -48,7 +48,6 @@ var _ = Describe("Client", func() {
 			Expect(bizfly.IsOutage(clientFor(newStub(always(200, `[]`))).Panicking(ctx, false, true))).To(BeTrue())
 		})
 	})
-
 	DescribeTable("should keep gobizfly from going elsewhere", func(ctx SpecContext, service, path string) {
 		s := newStub(always(200, `[]`))
 		err := clientFor(s).Wander(ctx, service, path, false)
@@ -61,13 +60,11 @@ var _ = Describe("Client", func() {
 		Entry("upwards, escaped", "cloud_server", "/%2e%2e/x/../.."),
 		Entry("a longer name", "cloud_server", "//x"),
 	)
-
 	It("should let one call be one request", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		Expect(bizfly.IsNotSent(clientFor(s).Wander(ctx, "cloud_server", "/servers", true))).To(BeFalse())
 		Expect(s.seen()).To(HaveLen(1))
 	})
-
 	It("should create one server, however many the request is for", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		request := createRequest()
@@ -75,7 +72,6 @@ var _ = Describe("Client", func() {
 		Expect(clientFor(s).CreateServer(ctx, request)).To(Equal("t"))
 		Expect(s.seen()).To(HaveExactElements(HaveField("Body", ContainSubstring(`"quantity":1`))))
 	})
-
 	It("should send the create request as it is, quantity 1, and leave the caller's copy alone", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		request := createRequest()
@@ -87,7 +83,6 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()[0].Body).To(MatchJSON(wanted))
 		Expect(s.seen()[0].Method + " " + s.seen()[0].Path).To(Equal("POST /iaas-cloud/api/servers"))
 	})
-
 	It("should reject a join token that a header cannot carry", func(ctx SpecContext) {
 		s := newStub(always(200, `{}`))
 		for _, token := range []string{"", "a\nb", "a b", "ä"} {
@@ -97,12 +92,10 @@ var _ = Describe("Client", func() {
 		}
 		Expect(s.seen()).To(BeEmpty())
 	})
-
 	Describe("TLS", func() {
 		It("should trust the CA bundle beside the system's roots", func(ctx SpecContext) {
 			s := newTLSStub(true, always(200, `[]`))
-			_, err := clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			Expect(clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
 		})
 		It("should keep the typed cause of an untrusted certificate, behind a text without secrets", func(ctx SpecContext) {
@@ -126,7 +119,6 @@ var _ = Describe("Client", func() {
 				Expect(err.Error()).ToNot(ContainSubstring("MARKED"))
 			}
 		})
-
 		It("should reject what is older than TLS 1.2", func(ctx SpecContext) {
 			s := &stub{api: always(200, `[]`)}
 			s.Server = httptest.NewUnstartedServer(s)
@@ -138,7 +130,6 @@ var _ = Describe("Client", func() {
 			Expect(s.logins.Load()).To(BeZero())
 		})
 	})
-
 	Describe("Reconfigure", func() {
 		It("should use rotated credentials from the next call on, and let calls under way finish", func(ctx SpecContext) {
 			hold := make(chan struct{})
@@ -161,7 +152,6 @@ var _ = Describe("Client", func() {
 			Eventually(old).Should(Receive(BeNil()))
 			Expect(s.logins.Load()).To(BeEquivalentTo(2))
 		})
-
 		It("should lose no request when the old credentials are revoked under way", func(ctx SpecContext) {
 			var revoked atomic.Bool
 			var client *bizfly.Client
@@ -189,7 +179,6 @@ var _ = Describe("Client", func() {
 			Expect(client.CreateServer(ctx, createRequest())).To(Equal("t"))
 			Expect(s.seen()).To(HaveLen(2))
 		})
-
 		It("should keep the login when only limits change", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			config := configFor(s)
@@ -200,7 +189,6 @@ var _ = Describe("Client", func() {
 			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 			Expect(s.logins.Load()).To(BeEquivalentTo(1))
 		})
-
 		It("should log in again for another CA, region or project", func(ctx SpecContext) {
 			s := newTLSStub(false, always(200, `[]`))
 			s.catalog = always(200, s.services(""))
@@ -215,7 +203,6 @@ var _ = Describe("Client", func() {
 				Expect(s.logins.Load()).To(BeEquivalentTo(i + 1))
 			}
 		})
-
 		It("should keep the old configuration when the new one is invalid", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
@@ -223,7 +210,6 @@ var _ = Describe("Client", func() {
 			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
 		})
 	})
-
 	Describe("secrets", func() {
 		It("should be in no error, whatever the cloud echoes", func(ctx SpecContext) {
 			var echoed atomic.Int32
@@ -278,7 +264,6 @@ var _ = Describe("Client", func() {
 			}
 			Expect(failed).To(BeNumerically(">", 100))
 		})
-
 		It("should be in no error of a login that echoes them", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			for _, status := range []int{200, 400, 401, 500} {
@@ -294,7 +279,6 @@ var _ = Describe("Client", func() {
 				Expect(fmt.Sprintf("%v %+v %#v", err, err, err)).ToNot(ContainSubstring("MARKED"))
 			}
 		})
-
 		It("should keep messages short and on one line", func(ctx SpecContext) {
 			s := newStub(always(400, `{"message":"`+strings.Repeat("đ\\n", 100000)+`"}`))
 			_, err := clientFor(s).ListServers(ctx)
@@ -302,7 +286,6 @@ var _ = Describe("Client", func() {
 			Expect(err.Error()).ToNot(ContainSubstring("\n"))
 		})
 	})
-
 	Describe("metrics", func() {
 		It("should count what happened without ids in labels", func(ctx SpecContext) {
 			registry := prometheus.NewRegistry()
@@ -347,8 +330,7 @@ var _ = Describe("The scope", func() {
 		needed := !lo.Contains(open, name)
 		It(fmt.Sprintf("should be needed by %s: %t", name, needed), func(ctx SpecContext) {
 			s := newStub(always(500, `{}`))
-			client, err := bizfly.NewClient(configFor(s))
-			Expect(err).ToNot(HaveOccurred())
+			client := lo.Must(bizfly.NewClient(configFor(s)))
 			calls := everyCall()
 			calls["GetServerMetadata"] = func(ctx context.Context, api bizfly.API) error {
 				_, err := api.GetServerMetadata(ctx, serverID)

@@ -18,10 +18,7 @@ var _ = Describe("Config", func() {
 		return bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "user@example.com", Password: password}
 	}
 
-	It("should need nothing but a region and credentials", func() {
-		Expect(valid().Validate()).To(Succeed())
-	})
-
+	It("should need nothing but a region and credentials", func() { Expect(valid().Validate()).To(Succeed()) })
 	DescribeTable("should name the variable, the value and the remedy",
 		func(change func(*bizfly.Config), wanted ...string) {
 			config := valid()
@@ -57,18 +54,15 @@ var _ = Describe("Config", func() {
 		Entry("bad project", func(c *bizfly.Config) { c.ProjectID = "a/b" }, "BIZFLY_CLOUD_PROJECT_ID", `"a/b"`),
 		Entry("bad CA bundle", func(c *bizfly.Config) { c.CABundle = []byte("MARKED") }, "CABundle", "PEM"),
 	)
-
 	It("should name everything that is wrong at once", func() {
 		Expect(bizfly.Config{}.Validate()).To(MatchError(And(ContainSubstring("BIZFLY_CLOUD_REGION"), ContainSubstring("BIZFLY_CLOUD_AUTH_METHOD"))))
 	})
-
 	DescribeTable("should know every spelling of a region", func(name, long string) {
 		Expect(bizfly.ParseRegion(name)).To(Equal(long))
 	},
 		Entry(nil, "HN", "HaNoi"), Entry(nil, "hanoi", "HaNoi"), Entry(nil, "HCM", "HoChiMinh"), Entry(nil, "HoChiMinh", "HoChiMinh"),
 		Entry(nil, "vc-hanoi", "VC-HaNoi"),
 	)
-
 	It("should never print its secrets", func() {
 		config := valid()
 		config.AppCredSecret, config.AppCredID = "MARKED-secret", "MARKED-id"

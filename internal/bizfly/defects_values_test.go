@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
@@ -18,8 +19,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			s := newStub(always(200,
 				`[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},`+
 					`{"id":"b","metadata":{}},{"id":"c","metadata":null}]`))
-			servers, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			servers := lo.Must(clientFor(s).ListServers(ctx))
 			Expect(servers).To(HaveLen(3))
 			Expect(servers[0].Metadata).To(Equal(map[string]string{
 				"n": "1", "f": "1.50", "big": "12345678901234567890", "b": "true", "z": "", "o": `{"x":[1]}`, "s": "text",
@@ -29,20 +29,17 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		It("should do so for volumes and the servers in them", func(ctx SpecContext) {
 			s := newStub(always(200,
 				`[{"id":"v","metadata":{"size":20},"volume_image_metadata":{"min_disk":10},"attachments":[{"server":{"id":"a","metadata":{"n":1}}}]}]`))
-			volumes, err := clientFor(s).ListVolumes(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			volumes := lo.Must(clientFor(s).ListVolumes(ctx))
 			Expect(volumes[0].Metadata).To(HaveKeyWithValue("size", "20"))
 			Expect(volumes[0].ImageMetadata.MinDisk).To(Equal("10"))
 			Expect(volumes[0].Attachments[0].Server.Metadata).To(HaveKeyWithValue("n", "1"))
 		})
 		It("should keep the join token that the API echoes out of memory", func(ctx SpecContext) {
 			s := newStub(always(200, `[{"id":"a","metadata":{"bke_cluster_token":"`+clusterToken+`","bke_cluster_id":"kept"}}]`))
-			servers, err := clientFor(s).ListServers(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			servers := lo.Must(clientFor(s).ListServers(ctx))
 			Expect(servers[0].Metadata).To(Equal(map[string]string{"bke_cluster_token": "[REDACTED]", "bke_cluster_id": "kept"}))
 		})
 	})
-
 	DescribeTable("should reject an id that would change the path, since gobizfly escapes nothing", func(ctx SpecContext, id string) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
@@ -65,14 +62,12 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		Entry("empty", ""), Entry("slash", "a/b"), Entry("parent", ".."), Entry("hidden parent", "a..b"), Entry("query", "a?b"), Entry("escape", "a%2fb"),
 		Entry("provider id", "bizflycloud://"+serverID), Entry("space", "a b"), Entry("newline", "a\n"), Entry("too long", strings.Repeat("a", 129)),
 	)
-
 	It("should not send the empty authorization of gobizfly, and name itself", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		Expect(clientFor(s).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(s.seen()[0].Header).ToNot(HaveKey("Authorization"))
 		Expect(s.seen()[0].Header.Get("User-Agent")).To(Equal("karpenter-provider-bizflycloud/v1.2.3"))
 	})
-
 	Describe("gobizfly takes an accepted deletion without a body for a failure", func() {
 		DescribeTable("should take it for accepted", func(ctx SpecContext, status int, body string) {
 			s := newStub(always(status, body))
@@ -85,7 +80,6 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			Entry("204", 204, ""), Entry("empty 200", 200, ""), Entry("202", 202, "{}"), Entry("null", 200, "null"),
 			Entry("a task", 200, `{"task_id":"t-1"}`),
 		)
-
 		DescribeTable("should not know the outcome of a create that is answered like that", func(ctx SpecContext, status int, body string) {
 			s := newStub(always(status, body))
 			_, err := clientFor(s).CreateServer(ctx, createRequest())

@@ -15,9 +15,7 @@ import (
 )
 
 // RuleNames are the rows of the classification table in their order.
-func RuleNames() []string {
-	return lo.Map(rules, func(r rule, _ int) string { return r.name })
-}
+func RuleNames() []string { return lo.Map(rules, func(r rule, _ int) string { return r.name }) }
 
 // MessageClasses are the classes that the words of a message can decide; "not found" is not among them.
 func MessageClasses() []Class {
@@ -46,9 +44,7 @@ func TaskFailure(id, action, message string) error {
 	return taskFailure(&redact.Redactor{}, id, action, message)
 }
 
-func kindOf(name string) kind {
-	return kind(name)
-}
+func kindOf(name string) kind { return kind(name) }
 
 // IsOutage reports whether the cloud is not there, or answers nonsense, and the call had no effect.
 func IsOutage(err error) bool { return ClassOf(err) == ClassOutage }
@@ -61,9 +57,7 @@ func RedactedOf(request *gobizfly.ServerCreateRequest, text string) string {
 }
 
 // Backoff is the wait after so many failures.
-func Backoff(failures int) time.Duration {
-	return backoff(rand.Int64N, failures)
-}
+func Backoff(failures int) time.Duration { return backoff(rand.Int64N, failures) }
 
 // Panicking makes a call in which gobizfly panics, after the request was sent when sent is true.
 func (c *Client) Panicking(ctx context.Context, create, sent bool) error {

@@ -27,8 +27,7 @@ var _ = Describe("Changing servers in place", func() {
 		return found.ID
 	}
 	It("should add firewalls to interfaces of both kinds and take off only those that it names", func(ctx SpecContext) {
-		ports, err := client.ListNetworkInterfaces(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		ports := lo.Must(client.ListNetworkInterfaces(ctx))
 		Expect(ports).To(HaveLen(2))
 		for range 2 {
 			for _, port := range ports {
@@ -36,8 +35,7 @@ var _ = Describe("Changing servers in place", func() {
 				Expect(client.RemoveFirewalls(ctx, port.ID, []string{firewall("web")})).To(Succeed())
 			}
 		}
-		ports, err = client.ListNetworkInterfaces(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		ports = lo.Must(client.ListNetworkInterfaces(ctx))
 		Expect(ports).To(HaveEach(HaveField("SecurityGroups", ConsistOf(firewall("default"), firewall("kubernetes-nodes")))))
 	})
 	It("should say what is wrong", func(ctx SpecContext) {

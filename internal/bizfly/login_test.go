@@ -23,7 +23,6 @@ var _ = Describe("Login", func() {
 		}
 		Expect(bizfly.Backoff(1000)).To(BeNumerically("<=", 5*time.Minute))
 	})
-
 	It("should not try again before its back-off has passed, and then recover", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
@@ -45,7 +44,6 @@ var _ = Describe("Login", func() {
 		clock.Step(time.Second)
 		Expect(client.Scope(ctx)).Error().ToNot(HaveOccurred())
 	})
-
 	It("should try again within five minutes, however long the cloud asks it to wait", func(ctx SpecContext) {
 		clk := &skipping{}
 		s := newStub(always(200, `[]`))
@@ -59,7 +57,6 @@ var _ = Describe("Login", func() {
 		clk.Step(5 * time.Minute)
 		Expect(client.Scope(ctx)).Error().ToNot(HaveOccurred())
 	})
-
 	It("should hold back no call once it succeeds after a 429", func(ctx SpecContext) {
 		clk := &skipping{}
 		s := newStub(always(200, `{"task_id":["t"]}`))
@@ -72,7 +69,6 @@ var _ = Describe("Login", func() {
 		}
 		Expect(clk.Waits()).To(BeEmpty())
 	})
-
 	It("should not use a catalog of services for hours that lacks the servers", func(ctx SpecContext) {
 		clk := &skipping{}
 		s := newStub(always(200, `[]`))
@@ -90,7 +86,6 @@ var _ = Describe("Login", func() {
 			Eventually(s.catalogs.Load).Should(BeEquivalentTo(3))
 		}
 	})
-
 	It("should log in once for many callers", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
@@ -103,7 +98,6 @@ var _ = Describe("Login", func() {
 		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
 		Expect(s.seen()).To(HaveLen(50))
 	})
-
 	DescribeTable("should renew the token at four fifths of its life, without making a call wait",
 		func(ctx SpecContext, field, layout string, life time.Duration) {
 			clk := &skipping{}
@@ -135,7 +129,6 @@ var _ = Describe("Login", func() {
 		Entry("unknown: four hours", "", "", 4*time.Hour),
 		Entry("unreadable: four hours", "expire_at", "Monday", 4*time.Hour),
 	)
-
 	It("should keep using a token that cannot be renewed yet", func(ctx SpecContext) {
 		clk := &skipping{}
 		s := newStub(always(200, `[]`))
@@ -152,7 +145,6 @@ var _ = Describe("Login", func() {
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		Expect(bizfly.IsOutage(err)).To(BeTrue())
 	})
-
 	DescribeTable("should reject an answer that is no token", func(ctx SpecContext, status int, body string) {
 		s := newStub(always(200, `[]`))
 		s.token = always(status, body)
@@ -165,7 +157,6 @@ var _ = Describe("Login", func() {
 		Entry("a header in a token", 200, `{"token":"a\r\nX-Evil: 1","project_id":"`+project+`"}`), Entry("400", 400, `{"message":"bad"}`), Entry("500", 500, ``),
 		Entry("404", 404, `{}`),
 	)
-
 	It("should not be stopped by the caller who started it", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		hold := make(chan struct{})

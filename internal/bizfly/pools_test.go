@@ -27,7 +27,6 @@ var _ = Describe("Changing worker pools", func() {
 		pool = sandbox.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
 		sandbox.ResetRequests()
 	})
-
 	It("should send that autoscaling is off, and nothing else", func(ctx SpecContext) {
 		Expect(client.UpdateWorkerPool(ctx, sandbox.BKE().ClusterUID, pool, bizfly.WorkerPoolChange{EnableAutoscaling: ptr.To(false)})).To(Succeed())
 		requests := sandbox.Requests()

@@ -36,7 +36,6 @@ var _ = Describe("Retries", func() {
 			_, _ = w.Write([]byte("[{"))
 		})),
 	)
-
 	DescribeTable("should not repeat a read that cannot go better",
 		func(ctx SpecContext, first http.HandlerFunc) {
 			s := newStub(inTurn(first, always(200, `[]`)))
@@ -47,7 +46,6 @@ var _ = Describe("Retries", func() {
 		Entry("400", always(400, `{}`)), Entry("403", always(403, `{}`)), Entry("404", always(404, `{}`)), Entry("500", always(500, `{}`)),
 		Entry("nonsense", always(200, `{`)), Entry("a 503 that says why", always(503, `{"message":"Vượt quá hạn mức"}`)),
 	)
-
 	It("should give up after four attempts, each later than the one before", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(page(503))
@@ -60,7 +58,6 @@ var _ = Describe("Retries", func() {
 			Expect(waits[i]).To(And(BeNumerically(">=", ceiling/2), BeNumerically("<=", ceiling)))
 		}
 	})
-
 	It("should wait as long as it is asked to", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(inTurn(func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +67,6 @@ var _ = Describe("Retries", func() {
 		Expect(clientFor(s, func(c *bizfly.Config) { c.Clock = clock }).ListServers(ctx)).Error().ToNot(HaveOccurred())
 		Expect(clock.Waits()).To(HaveExactElements(3 * time.Second))
 	})
-
 	It("should not wait beyond its deadline, but say when to come back", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
@@ -80,7 +76,6 @@ var _ = Describe("Retries", func() {
 		Expect(typed(err).RetryAfter).To(BeNumerically("~", time.Hour, time.Minute))
 		Expect(s.seen()).To(HaveLen(1))
 	})
-
 	DescribeTable("should never repeat a create",
 		func(ctx SpecContext, first http.HandlerFunc, ambiguous bool) {
 			s := newStub(inTurn(first, always(200, `{"task_id":["t"]}`)))
@@ -102,7 +97,6 @@ var _ = Describe("Retries", func() {
 			_, _ = w.Write([]byte("No valid host was found."))
 		}), true),
 	)
-
 	Describe("of deletes", func() {
 		deletes := func(ctx context.Context, client *bizfly.Client) map[string]func() error {
 			return map[string]func() error{
@@ -133,7 +127,6 @@ var _ = Describe("Retries", func() {
 			Expect(s.seen()[1].Body).To(MatchJSON(`{"node_name":"node"}`))
 		})
 	})
-
 	It("should end with the same text each time that a connection breaks", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 			connection, _ := lo.Must2(http.NewResponseController(w).Hijack())
@@ -147,7 +140,6 @@ var _ = Describe("Retries", func() {
 		_, second := client.CreateServer(ctx, createRequest())
 		Expect(second).To(MatchError(first.Error()))
 	})
-
 	Describe("and what was sent", func() {
 		It("should say that a create was not sent when nothing listens", func(ctx SpecContext) {
 			gone := newStub(always(200, `{}`))
@@ -159,7 +151,6 @@ var _ = Describe("Retries", func() {
 			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 			Expect(bizfly.IsOutage(err)).To(BeTrue())
 		})
-
 		It("should say that a create was not sent when TLS fails", func(ctx SpecContext) {
 			s := newTLSStub(false, always(200, `{}`))
 			client := clientFor(s, func(c *bizfly.Config) { c.CABundle = nil })
@@ -168,7 +159,6 @@ var _ = Describe("Retries", func() {
 			Expect(err).To(MatchError(ContainSubstring("certificate")))
 			Expect(s.logins.Load()).To(BeZero())
 		})
-
 		It("should say that a create was not sent when another host's TLS fails", func(ctx SpecContext) {
 			// A listener that is no TLS server behind an https URL of the catalog.
 			plain := newStub(always(200, `{"task_id":["t"]}`))

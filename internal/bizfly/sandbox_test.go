@@ -64,7 +64,6 @@ var _ = Describe("Client and the sandbox", func() {
 		sandbox = startSandbox(cloud.Options{})
 		client = lo.Must(newClient(sandboxConfig(sandbox)))
 	})
-
 	It("should log in with either method and tell its scope", func(ctx SpecContext) {
 		scope := lo.Must(client.Scope(ctx))
 		Expect(scope).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(sandbox.URL, "http://"), Region: "HaNoi", ProjectID: sandbox.Credentials().ProjectID}))
@@ -75,7 +74,6 @@ var _ = Describe("Client and the sandbox", func() {
 		other := lo.Must(newClient(config))
 		Expect(other.Scope(ctx)).To(Equal(scope))
 	})
-
 	It("should say which variable is wrong when the credentials are", func(ctx SpecContext) {
 		config := sandboxConfig(sandbox)
 		config.Password = "wrong-password"
@@ -84,7 +82,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(bizfly.IsAuth(err)).To(BeTrue())
 		Expect(err).To(MatchError(And(ContainSubstring("Scope"), ContainSubstring("login"), Not(ContainSubstring("wrong-password")))))
 	})
-
 	It("should read the whole catalog of the cloud", func(ctx SpecContext) {
 		regions := lo.Must(client.ListRegions(ctx))
 		Expect(regions).To(ConsistOf(HaveField("ShortName", "HN"), HaveField("ShortName", "HCM")))
@@ -94,25 +91,20 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(flavors).To(ContainElement(HaveField("GPU", Not(BeNil()))))
 		Expect(flavors).To(HaveEach(And(HaveField("VCPUs", BeNumerically(">", 0)), HaveField("RAM", BeNumerically(">", 0)))))
 		Expect(client.ListVolumeTypes(ctx)).To(HaveEach(HaveField("AvailabilityZones", Not(BeEmpty()))))
-		images, err := client.ListOSImages(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		images := lo.Must(client.ListOSImages(ctx))
 		Expect(images).To(ContainElement(And(HaveField("Distribution", "Ubuntu"), HaveField("ID", Not(BeEmpty())), HaveField("Version", Not(BeEmpty())))))
 		Expect(client.ListCustomImages(ctx)).ToNot(BeEmpty())
-		snapshots, err := client.ListSnapshots(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		snapshots := lo.Must(client.ListSnapshots(ctx))
 		Expect(snapshots).To(ContainElement(And(HaveField("Name", HavePrefix("golden-node")), HaveField("Size", 20), HaveField("CreateAt", Not(BeEmpty())))))
-		versions, err := client.ListKubernetesVersions(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		versions := lo.Must(client.ListKubernetesVersions(ctx))
 		Expect(versions).To(And(ContainElement(HaveField("K8SVersion", HaveSuffix(".flatcar"))), ContainElement(HaveField("WorkerImageID", ""))))
 	})
-
 	It("should read what servers are attached to", func(ctx SpecContext) {
 		Expect(client.ListVPCNetworks(ctx)).To(ContainElement(HaveField("Subnets", Not(BeEmpty()))))
 		Expect(client.ListFirewalls(ctx)).To(ContainElement(HaveField("Name", "default")))
 		Expect(client.ListSSHKeys(ctx)).To(HaveEach(HaveField("SSHKeyPair.Name", Not(BeEmpty()))))
 		Expect(client.ListNetworkInterfaces(ctx)).Error().ToNot(HaveOccurred())
 	})
-
 	It("should read and leave the BKE cluster, as often as it likes", func(ctx SpecContext) {
 		bke := sandbox.BKE()
 		cluster := lo.Must(client.GetCluster(ctx, bke.ClusterUID))
@@ -126,7 +118,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(client.LeaveCluster(ctx, "nosuchcluster", bke.ClusterToken, "node-1")).To(Succeed())
 		Expect(sandbox.State().LeftNodes).To(Equal([]string{"node-1"}))
 	})
-
 	It("should read the metadata of a pool's launch configuration, with its secrets", func(ctx SpecContext) {
 		sandbox.AddPool("workers")
 		cluster := lo.Must(client.GetCluster(ctx, sandbox.BKE().ClusterUID))
@@ -135,7 +126,6 @@ var _ = Describe("Client and the sandbox", func() {
 		_, err := client.GetLaunchConfigurationMetadata(ctx, "no-such-configuration")
 		Expect(bizfly.IsNotFound(err)).To(BeTrue())
 	})
-
 	It("should not log in again for every leave with a rejected join token", func(ctx SpecContext) {
 		for range 5 {
 			err := client.LeaveCluster(ctx, sandbox.BKE().ClusterUID, "wrong", "node-1")
@@ -143,7 +133,6 @@ var _ = Describe("Client and the sandbox", func() {
 		}
 		Expect(sandbox.State().TokensIssued).To(Equal(1))
 	})
-
 	It("should take a server from its create request to its deletion, disk and all", func(ctx SpecContext) {
 		request := acceptedRequest(ctx, client)
 		taskID, err := client.CreateServer(ctx, request)
@@ -160,14 +149,11 @@ var _ = Describe("Client and the sandbox", func() {
 		server := lo.Must(client.GetServer(ctx, task.Server.ID))
 		Expect(server.Status).To(Equal("ACTIVE"))
 		Expect(server.Metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), HaveKeyWithValue("bke_cluster_token", "[REDACTED]")))
-		metadata, err := client.GetServerMetadata(ctx, task.Server.ID)
-		Expect(err).ToNot(HaveOccurred())
+		metadata := lo.Must(client.GetServerMetadata(ctx, task.Server.ID))
 		Expect(metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), HaveKeyWithValue("bke_cluster_token", clusterToken)))
 		Expect(sandbox.State().Servers[0].Metadata).To(HaveKeyWithValue("bke_cluster_token", clusterToken))
 		Expect(client.ListServers(ctx)).To(HaveExactElements(HaveField("ID", server.ID)))
-		ports, err := client.ListNetworkInterfaces(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(ports).To(ContainElement(HaveField("DeviceID", server.ID)))
+		Expect(client.ListNetworkInterfaces(ctx)).To(ContainElement(HaveField("DeviceID", server.ID)))
 
 		root, ok := lo.Find(server.AttachedVolumes, func(v gobizfly.AttachedVolume) bool { return v.AttachedType == "rootdisk" })
 		Expect(ok).To(BeTrue())
@@ -177,7 +163,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().Volumes).To(BeEmpty())
 		Expect(sandbox.State().ForeignRequests).To(BeZero())
 	})
-
 	It("should keep a root disk that is not listed, and delete it by itself", func(ctx SpecContext) {
 		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
@@ -199,7 +184,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Eventually(func() []cloud.Volume { return sandbox.State().Volumes }).Should(BeEmpty())
 		Expect(bizfly.IsNotFound(client.DeleteVolume(ctx, volumes[0].ID))).To(BeTrue())
 	})
-
 	DescribeTable("should give a rejected create request and a failed task their class, in both languages",
 		func(ctx SpecContext, effect cloud.Effect, is func(error) bool) {
 			for _, vietnamese := range []bool{false, true} {
@@ -228,7 +212,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("quota", cloud.EffectQuota, ofClass(bizfly.ClassQuota)),
 		Entry("balance", cloud.EffectBalance, ofClass(bizfly.ClassBalance)),
 	)
-
 	DescribeTable("should not know the outcome of a create request whose answer is lost, and send it once",
 		func(ctx SpecContext, fault cloud.Fault) {
 			request := acceptedRequest(ctx, client)
@@ -251,7 +234,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("no task", cloud.Fault{Effect: cloud.EffectEmptyTask}),
 		Entry("a string where an array belongs", cloud.Fault{Effect: cloud.EffectBody, Body: `{"task_id":"x"}`, Commit: true}),
 	)
-
 	DescribeTable("should say what a second delete finds where the answer to the first was lost",
 		func(ctx SpecContext, latency time.Duration, found types.GomegaMatcher) {
 			sandbox := startSandbox(cloud.Options{Latency: latency})
@@ -264,7 +246,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("the deletion under way", time.Hour, Satisfy(bizfly.IsConflict)),
 		Entry("no server", time.Duration(0), Satisfy(bizfly.IsNotFound)),
 	)
-
 	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {
 		Expect(client.CreateServer(ctx, acceptedRequest(ctx, client))).Error().ToNot(HaveOccurred())
 		sandbox.ExpireTokens()
@@ -272,7 +253,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(client.ListServers(ctx)).To(HaveLen(1))
 		Expect(sandbox.State().TokensIssued).To(Equal(2))
 	})
-
 	It("should never take another project's silence for an absence", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
 		config := sandboxConfig(other)
@@ -282,14 +262,12 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(foreign.Reconfigure(sandboxConfig(other))).To(Succeed())
 		Expect(foreign.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
 	})
-
 	DescribeTable("should find its services however the catalog writes regions", func(ctx SpecContext, forms, region, zone string) {
 		other := startSandbox(cloud.Options{ServiceRegions: forms, Region: region})
 		config := sandboxConfig(other)
 		reader := lo.Must(newClient(config))
 		Expect(reader.ListServers(ctx)).Error().ToNot(HaveOccurred())
-		types, err := reader.ListVolumeTypes(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		types := lo.Must(reader.ListVolumeTypes(ctx))
 		Expect(types).To(HaveEach(HaveField("AvailabilityZones", ContainElement(zone))), "the services are those of the region")
 		Expect(reader.ListKubernetesVersions(ctx)).Error().ToNot(HaveOccurred())
 		Expect(reader.ListRegions(ctx)).Error().ToNot(HaveOccurred())
@@ -300,7 +278,6 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("another form for each service, HCM", cloud.RegionsScattered, "HCM", "HCM1"),
 		Entry("HaNoi", cloud.RegionsLong, "HN", "HN1"), Entry("HN", cloud.RegionsShort, "HN", "HN1"), Entry("HCM", cloud.RegionsShort, "HCM", "HCM1"),
 	)
-
 	It("should say that a service is missing and send nothing anywhere", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		poor := lo.Must(newClient(sandboxConfig(other)))

@@ -143,16 +143,12 @@ func always(status int, body string) http.HandlerFunc {
 }
 
 // hangUp closes the connection without an answer.
-func hangUp(http.ResponseWriter, *http.Request) {
-	panic(http.ErrAbortHandler)
-}
+func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 // inTurn gives each request the next answer, and the last one from then on.
 func inTurn(handlers ...http.HandlerFunc) http.HandlerFunc {
 	var next atomic.Int32
-	return func(w http.ResponseWriter, r *http.Request) {
-		handlers[min(int(next.Add(1)), len(handlers))-1](w, r)
-	}
+	return func(w http.ResponseWriter, r *http.Request) { handlers[min(int(next.Add(1)), len(handlers))-1](w, r) }
 }
 
 // page is what a gateway answers.

@@ -113,7 +113,6 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 		})
 	})
-
 	Context("the intent", func() {
 		BeforeEach(func() { nodeClass() })
 		It("should be recorded before the create request, and not in the NodeClaim that core passed", func() {
@@ -241,8 +240,7 @@ var _ = Describe("Create", func() {
 			launched(claim)
 			env.Restart(ctx, func(d *wiring.Dependencies) { d.ClusterUID = "" })
 			for _, c := range []*karpv1.NodeClaim{claim, other} {
-				err := failedCreate(c)
-				Expect(err).To(MatchError(ContainSubstring("UID of the kube-system namespace is not known")))
+				Expect(failedCreate(c)).To(MatchError(ContainSubstring("UID of the kube-system namespace is not known")))
 			}
 			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("looking for server " + intentOf(claim).Name)))
 			Expect(intentOf(other)).To(BeNil())
@@ -306,7 +304,6 @@ var _ = Describe("Create", func() {
 			Expect(intentOf(claim)).To(And(HaveField("Attempt", 1), HaveField("Rejected", true)))
 		})
 	})
-
 	Context("called again for one NodeClaim", func() {
 		It("should return the same server from memory, although the NodeClaim is stale", func() {
 			nodeClass()
@@ -459,7 +456,6 @@ var _ = Describe("Create", func() {
 			Expect(servers()).To(BeEmpty())
 		})
 	})
-
 	Context("insufficient capacity", func() {
 		It("should try the next offering at once, and mark the rejected ones unavailable", func() {
 			nodeClass()
@@ -578,7 +574,6 @@ var _ = Describe("Create", func() {
 			Eventually(servers).Should(BeEmpty())
 		})
 	})
-
 	DescribeTable("should launch, list and delete a server", func(options cloud.Options, name string) {
 		env.Reset(ctx, options)
 		nodeClass()

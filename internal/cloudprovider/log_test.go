@@ -181,7 +181,6 @@ var _ = Describe("The log of launches and removals", func() {
 		}).Should(Succeed())
 		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(created).ID, "nix.2c_4g", launch.ReasonFound)))
 	})
-
 	It("should have one line of a removal", func() {
 		claim := launched(of("nix.2c_4g"))
 		id := serverOf(claim).ID

@@ -197,7 +197,6 @@ var _ = Describe("Launches that fail", func() {
 			Expect(available(others)).To(Equal(before))
 		})
 	})
-
 	DescribeTable("should end the NodeClaim after one request when the request itself is rejected", func(code int, message string) {
 		nodeClass()
 		pool := unit.NodePool()
@@ -245,7 +244,6 @@ var _ = Describe("Launches that fail", func() {
 		launched(claim)
 		Expect(intentOf(claim).Attempt).To(Equal(2))
 	})
-
 	Context("of one flavor in each of its zones", func() {
 		zones := []string{"HN1", "HN2", "HN3", "HN4"}
 		var class *v1alpha1.BizflyNodeClass
@@ -304,13 +302,10 @@ var _ = Describe("Launches that fail", func() {
 			Expect(paused()).To(MatchError(launch.ErrNotRegistered))
 		})
 	})
-
 	Context("with three different offerings of one NodeClass", func() {
 		var class *v1alpha1.BizflyNodeClass
 		var pool *karpv1.NodePool
-		BeforeEach(func() {
-			class, pool = nodeClass(), unit.NodePool()
-		})
+		BeforeEach(func() { class, pool = nodeClass(), unit.NodePool() })
 		fail := func() {
 			GinkgoHelper()
 			broken("")
@@ -440,7 +435,6 @@ var _ = Describe("Launches that fail", func() {
 			launched(nodeClaim(pool))
 		})
 	})
-
 	Context("because their nodes do not register", func() {
 		var pool *karpv1.NodePool
 		BeforeEach(func() {
@@ -618,7 +612,6 @@ var _ = Describe("Launches that fail", func() {
 			ended(nodeClaim(pool))
 		})
 	})
-
 	It("should keep a quota that only one NodeClass needs from every other NodeClass", func() {
 		hdd := nodeClass(func(c *v1alpha1.BizflyNodeClass) {
 			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
@@ -645,7 +638,6 @@ var _ = Describe("Launches that fail", func() {
 		ended(nodeClaim(nil))
 		Expect(createRequests()).To(Equal(3), "it is tried again")
 	})
-
 	It("should not let one NodeClass's quota prolong what a lack of capacity marks for others", func() {
 		nodeClass(func(c *v1alpha1.BizflyNodeClass) {
 			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
@@ -673,7 +665,6 @@ var _ = Describe("Launches that fail", func() {
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		Expect(env.CloudProvider.Create(ctx, of(ssd.Name))).Error().ToNot(HaveOccurred())
 	})
-
 	It("should try the other name of a flavor once, and remember which one works", func() {
 		env.Reset(ctx, cloud.Options{Modes: []string{"short-flavor-names"}})
 		nodeClass()

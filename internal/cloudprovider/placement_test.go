@@ -97,7 +97,6 @@ var _ = Describe("Placement", func() {
 			Expect(serverOf(launched(claim)).Flavor.Name).To(Equal("nix.2c_4g"))
 		})
 	})
-
 	Context("BinPack", func() {
 		BeforeEach(func() { env.Reset(ctx, cloud.Options{Catalog: twins()}) })
 		// About 6.6 of 8 GiB and 3.9 of 5 GiB are left for pods, and nearly all of the vCPUs.
@@ -121,7 +120,6 @@ var _ = Describe("Placement", func() {
 			Expect(serverOf(launched(withRequests(nodeClaim(nil), "100m", "3Gi"))).Flavor.Name).To(Equal("nix.2c_5g"))
 		})
 	})
-
 	Context("Spread", func() {
 		var pool *karpv1.NodePool
 		BeforeEach(func() {
@@ -189,7 +187,6 @@ var _ = Describe("Placement", func() {
 			Expect(serverOf(launched(nodeClaim(nil))).AvailabilityZone).To(Equal("HN1"))
 		})
 	})
-
 	Context("requirements", func() {
 		type check = func(cloud.Server) bool
 		// listed is the flavor in the catalog: a server itself does not return its generation.
@@ -229,7 +226,6 @@ var _ = Describe("Placement", func() {
 			}, entries())
 		}
 	})
-
 	It("should reject requirements that contradict each other, and what lacks the label", func() {
 		nodeClass()
 		claim := nodeClaim(nil,

@@ -28,7 +28,6 @@ var _ = Describe("A thousand Creates at once", func() {
 		// tasksPerRound is the default of instance.Config.
 		tasksPerRound = 20
 	)
-
 	It("should launch one server for each NodeClaim, found by lists that all of them share", func() {
 		// The API server is in memory: what is looked at is the launches, not the making of a thousand objects. Launches and cloud share a
 		// clock that only the spec moves: however slow the machine is, there are two looks, before the servers are built and after.

@@ -27,8 +27,7 @@ var _ = Describe("What follows from a failed launch", func() {
 	}
 
 	DescribeTable("should be in one table", func(err error, known bool, wanted consequence) {
-		got := consequenceOf(classify(err, known), periods{offering: offering, account: account})
-		Expect(got).To(Equal(wanted))
+		Expect(consequenceOf(classify(err, known), periods{offering: offering, account: account})).To(Equal(wanted))
 	},
 		func(err error, known bool, wanted consequence) string {
 			return fmt.Sprintf("%.60v (flavor known: %v) makes %v unavailable for %s", err, known, wanted.scopes, wanted.period)

@@ -129,7 +129,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			Expect(get()).ToNot(BeNil())
 		})
 	})
-
 	It("should report which keys have changed, and not apply what has not", func() {
 		Expect(tune("unavailableOfferingTTL", "7m").Changed).To(ConsistOf("unavailableOfferingTTL"))
 		Expect(tune("unavailableOfferingTTL", "7m").Changed).To(BeEmpty())

@@ -52,7 +52,7 @@ type Options struct {
 
 	BKEClusterID, BKEClusterToken, BKEJoinEndpoint, BKELogEndpoint string
 	BKEDiscoverFromPool                                            bool
-	UserDataSecretNames                                            []string
+	UserDataSecretNames, UserDataConfigMapNames                    []string
 	JoinTokens                                                     bool
 	JoinTokenGroups                                                []string
 	ClusterEndpoint                                                string
@@ -245,6 +245,9 @@ var table = []*Setting{
 	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES", "",
 		"The Secrets that spec.userDataFrom may name, separated by commas.",
 		func(o *Options) *[]string { return &o.UserDataSecretNames }), checkUserDataSecrets),
+	list("user-data-configmap-names", "USER_DATA_CONFIGMAP_NAMES", "",
+		"The ConfigMaps that spec.userDataFrom may name, separated by commas.",
+		func(o *Options) *[]string { return &o.UserDataConfigMapNames }),
 	plain("join-tokens", "JOIN_TOKENS", "false",
 		"Permit spec.joinToken of NodeClasses, which writes a bootstrap token per server to kube-system.",
 		func(o *Options) *bool { return &o.JoinTokens }),

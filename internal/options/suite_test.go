@@ -60,7 +60,6 @@ var _ = Describe("Options", func() {
 			GinkgoT().Setenv(name, value)
 		}
 	})
-
 	It("should start with a name, a region and a credential alone", func() {
 		opts := lo.Must(parse())
 		Expect(opts.AuthMethod).To(Equal("application_credential"))
@@ -69,33 +68,29 @@ var _ = Describe("Options", func() {
 	})
 	It("should let a flag win over the environment", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "1m")
-		opts, err := parse("--launch-timeout=90s")
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse("--launch-timeout=90s"))
 		Expect(opts.LaunchTimeout).To(Equal(90 * time.Second))
 	})
 	It("should have no flag for a secret", func() {
 		fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
 		(&options.Options{}).AddFlags(fs)
-		fs.VisitAll(func(f *flag.Flag) {
-			Expect(f.DefValue+f.Usage).ToNot(ContainSubstring("marked-secret"), f.Name)
-		})
+		fs.VisitAll(func(f *flag.Flag) { Expect(f.DefValue+f.Usage).ToNot(ContainSubstring("marked-secret"), f.Name) })
 	})
 	It("should read what bootstrapping needs, and allow nothing by default", func() {
-		opts, err := parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts := lo.Must(parse())
 		Expect(opts.UserDataSecretNames).To(BeEmpty())
 		Expect(opts.JoinTokens || opts.BKEDiscoverFromPool).To(BeFalse())
 		GinkgoT().Setenv("USER_DATA_SECRET_NAMES", " kubeadm, k3s,,kubeadm")
+		GinkgoT().Setenv("USER_DATA_CONFIGMAP_NAMES", "scripts")
 		GinkgoT().Setenv("JOIN_TOKENS", "true")
 		GinkgoT().Setenv("BKE_DISCOVER_FROM_POOL", "true")
 		GinkgoT().Setenv("CLUSTER_ENDPOINT", "https://10.20.0.10:6443/")
-		opts, err = parse()
-		Expect(err).ToNot(HaveOccurred())
+		opts = lo.Must(parse())
 		Expect(opts.UserDataSecretNames).To(Equal([]string{"kubeadm", "k3s"}))
+		Expect(opts.UserDataConfigMapNames).To(Equal([]string{"scripts"}))
 		Expect(opts.JoinTokens).To(BeTrue())
 		Expect(opts.JoinTokenGroups).To(HaveLen(3))
-		opts, err = parse("--join-token-groups=system:bootstrappers:karpenter")
-		Expect(err).ToNot(HaveOccurred())
+		opts = lo.Must(parse("--join-token-groups=system:bootstrappers:karpenter"))
 		Expect(opts.JoinTokenGroups).To(Equal([]string{"system:bootstrappers:karpenter"}))
 		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
 		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
@@ -141,7 +136,6 @@ var _ = Describe("Options", func() {
 		GinkgoT().Setenv("CLUSTER_NAME", "")
 		Expect(options.Preflight(nil)).To(MatchError(ContainSubstring("CLUSTER_NAME")))
 	})
-
 	DescribeTable("should reject, naming the variable and the remedy",
 		func(name, value string, says ...string) {
 			GinkgoT().Setenv(name, value)

@@ -54,16 +54,13 @@ var _ = Describe("Look", func() {
 	It("should pass before a NodeClass is configured", func(ctx context.Context) {
 		Expect(look(ctx, stored(config(), 1))).To(Equal("ProviderConfig default: ready\n"))
 	})
-
 	It("should fail where the controller has never logged in", func(ctx context.Context) {
 		_, err := look(ctx, stored(nodeClass("a"), 1))
 		Expect(err).To(MatchError(ContainSubstring("no ProviderConfig default")))
 	})
-
 	It("should pass what the controller has found ready", func(ctx context.Context) {
 		Expect(look(ctx, stored(config(), 1), stored(nodeClass("a"), 1))).To(Equal("ProviderConfig default: ready\nBizflyNodeClass a: ready\n"))
 	})
-
 	It("should say which conditions are not true, without control characters", func(ctx context.Context) {
 		broken := stored(nodeClass("broken"), 1).(*v1alpha1.BizflyNodeClass)
 		broken.StatusConditions().SetFalse(v1alpha1.ConditionTypeZonesReady, "ZoneNotFound", "HN9 does not exist\x1b[2J")
@@ -72,13 +69,11 @@ var _ = Describe("Look", func() {
 		Expect(text).To(Equal("ProviderConfig default: ready\nBizflyNodeClass broken: not ready\n" +
 			`  ZonesReady is False: ZoneNotFound: "HN9 does not exist\x1b[2J"` + "\n"))
 	})
-
 	It("should not accept conditions of an earlier generation, nor none", func(ctx context.Context) {
 		text, err := look(ctx, stored(config(), 2), nodeClass("new"))
 		Expect(err).To(MatchError(ContainSubstring("ProviderConfig default, BizflyNodeClass new")))
 		Expect(text).To(ContainSubstring("the controller has not checked it yet"))
 	})
-
 	It("should fail where it cannot look", func(ctx context.Context) {
 		Expect(preflight.Look(ctx, unreadable{})).Error().To(MatchError(ContainSubstring("upgrade both charts")))
 	})

@@ -46,9 +46,7 @@ var _ = Describe("Pricing", func() {
 		return vnd
 	}
 
-	It("should meet the published price of 6 vCPUs and 24 GB", func() {
-		Expect(price(base)).To(Equal(5775.0))
-	})
+	It("should meet the published price of 6 vCPUs and 24 GB", func() { Expect(price(base)).To(Equal(5775.0)) })
 	It("should add every disk with its own medium", func() {
 		Expect(price(with(withDisk(40, v1alpha1.DiskMediumSSD)))).To(Equal(5775.0 + 40*5))
 		Expect(price(with(withDisk(40, v1alpha1.DiskMediumHDD)))).To(Equal(5775.0 + 40*2.5))

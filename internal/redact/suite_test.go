@@ -20,7 +20,6 @@ func TestRedact(t *testing.T) { suite.Run(t, "Redact") }
 var _ = Describe("Redactor", func() {
 	var r *redact.Redactor
 	BeforeEach(func() { r = &redact.Redactor{} })
-
 	DescribeTable("should find a known secret in every spelling", func(text string) {
 		r.LearnCredentials(`s3cr"et&/value`)
 		Expect(r.Text(text)).ToNot(Or(ContainSubstring("s3cr"), ContainSubstring("czNjc")))
@@ -28,7 +27,6 @@ var _ = Describe("Redactor", func() {
 		Entry("plain", `x s3cr"et&/value y`), Entry("JSON", `"x":"s3cr\"et\u0026/value"`), Entry("JSON in JSON", `"{\"x\":\"s3cr\\\"et\\u0026/value\"}"`),
 		Entry("query", `?a=s3cr%22et%26%2Fvalue`), Entry("path", `/s3cr%22et&%2Fvalue`), Entry("base64", `czNjciJldCYvdmFsdWU=`),
 	)
-
 	DescribeTable("should remove the value of a field whose name is one of a secret, and keep the others", func(text string) {
 		cleaned := r.Text(text)
 		Expect(cleaned).ToNot(ContainSubstring("MARKED"))
@@ -54,7 +52,6 @@ var _ = Describe("Redactor", func() {
 		Entry("a cookie that is sent", "cookie: session=MARKED\nkept: 1"),
 		Entry("in a JSON string", `{"message":"token: first MARKED","name":"kept"}`),
 	)
-
 	DescribeTable("should remove what looks like a secret wherever it is", func(text, cleaned string) {
 		Expect(r.Text(text)).To(Equal(cleaned))
 	},
@@ -68,7 +65,6 @@ var _ = Describe("Redactor", func() {
 		Entry("a private key", "a\n-----BEGIN EC PRIVATE KEY-----\nMHc\n-----END EC PRIVATE KEY-----\nb", "a\n[REDACTED]\nb"),
 		Entry("a private key that is cut off", "a -----BEGIN PRIVATE KEY-----\\nMHc", "a [REDACTED]"),
 	)
-
 	DescribeTable("should leave other texts alone", func(text string) {
 		r.LearnCredentials("abc", "")
 		Expect(r.Text(text)).To(Equal(text))
@@ -82,12 +78,10 @@ var _ = Describe("Redactor", func() {
 		Entry("YAML without a value", "tokens:\n- name: x\nsecretRef:\n  name: y\n"),
 		Entry("a certificate", "-----BEGIN CERTIFICATE-----\nMHc\n-----END CERTIFICATE-----"),
 	)
-
 	It("should learn the join tokens in user data, in every spelling", func() {
 		r.LearnRequest("#!/bin/sh\njoin K10abcdef::server:p&w\nkubeadm join --token abcdef.0123456789abcdef\n")
 		Expect(r.Text("?a=K10abcdef%3A%3Aserver%3Ap%26w&b=YWJjZGVmLjAxMjM0NTY3ODlhYmNkZWY=")).To(Equal("?a=[REDACTED]&b=[REDACTED]"))
 	})
-
 	It("should remember 1 MiB of request secrets, and never drop a password or a token", func() {
 		r.LearnCredentials("the-password")
 		r.LearnToken("the-newest-one")
@@ -105,7 +99,6 @@ var _ = Describe("Redactor", func() {
 			}
 		}
 	})
-
 	It("should remember one secret that is larger than all that it remembers", func() {
 		large := "large " + strings.Repeat("x", 2<<20)
 		r.LearnRequest("before-it", large)

@@ -162,7 +162,6 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 			GinkgoWriter.Println(err)
 		}
 	})
-
 	It("should offer a server within the budget", func(ctx SpecContext) {
 		Expect(contact.Catalog.Refresh(ctx)).To(Succeed())
 		resolved, err := contact.nodeClass(ctx)
@@ -173,15 +172,12 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		Expect(err).NotTo(HaveOccurred())
 		chosen = offers[0]
 	}, SpecTimeout(2*time.Minute))
-
 	It("should show its catalog", func() {
 		describe(contact)
 	})
-
 	It("should show the account", func(ctx SpecContext) {
 		contact.askAccount(ctx)
 	}, SpecTimeout(2*time.Minute))
-
 	It("should answer for what does not exist", func(ctx SpecContext) {
 		needsOffer()
 		_, err := contact.api.GetServer(ctx, string(uuid.NewUUID()))
@@ -198,11 +194,9 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		}
 		contact.behaves("flavor-generations", "which services have flavor generations", bases)
 	}, SpecTimeout(2*time.Minute))
-
 	It("should show what BKE's own pools are like", func(ctx SpecContext) {
 		contact.askPools(ctx)
 	}, SpecTimeout(3*time.Minute))
-
 	It("should reject what cannot be launched, and create nothing of it", func(ctx SpecContext) {
 		needsOffer()
 		none := chosen
@@ -228,7 +222,6 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		defer cancel()
 		Expect(contact.deleteLeftovers(limited)).To(Succeed(), "what such a request leaves behind")
 	}, SpecTimeout(40*time.Minute))
-
 	It("should launch one server", func(ctx SpecContext) {
 		needsOffer()
 		// Also where the last spec failed because something was built after all.
@@ -243,7 +236,6 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		Expect(err).NotTo(HaveOccurred())
 		server = withDisks
 	}, SpecTimeout(40*time.Minute))
-
 	It("should give the server what was requested", func(ctx SpecContext) {
 		needsServer()
 		all, err := contact.api.ListServers(ctx)
@@ -285,12 +277,10 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		Expect(disks).To(HaveLen(1), "one root disk, known by attached_type")
 		Expect(disks[0].Size).To(Equal(rootDiskGiB))
 	}, SpecTimeout(3*time.Minute))
-
 	It("should show what other clients than ours meet", func(ctx SpecContext) {
 		needsServer()
 		contact.askDefaults(ctx, class, server, chosen.zone)
 	}, SpecTimeout(3*time.Minute))
-
 	It("should let the server join", func(ctx SpecContext) {
 		needsServer()
 		if joins, lacking := contact.joins(); !joins {
@@ -298,12 +288,10 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 		}
 		contact.join(ctx, class, server, chosen)
 	}, SpecTimeout(25*time.Minute))
-
 	It("should show by which names old flavors are known", func(ctx SpecContext) {
 		needsServer()
 		contact.oldFlavors(ctx, class, chosen)
 	}, SpecTimeout(10*time.Minute))
-
 	It("should show what has changed while the server ran", func(ctx SpecContext) {
 		needsServer()
 		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
@@ -312,7 +300,6 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 			contact.nodeStays(ctx, server.Name)
 		}
 	}, SpecTimeout(3*time.Minute))
-
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		needsServer()
 		begun := time.Now()
@@ -356,7 +343,6 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 			g.Expect(left.none()).To(BeTrue(), "left: %s", left)
 		}).WithContext(ctx).Should(Succeed())
 	}, SpecTimeout(20*time.Minute))
-
 	It("should show what it has cost, and what becomes of the task", func(ctx SpecContext) {
 		needsServer()
 		contact.askBill(ctx)

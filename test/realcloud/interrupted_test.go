@@ -71,7 +71,6 @@ var _ = Describe("Deleting leftovers of an interrupted launch", func() {
 		Expect(r.deleteLeftovers(ctx)).To(Succeed())
 		Expect(box.State()).To(And(HaveField("Servers", BeEmpty()), HaveField("Volumes", BeEmpty())))
 	}, SpecTimeout(time.Minute))
-
 	It("should wait for what may come of a request without an answer", func(ctx SpecContext) {
 		box := hiding()
 		r := anotherRun(box, func(*settings) {})
@@ -80,7 +79,6 @@ var _ = Describe("Deleting leftovers of an interrupted launch", func() {
 		Expect(r.deleteLeftovers(ctx)).To(Succeed())
 		Expect(box.State()).To(And(HaveField("Servers", BeEmpty()), HaveField("Volumes", BeEmpty())))
 	}, SpecTimeout(time.Minute))
-
 	It("should wait for what may come of a run of which only the id is known", func(ctx SpecContext) {
 		box := hiding()
 		died := anotherRun(box, func(*settings) {})
@@ -165,7 +163,6 @@ var _ = Describe("The offerings", func() {
 		_, err = r.offerings()
 		Expect(err).To(MatchError(ContainSubstring("raise E2E_CLOUD_BUDGET_VND")))
 	}, SpecTimeout(time.Minute))
-
 	It("should be launched after one that is rejected or fails", func(ctx SpecContext) {
 		box := hiding()
 		r := anotherRun(box, func(*settings) {})

@@ -72,14 +72,12 @@ var _ = Describe("The sandbox", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(status).To(Equal(http.StatusOK))
 	})
-
 	It("should print the environment that a controller needs", func() {
 		url, out := start("--print-env", "--cluster-name=it's mine")
 		Expect(out.String()).To(And(
 			ContainSubstring("BIZFLY_CLOUD_API_URL="+url+"/api\n"), ContainSubstring("BKE_CLUSTER_TOKEN="), ContainSubstring(`CLUSTER_NAME='it'\''s mine'`),
 		))
 	})
-
 	It("should have the secrets that it is given", func() {
 		url, out := start("--print-env", "--email=a@b.vn", "--password=p1", "--app-credential-id=i1", "--app-credential-secret=s1",
 			"--cluster-token=t1", "--token-prefix=mark-")
@@ -92,7 +90,6 @@ var _ = Describe("The sandbox", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
 	})
-
 	It("should have a cluster of the given Kubernetes, and images of the versions around it", func() {
 		c, err := parse([]string{"--kubernetes-minor=30"})
 		Expect(err).ToNot(HaveOccurred())
@@ -101,7 +98,6 @@ var _ = Describe("The sandbox", func() {
 		Expect(versions).To(ContainElements("v1.28.9", "v1.29.6", "v1.30.4", "v1.30.4.flatcar", "v1.31.0"))
 		Expect(versions).To(HaveEach(Not(HavePrefix("v1.35"))))
 	})
-
 	It("should serve https as well, with an authority that it writes down", func() {
 		file := filepath.Join(GinkgoT().TempDir(), "ca.pem")
 		url, _ := start("--tls-ca", file)
@@ -115,7 +111,6 @@ var _ = Describe("The sandbox", func() {
 		Expect(response.Body.Close()).To(Succeed())
 		Expect(response.StatusCode).To(Equal(http.StatusOK))
 	})
-
 	DescribeTable("should have the answers to open questions that it is given", func(flag, method, path, body, said string) {
 		url, _ := start(flag)
 		request, err := http.NewRequestWithContext(context.Background(), method, url+path, strings.NewReader(body))
@@ -134,7 +129,6 @@ var _ = Describe("The sandbox", func() {
 		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "",
 			`"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
 	)
-
 	DescribeTable("should write the environment to a file that a shell can read",
 		func(arguments func(file string) []string) {
 			file := filepath.Join(GinkgoT().TempDir(), "env")
@@ -151,7 +145,6 @@ var _ = Describe("The sandbox", func() {
 		Entry("after an equals sign", func(file string) []string { return []string{"--print-env=" + file, "--seed=3"} }),
 		Entry("as the next argument", func(file string) []string { return []string{"--print-env", file, "--seed=3"} }),
 	)
-
 	DescribeTable("should reject what makes no sense",
 		func(text string, args ...string) {
 			Expect(run(context.Background(), args, &output{})).To(MatchError(ContainSubstring(text)))

@@ -77,7 +77,6 @@ var _ = Describe("The bounds of a launch", func() {
 		Entry("is served with a LAUNCH_TIMEOUT of six minutes", 6*time.Minute, true),
 		Entry("is not served with the default", 3*time.Minute, false),
 	)
-
 	It("should hold for a hundred launches at once, and for one among them that hangs", func() {
 		const launches = 100
 		servers := make([]string, launches)
@@ -127,7 +126,6 @@ var _ = Describe("The bounds of a launch", func() {
 		// Core schedules nothing while a NodeClaim has no server: this is for how long this one blocks it.
 		Expect(hung).To(BeNumerically("<=", lifecycle.LaunchTimeout), fmt.Sprint("the others took ", took))
 	})
-
 	It("should hold for late servers while another one cannot be deleted", func() {
 		var bound time.Duration
 		var took []time.Duration

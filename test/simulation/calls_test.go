@@ -107,7 +107,6 @@ var _ = Describe("The requests to the cloud", func() {
 		Expect(up).To(BeNumerically("<", 2*time.Minute), "20 creates a second, 20 s to build, 40 s to boot")
 		Expect(down).To(BeNumerically("<", 2*time.Minute))
 	})
-
 	DescribeTable("should be at most three a minute at rest", func(nodes int) {
 		const rest = 30 * time.Minute
 		var counts map[string]int
@@ -141,7 +140,6 @@ var _ = Describe("The requests to the cloud", func() {
 		Entry("with 10 nodes", 10),
 		Entry("with 100 nodes", 100),
 	)
-
 	DescribeTable("should end no launch of a thousand by their own waiting", func(perSecond int) {
 		const launches = 1000
 		ended, servers := 0, 0

@@ -76,6 +76,7 @@
 {{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" (include "karpenter.bkeEndpoint" (list . $v.bke.logEndpoint "cluster_log"))) }}
 {{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
 {{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.userDataSecrets)) }}
+{{- include "karpenter.variable" (list "USER_DATA_CONFIGMAP_NAMES" (join "," $v.userDataConfigMaps)) }}
 {{- include "karpenter.variable" (list "JOIN_TOKENS" $v.joinTokens.enabled) }}
 {{- if $v.joinTokens.enabled }}
 {{- include "karpenter.variable" (list "JOIN_TOKEN_GROUPS" (join "," $v.joinTokens.groups)) }}

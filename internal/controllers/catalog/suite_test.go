@@ -37,7 +37,6 @@ var _ = Describe("catalog.refresh", func() {
 		provider = &counting{}
 		controller = catalogcontroller.NewController(provider, options.NewStore(options.Defaults()))
 	})
-
 	It("should be known by its name", func() { Expect(controller.Name()).To(Equal("catalog.refresh")) })
 	It("should refresh and come back after the interval, not all replicas at once", func(ctx context.Context) {
 		seen := map[time.Duration]bool{}
@@ -69,8 +68,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", time.Minute), BeNumerically("<=", 72*time.Second)))
 	})
 	It("should have defaults", func(ctx context.Context) {
-		result, err := catalogcontroller.NewController(provider, options.NewStore(options.Defaults())).Reconcile(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := lo.Must(catalogcontroller.NewController(provider, options.NewStore(options.Defaults())).Reconcile(ctx))
 		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})
 	It("should run on a replica that is not the leader", func(ctx context.Context) {

@@ -46,7 +46,6 @@ var _ = Describe("What is unpaid", func() {
 		asked, clk = &api{unpaid: debt}, clocktesting.NewFakeClock(time.Now())
 		provider = account.NewProvider(asked, clk)
 	})
-
 	It("should be asked once a minute for all who want to know", func() {
 		for range 20 {
 			Expect(provider.Unpaid(ctx)).To(Equal(debt))

@@ -18,6 +18,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -45,11 +46,9 @@ func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 var _ = BeforeSuite(func() {
 	suite.UseControlPlane()
 	env := &envtest.Environment{CRDs: apis.CRDs}
-	config, err := env.Start()
-	Expect(err).ToNot(HaveOccurred())
+	config := lo.Must(env.Start())
 	DeferCleanup(env.Stop)
-	kube, err = client.New(config, client.Options{})
-	Expect(err).ToNot(HaveOccurred())
+	kube = lo.Must(client.New(config, client.Options{}))
 })
 
 // counting counts the servers that are read.
@@ -146,8 +145,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
 		Expect(learner.Known()).To(Equal(bke.Values{}))
-		values, err := learner.Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(learner.Values(ctx))
 		known := sandbox.BKE()
 		Expect(values).To(Equal(bke.Values{
 			ClusterID: known.ClusterUID, Token: clusterToken, JoinEndpoint: known.JoinEndpoint, LogEndpoint: known.LogEndpoint,
@@ -160,8 +158,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	It("should be learned again when old, without holding up a launch, and stay while that fails", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
-		first, err := learner.Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		first := lo.Must(learner.Values(ctx))
 		clk.Step(9 * time.Minute)
 		Expect(learner.Values(ctx)).To(Equal(first))
 		Expect(api.reads()).To(Equal(1))
@@ -186,8 +183,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	It("should only be learned where they are not set", func() {
 		config.Values = bke.Values{ClusterID: sandbox.BKE().ClusterUID, JoinEndpoint: sandbox.BKE().JoinEndpoint}
 		node("pool-1", pool("pool-1"), metadata("bke_log_endpoint", ""))
-		values, err := provider().Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(provider().Values(ctx))
 		Expect(values.Token).To(Equal(clusterToken))
 		Expect(values.Learned).To(Equal("BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"))
 	})
@@ -234,8 +230,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			node(fmt.Sprintf("rogue-%d", i), pool("x"), elsewhere())
 		}
 		configure()
-		values, err := provider().Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(provider().Values(ctx))
 		known := sandbox.BKE()
 		Expect(values).To(And(HaveField("ClusterID", known.ClusterUID), HaveField("Token", clusterToken), HaveField("JoinEndpoint", known.JoinEndpoint)))
 		Expect(values.Learned).To(And(HaveSuffix("; node rogue-0 is ignored, since its server is of cluster prodprodprodprod"), Not(ContainSubstring(otherToken))))
@@ -298,8 +293,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		Expect(learner.Values(ctx)).Error().To(HaveOccurred())
 		clk.Step(time.Minute)
-		values, err := learner.Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(learner.Values(ctx))
 		Expect(values.Complete()).To(BeTrue())
 	})
 	It("should be looked for at once after the login, before which no request is sent", func() {
@@ -309,8 +303,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		_, err := learner.Values(ctx)
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		api.notSent = false
-		values, err := learner.Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(learner.Values(ctx))
 		Expect(values.Complete()).To(BeTrue())
 	})
 	It("should be looked for again a minute later where the service that has them is missing", func() {
@@ -368,8 +361,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(kube.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "workers-1", Labels: pool("workers-1")},
 			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID}})).To(Succeed())
 		configure()
-		values, err := provider().Values(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		values := lo.Must(provider().Values(ctx))
 		known := sandbox.BKE()
 		Expect(values).To(And(HaveField("ClusterID", known.ClusterUID), HaveField("Token", clusterToken), HaveField("JoinEndpoint", known.JoinEndpoint),
 			HaveField("Learned", learned)))

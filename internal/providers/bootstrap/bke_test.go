@@ -64,7 +64,6 @@ var _ = Describe("BKE mode", func() {
 		Expect(validate(bke())).To(MatchError(catalog.ErrNotReady))
 		Expect(provider().Render(ctx, input(bke()))).Error().To(MatchError(catalog.ErrNotReady))
 	})
-
 	DescribeTable("should report which variable is missing and what to do", func(unset func(*join.Values), variable string) {
 		unset(&values)
 		invalid := invalidOf(validate(bke()))
@@ -84,7 +83,6 @@ var _ = Describe("BKE mode", func() {
 		Expect(validate(bke())).To(MatchError(And(
 			ContainSubstring("BKE_CLUSTER_ID"), ContainSubstring("BKE_CLUSTER_TOKEN"), ContainSubstring("BKE_JOIN_ENDPOINT"))))
 	})
-
 	It("should send what was learned", func() {
 		learned := &learner{}
 		config.BKE = learned
@@ -100,7 +98,6 @@ var _ = Describe("BKE mode", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(output.Metadata).To(And(HaveKeyWithValue("bke_cluster_id", "zdckkshu1he44fsb"), HaveKeyWithValue("bke_cluster_token", secret)))
 	})
-
 	It("should wait until the catalog knows the cluster", func() {
 		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
 		Expect(validate(bke())).To(MatchError(catalog.ErrClusterUnknown))

@@ -62,7 +62,7 @@ func FuzzUserData(f *testing.F) {
 			t.Skip("a template has a bound of its own")
 		}
 		in := input(custom(second))
-		in.NodeClass.Spec.UserDataFrom = &v1alpha1.UserDataSource{SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}}
+		in.NodeClass.Spec.UserDataFrom = &v1alpha1.UserDataSource{SecretKeyRef: &v1alpha1.KeySelector{Name: "templates", Key: "userData"}}
 		in.NodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		in.NodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
 		if second == "" {

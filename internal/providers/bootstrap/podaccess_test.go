@@ -21,7 +21,7 @@ var _ = Describe("The script that keeps pods off the metadata service", func() {
 		Expect(parts).To(HaveExactElements(piece{"text/x-shellscript", parts[0].text}, piece{"text/x-shellscript", ownScript}))
 		return parts[0].text
 	}
-	It("should let no server join whose rule fails, and hold before there are pods and after a reboot", func() {
+	It("should let no server join whose rule fails, and hold before pods and after a reboot", func() {
 		const heredoc = "\ncat > /etc/systemd/system/karpenter-metadata-block.service <<'UNIT'\n"
 		before, rest, found := strings.Cut(script(), heredoc)
 		Expect(found).To(BeTrue())

@@ -105,8 +105,8 @@ const (
 	ReasonNotConfigured = "BootstrapNotConfigured"
 	// ReasonInvalidUserData says that spec.userData is no template that makes user data.
 	ReasonInvalidUserData = "UserDataInvalid"
-	// ReasonUserDataSecret says that the Secret of spec.userDataFrom is not there or may not be read.
-	ReasonUserDataSecret = "UserDataSecretUnusable"
+	// ReasonUserDataSource says that the Secret or ConfigMap of spec.userDataFrom is not there or may not be read.
+	ReasonUserDataSource = "UserDataSourceUnusable"
 	// ReasonJoinTokensDisabled says that spec.joinToken needs what the controller was not given.
 	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
@@ -211,7 +211,7 @@ const (
 	fieldUserData     = "spec.userData"
 	fieldUserDataFrom = "spec.userDataFrom"
 
-	// maxTemplateBytes bounds a template from a Secret; what it makes is bounded by what the cloud accepts.
+	// maxTemplateBytes bounds a template from a Secret or ConfigMap; what it makes is bounded by what the cloud accepts.
 	maxTemplateBytes = 64 * 1024
 )
 
@@ -227,7 +227,7 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	spec := nodeClass.Spec
 	var sources []source
 	if spec.UserDataFrom != nil {
-		from, err := p.fromSecret(ctx, lo.FromPtr(spec.UserDataFrom.SecretKeyRef))
+		from, err := p.fromObject(ctx, spec.UserDataFrom)
 		if err != nil {
 			return nil, err
 		}
@@ -247,37 +247,45 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return sources, nil
 }
 
-// fromSecret reads a template from a Secret of the controller's own namespace. Those that it may read are an option, so that
-// a Secret that it was not meant to read is rejected here with the remedy, whatever its Role says.
-func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.SecretKeySelector) (*source, error) {
+// fromObject reads a template from a Secret or ConfigMap of the controller's own namespace. Those that it may read are an option, so that
+// one that it was not meant to read is rejected here with the remedy, whatever its Role says.
+func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDataSource) (*source, error) {
+	secret, configMap := &corev1.Secret{}, &corev1.ConfigMap{}
+	object, kind, ref, selector := client.Object(secret), "Secret", "secretKeyRef", lo.FromPtr(from.SecretKeyRef)
+	names, value, variable := p.config.UserDataSecretNames, "userDataSecrets", "USER_DATA_SECRET_NAMES"
+	if from.ConfigMapKeyRef != nil {
+		object, kind, ref, selector = configMap, "ConfigMap", "configMapKeyRef", *from.ConfigMapKeyRef
+		names, value, variable = p.config.UserDataConfigMapNames, "userDataConfigMaps", "USER_DATA_CONFIGMAP_NAMES"
+	}
 	reject := func(format string, args ...any) error {
-		return &ValidationError{Reason: ReasonUserDataSecret,
-			Message: fmt.Sprintf("%s.secretKeyRef.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
+		return &ValidationError{Reason: ReasonUserDataSource,
+			Message: fmt.Sprintf("%s.%s.name %q: ", fieldUserDataFrom, ref, selector.Name) + fmt.Sprintf(format, args...)}
 	}
 	granted := func() error {
-		return reject("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",
-			strings.Join(p.config.UserDataSecretNames, ","))
+		return reject("the controller may not read this %s; name it in the chart's value %s (%s, now %q)", kind, value, variable, strings.Join(names, ","))
 	}
-	if p.config.Reader == nil || !slices.Contains(p.config.UserDataSecretNames, selector.Name) {
+	if p.config.Reader == nil || !slices.Contains(names, selector.Name) {
 		return nil, granted()
 	}
-	secret := &corev1.Secret{}
-	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, secret); {
+	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, object); {
 	case apierrors.IsNotFound(err):
-		return nil, reject("there is no such Secret in the controller's namespace %s; create it", p.config.Namespace)
+		return nil, reject("there is no such %s in the controller's namespace %s; create it", kind, p.config.Namespace)
 	case apierrors.IsForbidden(err):
 		return nil, granted()
 	case err != nil:
-		return nil, &lookupError{fmt.Errorf("reading the Secret of %s: %w", fieldUserDataFrom, err)}
+		return nil, &lookupError{fmt.Errorf("reading the %s of %s: %w", kind, fieldUserDataFrom, err)}
 	}
-	text, found := secret.Data[selector.Key]
+	text, found := configMap.Data[selector.Key]
+	if data, inData := secret.Data[selector.Key]; inData {
+		text, found = string(data), true
+	}
 	if !found {
-		return nil, reject("the Secret has no key %q; set %s.secretKeyRef.key or add it", selector.Key, fieldUserDataFrom)
+		return nil, reject("it has no key %q; set %s.%s.key or add it", selector.Key, fieldUserDataFrom, ref)
 	}
 	if len(text) > maxTemplateBytes {
 		return nil, reject("its key %q has %d bytes, at most %d are read", selector.Key, len(text), maxTemplateBytes)
 	}
-	return &source{field: fieldUserDataFrom, text: string(text)}, nil
+	return &source{field: fieldUserDataFrom, text: text}, nil
 }
 
 // hashOf identifies the templates by their texts and order, wherever they come from.

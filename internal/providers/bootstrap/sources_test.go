@@ -33,7 +33,7 @@ func fromSecret(data map[string]string) *v1alpha1.BizflyNodeClass {
 	DeferCleanup(func() { Expect(kube.Delete(ctx, object)).To(Succeed()) })
 	nodeClass := custom("")
 	nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.UserDataSource{
-		SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}}
+		SecretKeyRef: &v1alpha1.KeySelector{Name: "templates", Key: "userData"}}
 	return nodeClass
 }
 
@@ -49,8 +49,7 @@ func pieces(userData string) []piece {
 	GinkgoHelper()
 	message := lo.Must(mail.ReadMessage(strings.NewReader(userData)))
 	Expect(message.Header.Get("MIME-Version")).To(Equal("1.0"))
-	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
-	Expect(err).ToNot(HaveOccurred())
+	mediaType, parameters := lo.Must2(mime.ParseMediaType(message.Header.Get("Content-Type")))
 	Expect(mediaType).To(Equal("multipart/mixed"))
 	reader := multipart.NewReader(message.Body, parameters["boundary"])
 	var found []piece
@@ -83,6 +82,24 @@ var _ = Describe("User data from a Secret", func() {
 	It("should be a template like any other", func() {
 		Expect(render(input(fromSecret(map[string]string{"userData": "#!/bin/bash\necho {{ .NodeName }} " + secret}))).UserData).
 			To(Equal("#!/bin/bash\necho general-x7k2p-0a1b2c3d " + secret))
+	})
+	It("should be a key of a ConfigMap where that is named, and need its own grant", func() {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "scripts"}, Data: map[string]string{"userData": "#!/bin/sh"}}
+		Expect(kube.Create(ctx, object)).To(Succeed())
+		DeferCleanup(func() { Expect(kube.Delete(ctx, object)).To(Succeed()) })
+		nodeClass := custom("")
+		nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.UserDataSource{
+			ConfigMapKeyRef: &v1alpha1.KeySelector{Name: "scripts", Key: "userData"}}
+		config.UserDataSecretNames = []string{"scripts"}
+		Expect(invalidOf(validate(nodeClass)).Message).To(And(ContainSubstring("userDataConfigMaps"), HavePrefix("spec.userDataFrom.configMapKeyRef.name")))
+		config.UserDataConfigMapNames = []string{"scripts"}
+		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/sh"))
+		before := hash(nodeClass)
+		object.Data["userData"] = "#!/bin/bash"
+		Expect(kube.Update(ctx, object)).To(Succeed())
+		Expect(hash(nodeClass)).ToNot(Equal(before))
+		nodeClass.Spec.UserDataFrom.ConfigMapKeyRef.Key = "gpu"
+		Expect(invalidOf(validate(nodeClass)).Message).To(ContainSubstring(`no key "gpu"; set spec.userDataFrom.configMapKeyRef.key`))
 	})
 	It("should be the key that is named", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/sh", "gpu": "#!/bin/bash"})

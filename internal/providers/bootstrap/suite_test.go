@@ -54,11 +54,9 @@ func TestBootstrap(t *testing.T) { suite.Run(t, "Bootstrap") }
 var _ = BeforeSuite(func() {
 	suite.UseControlPlane()
 	env := &envtest.Environment{}
-	rest, err := env.Start()
-	Expect(err).ToNot(HaveOccurred())
+	rest := lo.Must(env.Start())
 	DeferCleanup(env.Stop)
-	kube, err = client.New(rest, client.Options{})
-	Expect(err).ToNot(HaveOccurred())
+	kube = lo.Must(client.New(rest, client.Options{}))
 	Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
 })
 

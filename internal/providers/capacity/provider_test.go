@@ -27,7 +27,6 @@ var _ = Describe("Capacity", func() {
 		clk = clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 		provider = capacity.NewDefaultProvider(clk)
 	})
-
 	It("should have every offering available at first", func() {
 		_, unavailable := provider.Unavailable(offering)
 		Expect(unavailable).To(BeFalse())

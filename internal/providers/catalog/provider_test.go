@@ -40,7 +40,6 @@ var _ = Describe("Catalog over the real client", func() {
 		clk = clocktesting.NewFakeClock(start)
 		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{BKEClusterID: sandbox.BKE().ClusterUID})
 	})
-
 	It("should not be ready before the first refresh", func() {
 		Expect(provider.Snapshot()).Error().To(MatchError(catalog.ErrNotReady))
 	})
@@ -215,7 +214,6 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		api = newStub()
 		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{BKEClusterID: "c"})
 	})
-
 	DescribeTable("should replace the regions by the zones of the login's region alone",
 		func(ctx context.Context, region, label string, zones ...string) {
 			api.set(func() {

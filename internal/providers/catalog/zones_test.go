@@ -35,7 +35,6 @@ var _ = Describe("Zones", func() {
 			},
 		}
 	})
-
 	It("should list the zones by name, closed ones included, without invalid labels", func() {
 		Expect(snapshot.Zones()).To(Equal([]catalog.Zone{{Name: "HN1", Active: false}, {Name: "HN2", Active: true}}))
 	})

@@ -41,9 +41,7 @@ type adapter struct{ confirmed *bizfly.Scope }
 
 func (a *adapter) Reconfigure(bizfly.Config) error { return nil }
 
-func (a *adapter) Scope(context.Context) (bizfly.Scope, error) {
-	return lo.FromPtr(a.confirmed), nil
-}
+func (a *adapter) Scope(context.Context) (bizfly.Scope, error) { return lo.FromPtr(a.confirmed), nil }
 
 func (a *adapter) Confirm(scope bizfly.Scope) { a.confirmed = &scope }
 

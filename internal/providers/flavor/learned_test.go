@@ -34,9 +34,7 @@ var _ = Describe("The size of nodes", func() {
 		nodeClass = newNodeClass("HN1", "HN2", "HN3")
 		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: image}}
 	})
-	memory := func(ctx context.Context) string {
-		return r.list(ctx, nodeClass)[name].Capacity.Memory().String()
-	}
+	memory := func(ctx context.Context) string { return r.list(ctx, nodeClass)[name].Capacity.Memory().String() }
 	list := func(pairs ...string) corev1.ResourceList {
 		of := corev1.ResourceList{}
 		for i := 0; i < len(pairs); i += 2 {

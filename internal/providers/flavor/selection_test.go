@@ -77,9 +77,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 	It("should be those of any term", func(ctx context.Context) {
 		Expect(selecting(ctx, v1alpha1.FlavorSelectorTerm{Category: "basic"}, v1alpha1.FlavorSelectorTerm{Name: "nix.*"})).To(ConsistOf("b2.2c_4g", "nix.2c_4g"))
 	})
-	It("should be all without terms", func(ctx context.Context) {
-		Expect(selecting(ctx)).To(HaveLen(6))
-	})
+	It("should be all without terms", func(ctx context.Context) { Expect(selecting(ctx)).To(HaveLen(6)) })
 	It("should change with the selector at once, and never in what was returned", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)
 		Expect(selecting(ctx, v1alpha1.FlavorSelectorTerm{Category: "premium"})).To(HaveLen(4))

@@ -4,12 +4,14 @@
 package flavor_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 
-	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -17,8 +19,8 @@ import (
 
 var _ = Describe("Flavors that are not for us", func() {
 	It("should be logged once with the reason, however often the catalog is read", func(ctx context.Context) {
-		var lines []string
-		ctx = log.IntoContext(ctx, funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+		said := &bytes.Buffer{}
+		ctx = log.IntoContext(ctx, zap.New(zap.WriteTo(said)))
 		source := newHandmade(newFlavor("p2.2c_4g"), newFlavor("2c_2g_vps"), newFlavor("broken", withSize(0, 0)))
 		r := newRoom(source, env.Client)
 		for range 3 {
@@ -27,7 +29,7 @@ var _ = Describe("Flavors that are not for us", func() {
 			}
 			source.change(func(*catalog.Snapshot) {})
 		}
-		Expect(lines).To(ConsistOf(
+		Expect(strings.Split(strings.TrimSpace(said.String()), "\n")).To(ConsistOf(
 			And(ContainSubstring("2c_2g_vps"), ContainSubstring("another product")),
 			And(ContainSubstring("broken"), ContainSubstring("no CPU or no memory")),
 		))

@@ -85,9 +85,7 @@ func missOf(err error) *lookup.NotFoundError {
 	return miss
 }
 
-func alias(alias string) v1alpha1.ImageSelectorTerm {
-	return v1alpha1.ImageSelectorTerm{Alias: alias}
-}
+func alias(alias string) v1alpha1.ImageSelectorTerm { return v1alpha1.ImageSelectorTerm{Alias: alias} }
 
 func workerImage(version string) string {
 	GinkgoHelper()
@@ -393,7 +391,6 @@ var _ = Describe("Other images", func() {
 		Expect(err).To(MatchError(ContainSubstring("the answer is empty, which cannot be true")))
 		Expect(lookup.IsNotFound(err)).To(BeFalse())
 	})
-
 	Context("by operating system", func() {
 		It("should ignore letter case", func() {
 			start(true)
@@ -411,7 +408,6 @@ var _ = Describe("Other images", func() {
 			Expect(missOf(err).Available).To(ContainElements("Debian 12 x64", "AlmaLinux 9 x64"))
 		})
 	})
-
 	Context("by name", func() {
 		It("should take the newest active custom image", func() {
 			content.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
@@ -474,7 +470,6 @@ var _ = Describe("Other images", func() {
 			Expect(miss.Available).To(Equal([]string{"golden-node"}))
 		})
 	})
-
 	Context("by snapshot", func() {
 		BeforeEach(func() { start(true) })
 		snapshot := func(id, name, status, createdAt string) cloud.Snapshot {
@@ -530,7 +525,6 @@ var _ = Describe("Other images", func() {
 			Expect(lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return r.Path == "/iaas-cloud/api/snapshots" })).To(Equal(1))
 		})
 	})
-
 	Context("by id", func() {
 		BeforeEach(func() { start(true) })
 		It("should find a BKE worker image and its version", func() {

@@ -145,7 +145,6 @@ var _ = Describe("Delete", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
-
 	DescribeTable("should log how long ago the deletion was asked for", func(ago time.Duration, seconds float64) {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
@@ -162,7 +161,6 @@ var _ = Describe("Delete", func() {
 		Entry("where that is known", 90*time.Second, 90.0),
 		Entry("where it is not", time.Duration(0), 0.0),
 	)
-
 	Context("choosing the disks", func() {
 		var w *world
 		BeforeEach(func() { w = newWorld(cloud.Options{}) })
@@ -282,7 +280,6 @@ var _ = Describe("Delete", func() {
 			Expect(w.leftovers()).To(BeEmpty())
 		})
 	})
-
 	It("should delete what the server names once the volumes cannot be listed for a minute", func() {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
@@ -305,7 +302,6 @@ var _ = Describe("Delete", func() {
 		Expect(w.deleted()[0]).To(ConsistOf(own, recorded))
 		Expect(w.deleted()[0]).ToNot(ContainElement(users))
 	})
-
 	Context("knowing that it is gone", func() {
 		var w *world
 		BeforeEach(func() { w = newWorld(cloud.Options{}) })
@@ -370,7 +366,6 @@ var _ = Describe("Delete", func() {
 			Expect(w.count(listVolumes)).To(BeZero())
 		})
 	})
-
 	Context("leaving BKE", func() {
 		gone := func(node string) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Node: node}
@@ -457,7 +452,6 @@ var _ = Describe("Delete", func() {
 			Entry("hangs", cloud.Fault{Effect: cloud.EffectDelay, Delay: time.Hour}, false),
 		)
 	})
-
 	It("should take nothing from a living duplicate of the same name", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()

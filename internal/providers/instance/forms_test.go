@@ -83,7 +83,6 @@ var _ = Describe("The form of a create request", func() {
 		Entry("all of it", []string{"short-flavor-names", "silent-flavors", "volume-type-by-medium"}, "nix.2c_4g", 3,
 			map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}, map[string]any{"type": "SSD"}, "2c_4g"),
 	)
-
 	It("should be learned for each family of flavors by itself", func() {
 		w := newWorld(cloud.Options{Modes: []string{"short-flavor-names"}})
 		w.launch(attempt(1, "nix.2c_4g"))

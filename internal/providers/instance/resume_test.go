@@ -48,7 +48,6 @@ var _ = Describe("Resume", func() {
 		Expect(found.ID).To(Equal(w.box.Servers()[0].ID))
 		Expect(w.count(createServer)).To(Equal(1))
 	})
-
 	It("should adopt its server whatever it is called", func() {
 		w := newWorld(cloud.Options{})
 		server := w.box.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata(clusterUID, claimUID, 1)})
@@ -119,7 +118,6 @@ var _ = Describe("Resume", func() {
 		found := lo.Must(w.provider.Resume(ctx, claimUID, w.intent()))
 		Expect(found.ID).To(Equal(first.ID))
 	})
-
 	Context("when nothing is found", func() {
 		late := func(w *world) instance.Intent {
 			return w.intent(func(i *instance.Intent) { i.RequestedAt = time.Now().Add(-3 * time.Minute) })

@@ -28,9 +28,7 @@ var _ = Describe("Cached", func() {
 		reads     int
 		fails     error
 	)
-	BeforeEach(func() {
-		listCache, cloud, reads, fails = cache.New(cache.NoExpiration, 0), []string{"web"}, 0, nil
-	})
+	BeforeEach(func() { listCache, cloud, reads, fails = cache.New(cache.NoExpiration, 0), []string{"web"}, 0, nil })
 	find := func(name string) (string, error) {
 		return lookup.Cached(context.Background(), listCache, lookup.Reads{}, "firewalls",
 			func(context.Context) ([]string, error) {

@@ -161,7 +161,6 @@ var _ = Describe("VPC networks", func() {
 			Expect(unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})).Error().To(MatchError(catalog.ErrNotReady))
 		})
 	})
-
 	Context("by term", func() {
 		It("should be found by id, name, tag and default, in the order of the terms and each once", func() {
 			vpc("one-zone").Tags = []string{"karpenter", "small"}
@@ -228,7 +227,6 @@ var _ = Describe("VPC networks", func() {
 			Entry("a term that selects nothing", v1alpha1.NetworkSelectorTerm{}, "", ""),
 		)
 	})
-
 	It("should not be missing when they cannot be read", func() {
 		start(true)
 		sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})

@@ -169,8 +169,8 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is where else user data comes from, for templates that hold credentials. A change replaces nodes, also one of the
-	// Secret's content.
+	// UserDataFrom is where else user data comes from, for templates that hold credentials or are shared. A change replaces nodes, also one
+	// of the content of the Secret or ConfigMap.
 	// +optional
 	UserDataFrom *UserDataSource `json:"userDataFrom,omitempty"`
 	// JoinToken creates a short-lived bootstrap token for each server; templates get it as .JoinToken. It needs the chart's value

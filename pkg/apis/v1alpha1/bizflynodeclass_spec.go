@@ -8,21 +8,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UserDataSource is where user data comes from, beside spec.userData.
+// UserDataSource is where user data comes from, beside spec.userData: a key of a Secret or of a ConfigMap of the controller's namespace.
+// +kubebuilder:validation:XValidation:message="userDataFrom must have one of secretKeyRef and configMapKeyRef",rule="has(self.secretKeyRef) != has(self.configMapKeyRef)"
 type UserDataSource struct {
-	// SecretKeyRef is a key of a Secret of the controller's namespace.
-	SecretKeyRef *SecretKeySelector `json:"secretKeyRef"`
+	// SecretKeyRef is a key of a Secret, which the chart's value userDataSecrets must list.
+	// +optional
+	SecretKeyRef *KeySelector `json:"secretKeyRef,omitempty"`
+	// ConfigMapKeyRef is a key of a ConfigMap, which the chart's value userDataConfigMaps must list.
+	// +optional
+	ConfigMapKeyRef *KeySelector `json:"configMapKeyRef,omitempty"`
 }
 
-// SecretKeySelector selects a key of a Secret of the controller's namespace.
-type SecretKeySelector struct {
-	// Name is the name of the Secret, which the chart's value userDataSecrets must list.
+// KeySelector selects a key of a Secret or ConfigMap of the controller's namespace.
+type KeySelector struct {
+	// Name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:message="secretKeyRef.name must be the name of a Secret: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
+	// +kubebuilder:validation:XValidation:message="name must be that of a Secret or ConfigMap: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
 	Name string `json:"name"`
 	// Key is the key within it, for example userData.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:message="secretKeyRef.key must be a key of a Secret: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
+	// +kubebuilder:validation:XValidation:message="key must be that of a Secret or ConfigMap: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
 	Key string `json:"key"`
 }
 

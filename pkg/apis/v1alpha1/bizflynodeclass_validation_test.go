@@ -23,6 +23,7 @@ const (
 	imageKinds       = "are different kinds of images"
 	familyAndVersion = "alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version"
 	labelForm        = "must begin and end with a letter or digit"
+	oneSource        = "userDataFrom must have one of secretKeyRef and configMapKeyRef"
 	needsUserData    = "bootstrapMode Custom needs userData or userDataFrom"
 	reservedKeys     = "belongs to this provider or to BizFly Cloud: begin no key with bizfly-karpenter-, karpenter-, bke_"
 	metadataForm     = "BizFly Cloud takes keys of 1 to 255 letters"
@@ -195,13 +196,15 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("user data without a mode", `userData: x`, valid),
 		Entry("user data of 16 KiB", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16384)+``, valid),
 		Entry("user data from a Secret", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: join, key: x}}`, valid),
+		Entry("user data from a ConfigMap", `bootstrapMode: Custom, userDataFrom: {configMapKeyRef: {name: join, key: x}}`, valid),
+		Entry("user data from a Secret and a ConfigMap", `userDataFrom: {secretKeyRef: {name: x, key: x}, configMapKeyRef: {name: x, key: x}}`, oneSource),
 		Entry("user data from a Secret and inline", `bootstrapMode: Custom, userData: x, userDataFrom: {secretKeyRef: {name: join, key: worker}}`, valid),
 		Entry("a Secret without a name", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {key: x}}`, "spec.userDataFrom.secretKeyRef.name"),
 		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: Join_Me, key: x}}`,
-			"secretKeyRef.name must be the name of a Secret"),
-		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: x, key: a/b}}`, "secretKeyRef.key must be a key of a Secret"),
+			"name must be that of a Secret or ConfigMap"),
+		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: x, key: a/b}}`, "key must be that of a Secret or ConfigMap"),
 		Entry("no key of a Secret", `userDataFrom: {secretKeyRef: {name: x}}`, "spec.userDataFrom.secretKeyRef.key"),
-		Entry("nothing of a Secret", `userDataFrom: {}`, "spec.userDataFrom.secretKeyRef"),
+		Entry("user data from nowhere", `userDataFrom: {}`, oneSource),
 		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], userData: x`, "not possible on BKE's flatcar image"),
 		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE,
 			userDataFrom: {secretKeyRef: {name: x, key: x}}`,

@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,24 +49,34 @@ func expectNoUnwantedGPU(pool *unstructured.Unstructured, path string) {
 		"%s: NodePool %s", path, pool.GetName())
 }
 
-var _ = Describe("The samples of NodeClasses, NodePools and ProviderConfigs", func() {
+// examples are the manifests of the samples, and of the page that has an example of each field.
+func examples() map[string][]byte {
+	GinkgoHelper()
+	manifests := map[string][]byte{}
+	Expect(filepath.WalkDir("../../../config/samples", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".yaml") {
+			manifests[path], err = os.ReadFile(path)
+		}
+		return err
+	})).To(Succeed())
+	page := lo.Must(os.ReadFile("../../../docs/reference/fields.md"))
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatchIndex(page, -1) {
+		manifests[fmt.Sprintf("fields.md at %d", block[0])] = page[block[2]:block[3]]
+	}
+	return manifests
+}
+
+var _ = Describe("The samples and examples of NodeClasses, NodePools and ProviderConfigs", func() {
 	It("should be taken by the API server, and have no field that it does not know", func() {
 		tried := map[string]int{}
-		Expect(filepath.WalkDir("../../../config/samples", func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".yaml") {
-				return err
-			}
-			content, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
+		for path, content := range examples() {
 			decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 			for {
 				object := &unstructured.Unstructured{}
 				if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return err
+					break
+				} else {
+					Expect(err).NotTo(HaveOccurred(), path)
 				}
 				group := object.GroupVersionKind().Group
 				if group != "karpenter.bizflycloud.vn" && group != "karpenter.sh" {
@@ -76,8 +88,9 @@ var _ = Describe("The samples of NodeClasses, NodePools and ProviderConfigs", fu
 				}
 				Expect(env.Client.Create(ctx, object, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed(), path)
 			}
-		})).To(Succeed())
-		Expect(tried).To(And(HaveKeyWithValue("BizflyNodeClass", BeNumerically(">=", 6)), HaveKeyWithValue("NodePool", BeNumerically(">=", 3))))
+		}
+		Expect(tried).To(And(HaveKeyWithValue("BizflyNodeClass", BeNumerically(">=", 8)), HaveKeyWithValue("NodePool", BeNumerically(">=", 3)),
+			HaveKeyWithValue("ProviderConfig", BeNumerically(">=", 1))))
 	})
 })
 

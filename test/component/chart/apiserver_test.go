@@ -115,7 +115,6 @@ var _ = Describe("a real API server", Ordered, func() {
 		worse.Spec.SecurityContext.SeccompProfile = nil
 		Expect(c.Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: worse.Spec}, client.DryRunAll)).To(MatchError(ContainSubstring("restricted")))
 	})
-
 	It("should accept the samples of kubectl apply -k", func(ctx context.Context) {
 		text, err := kustomize(ctx, "samples")
 		Expect(err).ToNot(HaveOccurred())
@@ -224,7 +223,6 @@ var _ = Describe("a real API server", Ordered, func() {
 		Expect(controller.Delete(ctx, foreign)).To(MatchError(ContainSubstring("may delete only bootstrap tokens that it created")))
 		Expect(c.Delete(ctx, foreign)).To(Succeed())
 	})
-
 	It("should let only the controller record on NodeClaims what it launched", func(ctx context.Context) {
 		account, policy := "", map[string]unstructured.Unstructured{}
 		for name, object := range rendered(ctx, fullValues, "--set", "admissionPolicies.enabled=false") {
@@ -315,7 +313,6 @@ spec:
 		Expect(admin.Status().Patch(ctx, other, client.MergeFrom(object))).To(Succeed(), "the rest of the status is not theirs to break")
 		Expect(admin.Delete(ctx, object)).To(Succeed())
 	})
-
 	Describe("with the admission policy", Ordered, func() {
 		var before *unstructured.Unstructured
 
@@ -331,7 +328,6 @@ spec:
 			bad := pool("spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [ondemand]}]")
 			Eventually(func() error { return c.Create(ctx, bad.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring("denied")))
 		})
-
 		DescribeTable("should reject, and name what to write instead", func(ctx context.Context, change string, words ...string) {
 			err := c.Create(ctx, pool(change), client.DryRunAll)
 			for _, word := range words {
@@ -377,7 +373,6 @@ spec:
 				"there is no kind EC2NodeClass in karpenter.bizflycloud.vn: write BizflyNodeClass"),
 			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
 		)
-
 		DescribeTable("should let pass", func(ctx context.Context, change string) {
 			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())
 		},
@@ -394,7 +389,6 @@ spec:
 			Entry("another provider's pool, whatever is in it",
 				"{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
 		)
-
 		It("should accept every label that flavors have, and name no other", func(ctx context.Context) {
 			err := c.Create(ctx, pool("metadata.labels: {karpenter.bizflycloud.vn/team: shop}"), client.DryRunAll)
 			Expect(err).To(HaveOccurred())

@@ -104,7 +104,6 @@ var _ = Describe("the environment", func() {
 			GinkgoT().Setenv(name, os.Getenv(name))
 		}
 	})
-
 	It("should have every variable that the controller reads, and no other", func(ctx context.Context) {
 		core, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter/pkg/operator/options").Output()
 		Expect(err).ToNot(HaveOccurred())
@@ -124,7 +123,6 @@ var _ = Describe("the environment", func() {
 		Expect(sets.List(read.Difference(set))).To(BeEmpty(), "no value of the chart sets these")
 		Expect(sets.List(set.Difference(read))).To(BeEmpty(), "nothing reads these")
 	})
-
 	DescribeTable("should be one that the controller accepts", func(ctx context.Context, values string, args ...string) {
 		for name, value := range environment(ctx, values, args...) {
 			GinkgoT().Setenv(name, value)
@@ -136,7 +134,6 @@ var _ = Describe("the environment", func() {
 		Entry("with gates that are no longer in the values", defaultValues, "--set", "settings.featureGates=null"),
 		Entry("with a gate that has no value", defaultValues, "--set", "settings.featureGates.nodeRepair=null"),
 	)
-
 	It("should have whole numbers in digits", func(ctx context.Context) {
 		variables := environment(ctx, fullValues, "--set-json", "settings.kubeClientQPS=1000000", "--set-json", "settings.maxVNDPerHour=5000000")
 		Expect(variables).To(And(HaveKeyWithValue("KUBE_CLIENT_QPS", "1000000"), HaveKeyWithValue("MAX_VND_PER_HOUR", "5000000")))
@@ -157,7 +154,6 @@ var _ = Describe("the environment", func() {
 		}
 		Expect(after).To(Equal(before))
 	})
-
 	It("should name the Secret and the ConfigMap that the Role grants", func(ctx context.Context) {
 		variables := environment(ctx, fullValues)
 		Expect(variables).To(HaveKeyWithValue("CREDENTIALS_SECRET_NAME", chartName))

@@ -29,7 +29,6 @@ var _ = Describe("the Deployment", func() {
 		Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
 		pod = deployment.Spec.Template.Spec
 	})
-
 	It("should not run where it would drain itself", func() {
 		Expect(pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions).To(
 			ContainElement(corev1.NodeSelectorRequirement{Key: "karpenter.sh/nodepool", Operator: corev1.NodeSelectorOpDoesNotExist}))
@@ -239,7 +238,7 @@ var _ = Describe("rights", func() {
 		for _, rule := range as[rbacv1.Role](objects["elsewhere/Role/k"]).Rules {
 			named = append(named, rule.ResourceNames...)
 		}
-		Expect(named).To(ConsistOf("k", "k-tuning", "templates", "lead"))
+		Expect(named).To(ConsistOf("k", "k-tuning", "templates", "scripts", "lead"))
 		Expect(objects).To(HaveKey("elsewhere/Secret/k"))
 		Expect(objects).To(HaveKey("elsewhere/ConfigMap/k-tuning"))
 		Expect(objects["ProviderConfig/default"].Object["spec"]).To(And(

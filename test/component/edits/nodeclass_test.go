@@ -103,6 +103,8 @@ func known(catalog *cloud.Catalog) map[string][]any {
 		"userData":                           {"#!/bin/sh\nfalse", template, "#cloud-config\nruncmd: [reboot]", "{{ .Hostname }}", "no first line", long},
 		"userDataFrom.secretKeyRef.name":     {userDataSecret, "secret-of-others"},
 		"userDataFrom.secretKeyRef.key":      {"userData", "other", "none"},
+		"userDataFrom.configMapKeyRef.name":  {userDataSecret, "config-map-of-others"},
+		"userDataFrom.configMapKeyRef.key":   {"userData", "none"},
 		"joinToken.ttl":                      {"20m", "60m", "1m", "48h", "soon"},
 		"kubelet.systemReserved":             reserved,
 		"kubelet.kubeReserved":               reserved,
@@ -168,6 +170,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 	env.Restart(ctx, func(d *wiring.Dependencies) {
 		settings := *d.Settings.Load()
 		settings.Namespace, settings.UserDataSecretNames = metav1.NamespaceDefault, []string{userDataSecret}
+		settings.UserDataConfigMapNames = settings.UserDataSecretNames
 		d.Settings.Store(&settings)
 	})
 	w := &world{schema: schema, base: map[string]any{}, counts: c}
@@ -438,8 +441,11 @@ var _ = Describe("A BizflyNodeClass", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: userDataSecret, Namespace: metav1.NamespaceDefault},
 			StringData: map[string]string{"userData": "#!/bin/sh\necho userData", "other": "#!/bin/sh\necho other"},
 		}
-		Expect(env.Client.Create(ctx, secret)).To(Succeed())
-		DeferCleanup(func() { Expect(env.Client.Delete(ctx, secret)).To(Succeed()) })
+		configMap := &corev1.ConfigMap{ObjectMeta: *secret.ObjectMeta.DeepCopy(), Data: map[string]string{"userData": "#!/bin/sh\necho configMap"}}
+		for _, object := range []client.Object{secret, configMap} {
+			Expect(env.Client.Create(ctx, object)).To(Succeed())
+			DeferCleanup(func() { Expect(env.Client.Delete(ctx, object)).To(Succeed()) })
+		}
 	})
 
 	It("should say of each field what a change of it does to running nodes", func() {

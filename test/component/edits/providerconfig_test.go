@@ -160,7 +160,6 @@ var _ = Describe("A ProviderConfig", func() {
 		// counted are edits that were tried, rejected by the API server, and not ready.
 		tried, rejected, unready int
 	)
-
 	BeforeEach(func() {
 		credentials := env.Sandbox.Credentials()
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: granted, Namespace: metav1.NamespaceDefault}, StringData: map[string]string{

@@ -156,7 +156,6 @@ var _ = Describe("Consolidation by core's disruption controller with our instanc
 			Expect(commands).To(BeNumerically(">", len(tried)), "there was hardly anything to consolidate")
 		}
 	})
-
 	It("should notice prices that are not the same twice", func() {
 		random := rand.New(rand.NewPCG(1, 2))
 		unstable := func(provider *cloudprovider.CloudProvider) corecloudprovider.CloudProvider {

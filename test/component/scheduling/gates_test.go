@@ -106,7 +106,6 @@ var _ = Describe("Feature gates", func() {
 			Expect(gpus.Value()).To(BeEquivalentTo(2))
 		})
 	})
-
 	Describe("StaticCapacity", func() {
 		var core *planner
 		BeforeEach(func() {
@@ -146,7 +145,6 @@ var _ = Describe("Feature gates", func() {
 			Expect(env.Servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
 		})
 	})
-
 	Describe("TerminateFirst", func() {
 		// full is a static NodePool of one node at its node limit, which leaves no capacity for a replacement.
 		full := func() (*testCluster, *karpv1.NodePool) {
@@ -180,7 +178,6 @@ var _ = Describe("Feature gates", func() {
 			Expect(env.Servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
 		}, Entry("on", true), Entry("off", false))
 	})
-
 	Describe("PodDeletionCostManagement", func() {
 		It("should mark for ReplicaSets which pods to remove first", func() {
 			with(coretest.FeatureGates{PodDeletionCostManagement: lo.ToPtr(true)})
@@ -211,7 +208,6 @@ var _ = Describe("Feature gates", func() {
 			expectations.ExpectDeleted(ctx, env.Client, set)
 		})
 	})
-
 	Describe("CapacityBuffer", func() {
 		It("should launch capacity for pods that do not exist yet", func() {
 			with(coretest.FeatureGates{CapacityBuffer: lo.ToPtr(true)})

@@ -232,7 +232,7 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(hardReboots()).To(BeZero())
 	})
-	DescribeTable("should delete nothing when BizFly Cloud stops all servers of an unpaid account, and start them once it is paid",
+	DescribeTable("should delete nothing where an unpaid account stops all servers, and start them later",
 		func(count int, gate bool) {
 			cluster(count, gate)
 			pool := &karpv1.NodePool{}

@@ -98,7 +98,6 @@ var _ = Describe("Pods", func() {
 			Expect(serverOf(with).Flavor.VCPUs).To(BeNumerically(">=", 4))
 		})
 	})
-
 	Context("with resource claims", func() {
 		It("should wait, as core does nothing for them by default, and hold up no other pod", func() {
 			applied(unit.NodePool())
@@ -115,7 +114,6 @@ var _ = Describe("Pods", func() {
 			Expect(env.Servers()).To(HaveLen(1))
 		})
 	})
-
 	Context("with GPUs", func() {
 		gpus := func(n string) corev1.ResourceRequirements {
 			return corev1.ResourceRequirements{Requests: list("cpu", "1", string(v1alpha1.ResourceNVIDIAGPU), n), Limits: list(string(v1alpha1.ResourceNVIDIAGPU), n)}
@@ -149,7 +147,6 @@ var _ = Describe("Pods", func() {
 			}
 		})
 	})
-
 	Context("that choose by label", func() {
 		DescribeTable("should get what they ask for", func(key string, operator corev1.NodeSelectorOperator, values []string, matches func(cloud.Server) bool) {
 			applied(unit.NodePool())
@@ -199,7 +196,6 @@ var _ = Describe("Pods", func() {
 			expectations.ExpectScheduled(ctx, env.Client, impossible)
 		})
 	})
-
 	Context("that look at each other", func() {
 		It("should spread over zones and nodes", func() {
 			applied(unit.NodePool())
@@ -267,7 +263,6 @@ var _ = Describe("Pods", func() {
 			Expect(env.Servers()).To(HaveLen(2))
 		})
 	})
-
 	Context("with volumes", func() {
 		DescribeTable("should run in the zone of a volume that exists, by the key of the driver", func(driver, key string) {
 			applied(unit.NodePool())
@@ -314,7 +309,6 @@ var _ = Describe("Pods", func() {
 			Expect(serverOf(stateful).AvailabilityZone).To(Equal("HN2"))
 		})
 	})
-
 	Context("and taints", func() {
 		It("should come to a node whose startup taint another component removes later", func() {
 			taint := corev1.Taint{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}
@@ -336,7 +330,6 @@ var _ = Describe("Pods", func() {
 			expectations.ExpectScheduled(ctx, env.Client, tolerant)
 		})
 	})
-
 	It("should go to the NodePool of the greater weight, else to one that can run them", func() {
 		preferred := unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "enterprise"))
 		preferred.Spec.Weight = lo.ToPtr(int32(50))

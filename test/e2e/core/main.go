@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/samber/lo"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 )
@@ -64,7 +64,7 @@ type runner struct {
 }
 
 func main() {
-	log.SetLogger(logr.Discard()) // or controller-runtime warns that no logger was set
+	log.SetLogger(klog.Logger{}) // or controller-runtime warns that no logger was set
 	code, err := start()
 	if err != nil {
 		fmt.Println("FAILED:", err)

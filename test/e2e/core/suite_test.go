@@ -59,14 +59,12 @@ var _ = Describe("The outcome of a spec", func() {
 		Entry("skipped by itself, for a reason that is on no list", types.SpecStateSkipped, nil, failed, "it skipped itself"),
 		Entry("passed in a suite that failed", types.SpecStatePassed, errors.New("exit status 1"), failed, "passed"),
 	)
-
 	It("should be a failure where the suite could not even begin", func() {
 		begin := types.SpecReport{LeafNodeType: types.NodeTypeBeforeSuite, State: types.SpecStatePanicked, Failure: types.Failure{Message: "no cluster"}}
 		outcome, message := classify(drift, report(begin, specReport(types.SpecStateSkipped, "")), errors.New("exit status 1"))
 		Expect(outcome).To(Equal(failed))
 		Expect(message).To(ContainSubstring("no cluster"))
 	})
-
 	It("should be a failure where the suite reports nothing", func() {
 		outcome, message := classify(drift, filepath.Join(GinkgoT().TempDir(), "report.json"), errors.New("signal: killed"))
 		Expect(outcome).To(Equal(failed))

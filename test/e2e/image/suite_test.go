@@ -105,7 +105,6 @@ var _ = Describe("The image", func() {
 		Expect(strings.Trim(fields["CapEff"], "0")).To(BeEmpty(), "no capability of root's")
 		Expect(fields["NoNewPrivs"]).To(Equal("1"))
 	})
-
 	It("should answer its probes, and report its version and commit in metric and log", func(ctx SpecContext) {
 		Expect(get(ctx, env.Controller().HealthURL()+"healthz")).To(Equal("ok"))
 		Expect(get(ctx, env.Controller().HealthURL()+"readyz")).To(Equal("ok"))
@@ -114,7 +113,6 @@ var _ = Describe("The image", func() {
 			`(?m)^karpenter_bizfly_build_info{commit=%q,goversion="go1\.[^"]+",version=%q} 1$`, commit, version))
 		Expect(env.Log("controller", 1000)).To(And(ContainSubstring(`"version":%q`, version), ContainSubstring(`"revision":%q`, commit)))
 	}, SpecTimeout(time.Minute))
-
 	It("should launch a server that joins", func(ctx SpecContext) {
 		pool := environment.NodePool("default", "default")
 		pod := &corev1.Pod{

@@ -224,8 +224,7 @@ var _ = Describe("A release", Ordered, func() {
 		broken := nodeClass()
 		broken.Name, broken.Spec.Zones = "broken", []string{"NO-SUCH-ZONE"}
 		Expect(env.Client().Create(ctx, broken)).To(Succeed())
-		_, err = env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")
-		Expect(err).To(HaveOccurred())
+		Expect(env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")).Error().To(HaveOccurred())
 		Expect(env.Log("pod-"+release+"-bizflycloud-preflight", 100)).To(ContainSubstring("BizflyNodeClass broken"))
 		Expect(env.Client().Delete(ctx, broken)).To(Succeed())
 	})

@@ -5,19 +5,26 @@ package install_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/e2e"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
@@ -75,13 +82,13 @@ func administer() {
 	DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, secret()))).To(Succeed()) })
 }
 
-// launchOne makes the installed controller launch one server.
-func launchOne() {
+// launch makes the installed controller launch servers.
+func launch(servers int32) {
 	GinkgoHelper()
-	for _, object := range []client.Object{nodeClass(), nodePool(), web(1)} {
+	for _, object := range []client.Object{nodeClass(), nodePool(), web(servers)} {
 		Expect(env.Client().Create(ctx, object)).To(Succeed())
 	}
-	settled(1)
+	settled(int(servers))
 }
 
 // overlay is a copy of config/samples/overlay with the sandbox's values.
@@ -115,12 +122,15 @@ func overlay() string {
 }
 
 var _ = Describe("Removal", Ordered, func() {
-	installCharts := func() {
+	installDefinitions := func() {
+		GinkgoHelper()
+		Expect(env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)).Error().NotTo(HaveOccurred())
+	}
+	installCharts := func(more ...string) {
 		GinkgoHelper()
 		administer()
-		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)
-		Expect(err).NotTo(HaveOccurred())
-		install(chart)
+		installDefinitions()
+		install(chart, more...)
 	}
 	removeDefinitions := func() {
 		GinkgoHelper()
@@ -130,10 +140,9 @@ var _ = Describe("Removal", Ordered, func() {
 	AfterEach(func() {
 		Expect(client.IgnoreNotFound(env.Client().Delete(ctx, &appsv1.Deployment{ObjectMeta: web(0).ObjectMeta}))).To(Succeed())
 	})
-
 	It("should leave nothing in the documented order with Helm", func() {
 		installCharts()
-		launchOne()
+		launch(1)
 		run("charts/karpenter-provider-bizflycloud/README.md", "remove with helm")
 		removeDefinitions()
 	})
@@ -146,7 +155,7 @@ var _ = Describe("Removal", Ordered, func() {
 			"CREDENTIAL_SECRET="+e["BIZFLY_CLOUD_APP_CRED_SECRET"])
 		run("docs/how-to/upgrade-and-remove.md", "apply with kubectl", variable)
 		started()
-		launchOne()
+		launch(1)
 		before := e2e.Truth(Default, env).Servers
 
 		By("changing the tag of the image")
@@ -173,7 +182,7 @@ var _ = Describe("Removal", Ordered, func() {
 	})
 	It("should be recoverable when the definitions went while there was no controller", func() {
 		installCharts()
-		launchOne()
+		launch(1)
 		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; kubectl delete -k config/crd --wait=false`)
 		Expect(err).NotTo(HaveOccurred())
 		ended()
@@ -183,6 +192,55 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(e2e.Truth(Default, env).Servers).To(HaveLen(1))
 		run("docs/how-to/upgrade-and-remove.md", "recover", "VALUES="+chartValues(chart),
 			"PROJECT_ID="+env.Sandbox().Env()["BIZFLY_CLOUD_PROJECT_ID"])
+		removeDefinitions()
+	})
+	It("should keep servers, nodes and pods when all but NodeClaims is restored", func() {
+		installCharts("--set", "settings.launchTimeout=20s,settings.garbageCollectionGrace=21s,tuning.data.garbageCollectionInterval=1s")
+		launch(6)
+		launched := time.Now()
+		id := func(server cloud.Server, _ int) string { return server.ID }
+		before, servers := nodes(Default), lo.Map(e2e.Truth(Default, env).Servers, id)
+		backup := []client.Object{}
+		for _, list := range []client.ObjectList{&v1alpha1.ProviderConfigList{}, &v1alpha1.BizflyNodeClassList{}, &karpv1.NodePoolList{}} {
+			for _, object := range lo.Must(meta.ExtractList(e2e.Listed(Default, env, list))) {
+				backup = append(backup, object.(client.Object)) //nolint:forcetypeassert // they were listed
+			}
+		}
+		controller := types.NamespacedName{Namespace: namespace, Name: release + "-bizflycloud"}
+		Expect(env.Scale(ctx, controller, 0)).To(Succeed())
+		ended()
+		run("docs/operate/troubleshooting.md", "keep nodes without NodeClaims")
+		_, err := env.Script(ctx, `kubectl delete -k config/crd --wait=false
+			kubectl get nodeclaims,bizflynodeclasses -o name | xargs -n 1 kubectl patch --type=merge --patch '{"metadata":{"finalizers":null}}'`)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(definitions).Should(BeEmpty())
+		installDefinitions()
+		for _, object := range backup {
+			object.SetResourceVersion("")
+			object.SetUID("")
+			Eventually(func() error { return env.Client().Create(ctx, object) }).Should(Succeed())
+		}
+		Eventually(func() time.Duration { return time.Since(launched) }).Should(BeNumerically(">", 21*time.Second), "or it would see some before others")
+		Expect(env.Scale(ctx, controller, 2)).To(Succeed())
+		started()
+		Expect(env.Scale(ctx, client.ObjectKeyFromObject(web(0)), 7)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(running(g)).To(HaveLen(7))
+			g.Expect(e2e.Listed(g, env, &karpv1.NodeClaimList{}).Items).To(HaveLen(1))
+			events := e2e.Listed(g, env, &corev1.EventList{}, client.MatchingFields{"reason": "GarbageCollectionSuspended"})
+			g.Expect(events.Items).NotTo(BeEmpty())
+		}).Should(Succeed())
+		Expect(nodes(Default)).To(ContainElements(before))
+		Expect(e2e.Truth(Default, env).Servers).To(HaveLen(7))
+		Expect(lo.Map(e2e.Truth(Default, env).Servers, id)).To(ContainElements(servers))
+		Expect(env.Scale(ctx, client.ObjectKeyFromObject(web(0)), 0)).To(Succeed())
+		Expect(env.Script(ctx, "kubectl wait --for=delete pod --selector app=web --timeout=3m")).Error().NotTo(HaveOccurred())
+		Expect(env.Sandbox().Call(ctx, http.MethodDelete, "servers/"+servers[0], nil, nil)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(nodes(g)).To(BeEmpty())
+			g.Expect(e2e.Truth(g, env).Resources()).To(BeEmpty())
+		}).Should(Succeed())
+		run("docs/how-to/upgrade-and-remove.md", "remove with helm")
 		removeDefinitions()
 	})
 	It("should be recoverable without a controller, by hand", func() {
@@ -202,7 +260,7 @@ var _ = Describe("Removal", Ordered, func() {
 	})
 	It("should allow to install again over what it left", func() {
 		installCharts()
-		launchOne()
+		launch(1)
 		before := nodes(Default)
 		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; helm uninstall karpenter-crd --namespace karpenter`)
 		Expect(err).NotTo(HaveOccurred())

@@ -78,7 +78,6 @@ func joined(sample string) (*karpv1.NodePool, *corev1.Node, *karpv1.NodeClaim) {
 
 var _ = Describe("Bootstrapping", func() {
 	BeforeEach(publishCluster)
-
 	It("should join a kubeadm cluster by the sample, with a token and certificate of its own", func() {
 		apply("kubeadm", "rbac.yaml")
 		pool, node, claim := joined("kubeadm")
@@ -101,7 +100,6 @@ var _ = Describe("Bootstrapping", func() {
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should join a k3s cluster by the sample, with pods per core and a soft eviction", func() {
 		pool, node, claim := joined("k3s")
 		Eventually(func(g Gomega) { g.Expect(joinTokens(g)).To(BeEmpty()) }).Should(Succeed())
@@ -117,7 +115,6 @@ var _ = Describe("Bootstrapping", func() {
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should run user data from a Secret and from the NodeClass before BKE's own script", func() {
 		create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: "templates"}, StringData: map[string]string{
 			"userData": "#!/bin/bash\necho \"KUBELET_EXTRA_ARGS=--node-labels=example.com/from-secret=true,{{ .KubeletLabels }} --register-with-taints={{ " +
@@ -125,7 +122,7 @@ var _ = Describe("Bootstrapping", func() {
 		}})
 		class := nodeClass(v1alpha1.BizflyNodeClassSpec{
 			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.UserDataSource{
-				SecretKeyRef: &v1alpha1.SecretKeySelector{Name: "templates", Key: "userData"}},
+				SecretKeyRef: &v1alpha1.KeySelector{Name: "templates", Key: "userData"}},
 			UserData: lo.ToPtr("#cloud-config\npackages: [nfs-common]\n"),
 		})
 		create(class)

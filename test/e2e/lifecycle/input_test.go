@@ -26,20 +26,16 @@ var _ = Describe("A cluster that has never reached its cloud", func() {
 	It("should stop the controller with one clear line when the endpoint is unreachable", func() {
 		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
 	})
-
 	It("should stop the controller with one clear line when the password is missing", func() {
 		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_PASSWORD": ""}, "BIZFLY_CLOUD_PASSWORD")
 	})
-
 	It("should stop the controller with one clear line when the password is wrong", func() {
 		output := expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
 		Expect(output).NotTo(ContainSubstring("not-the-password"))
 	})
-
 	It("should stop the controller with one clear line when the region is unknown", func() {
 		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_REGION": "MARS"}, "BIZFLY_CLOUD_REGION", "MARS", "HN")
 	})
-
 	It("should be seen by the demo's proxy when the endpoint is another host", func() {
 		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
 		count, hosts := neverReached().ForeignRequests()

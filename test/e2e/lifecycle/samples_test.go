@@ -91,7 +91,6 @@ func removed(objects []*unstructured.Unstructured, pools ...*karpv1.NodePool) {
 
 var _ = Describe("The samples", func() {
 	BeforeEach(func() { apply("nodeclass-default.yaml") })
-
 	It("should launch what fits best with the default pool", func() {
 		apply("nodepool-default.yaml")
 		pool := samplePool("default")
@@ -102,7 +101,6 @@ var _ = Describe("The samples", func() {
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should keep to the zones and flavors of zones-and-flavors", func() {
 		apply("zones-and-flavors", "nodepool.yaml")
 		pool := samplePool("zones-and-flavors")
@@ -114,7 +112,6 @@ var _ = Describe("The samples", func() {
 		}
 		removed(workload, pool)
 	})
-
 	It("should scale from zero for a job, and to zero after it", func() {
 		apply("scale-to-zero", "nodepool.yaml")
 		pool := samplePool("batch")
@@ -132,7 +129,6 @@ var _ = Describe("The samples", func() {
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should use up the steady pool before it bursts", func() {
 		apply("burst", "nodepool.yaml")
 		steady, burst := samplePool("steady"), samplePool("burst")
@@ -146,7 +142,6 @@ var _ = Describe("The samples", func() {
 		Expect(cpu).To(BeNumerically("<=", 8), "the steady pool's limit")
 		removed(workload, steady, burst)
 	})
-
 	It("should spread over the zones", func() {
 		apply("web", "nodeclass.yaml")
 		apply("web", "nodepool.yaml")
@@ -158,7 +153,6 @@ var _ = Describe("The samples", func() {
 		Expect(pods).To(Equal(map[string]int{"HN1": 2, "HN2": 2}))
 		removed(workload, pool)
 	})
-
 	It("should launch a server with a GPU for a job that asks for one, and none before", func() {
 		for _, file := range []string{"device-plugin.yaml", "nodeclass.yaml", "nodepool.yaml"} {
 			apply("gpu", file)
@@ -176,7 +170,6 @@ var _ = Describe("The samples", func() {
 		}).Should(Succeed())
 		removed(workload, pool)
 	})
-
 	It("should wait on Cilium's nodes until the agent has removed its taint", func() {
 		apply("cilium", "nodepool.yaml")
 		pool := samplePool("cilium")

@@ -55,7 +55,6 @@ var _ = Describe("Scaling", func() {
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should replace two servers by a cheaper one where the capacity type is open", func() {
 		pool := readyPool(karpv1.NodeSelectorRequirementWithMinValues{
 			Key: v1alpha1.LabelInstanceCategory, Operator: corev1.NodeSelectorOpIn, Values: []string{"premium"},
@@ -86,7 +85,6 @@ var _ = Describe("Scaling", func() {
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		expectNothingLeft(pool)
 	})
-
 	It("should leave one server per claim when the controller is killed while it launches", func() {
 		pool := readyPool()
 		web := deployment(pool, 4, environment.Apart)

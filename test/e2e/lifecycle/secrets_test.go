@@ -134,7 +134,6 @@ var _ = Describe("Secrets", func() {
 		}
 		Expect(leaks("nothing to see here")).To(BeEmpty())
 	})
-
 	It("should be in nothing that the controller writes, in any case", func() {
 		secret := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: secretName},

@@ -96,7 +96,6 @@ var _ = Describe("The settings of the controller", func() {
 		recordAPIServers(nil)
 		Eventually(exists).Should(BeFalse())
 	})
-
 	It("should bound a launch by LAUNCH_TIMEOUT", func() {
 		// Nothing else would end the launch: whether a server was created stays open for longer than core's own timeout.
 		restartController(map[string]string{"LAUNCH_TIMEOUT": "10s"})

@@ -111,7 +111,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		Expect(env.Client().DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool})).To(Succeed())
 		expectNothingLeft()
 	})
-
 	It("should run pending pods on a server that joined by the sample's user data", func() {
 		watched := watchNodes()
 		began := time.Now()
@@ -149,11 +148,9 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			g.Expect(lo.Map(tokens, func(s corev1.Secret, _ int) string { return s.Name })).To(ConsistOf("bootstrap-token-" + environment.JoinToken[:6]))
 		}).Should(Succeed())
 	})
-
 	It("should pass the chart's own tests", func() {
 		Expect(helm("test", release, "--namespace", namespace, "--timeout", "2m")).To(ContainSubstring("Succeeded"))
 	})
-
 	It("should drain a node as budget and grace allow, and delete its server", func() {
 		By("having three nodes, and a budget that lets one pod go at a time")
 		slow := workload("slow", 3, environment.Apart, func(spec *corev1.PodSpec) {
@@ -194,7 +191,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		ids := lo.Map(serversOf(Default, pool), func(s cloud.Server, _ int) string { return s.ID })
 		Expect(ids).NotTo(Or(ContainElement(idOf(old[0])), ContainElement(idOf(old[1]))))
 	})
-
 	It("should lose no launch when the chart is upgraded, and when the leader is killed", func() {
 		apart := workload("apart", 2, environment.Apart)
 		apart.Spec.Template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = apart.Spec.Selector
@@ -227,7 +223,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		}).Should(Succeed())
 		took("two more nodes after the leader was killed", began)
 	})
-
 	It("should show on the console why a template failed", func() {
 		class, np := &v1alpha1.BizflyNodeClass{}, &karpv1.NodePool{}
 		Expect(env.Client().Get(ctx, client.ObjectKey{Name: pool}, class)).To(Succeed())
@@ -251,7 +246,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 				ContainSubstring("the disk of "+servers[0].Name+" is missing"), ContainSubstring("Failed to run module scripts-user")))
 		}).Should(Succeed())
 	})
-
 	It("should reboot a node whose kubelet hangs, and replace one whose server is stopped", func() {
 		stays := workload("stays", 2, environment.Apart, func(spec *corev1.PodSpec) {
 			spec.Tolerations = append(spec.Tolerations,
@@ -291,7 +285,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			g.Expect(runningOf(g, "stays")).To(HaveLen(2))
 		}).WithTimeout(tolerated + patience).Should(Succeed())
 	})
-
 	It("should delete everything when it is scaled down to nothing", func() {
 		create(workload("web", 2))
 		Eventually(func(g Gomega) { g.Expect(runningOf(g, "web")).To(HaveLen(2)) }).Should(Succeed())

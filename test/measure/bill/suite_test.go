@@ -23,7 +23,6 @@ var _ = Describe("The workloads of the bill", func() {
 		Expect(append(bill.Settling(), bill.Days()...)).To(Equal(every))
 		Expect(lo.FindDuplicates(lo.Map(every, func(w bill.Workload, _ int) string { return w.Name }))).To(BeEmpty())
 	})
-
 	It("should fit: each pod a worker of 8 vCPUs, all pods of a moment the limit of vCPUs", func() {
 		for _, w := range every {
 			Expect(w.Pods).ToNot(BeEmpty(), w.Name)
@@ -40,7 +39,6 @@ var _ = Describe("The workloads of the bill", func() {
 			Expect(most).To(BeNumerically("<=", 80_000), w.Name)
 		}
 	})
-
 	It("should come and go within a day, or all come at once and stay", func() {
 		for _, w := range bill.Settling() {
 			Expect(w.Pods).To(HaveEach(And(HaveField("Arrives", BeZero()), HaveField("Leaves", BeZero()))), w.Name)

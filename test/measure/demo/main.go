@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
@@ -43,7 +43,7 @@ func main() {
 	flag.DurationVar(&f.boot, "boot", 3*time.Second, "how long an active server takes to join the cluster")
 	flag.Int64Var(&f.seed, "seed", 1, "the seed of the sandbox's ids")
 	flag.Parse()
-	log.SetLogger(logr.Discard()) // or controller-runtime complains
+	log.SetLogger(klog.Logger{}) // or controller-runtime complains
 
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -33,7 +33,6 @@ var _ = Describe("The result", func() {
 		Expect(good.String()).To(Equal("RESULT pods_bound=8 nodes_launched=3 servers_left=0 volumes_left=0 ports_left=0 foreign_requests=0"))
 		Expect(good.check()).To(Succeed())
 	})
-
 	DescribeTable("should be a failure when anything is wrong", func(change func(*result), text string) {
 		r := good
 		change(&r)
@@ -72,13 +71,11 @@ var _ = Describe("The folder of a sandbox that is kept", func() {
 		Expect(claim(dir)).To(Succeed())
 		Expect(filepath.Join(dir, "env")).NotTo(BeAnExistingFile())
 	})
-
 	It("should not be taken from a sandbox that runs", func() {
 		dir := GinkgoT().TempDir()
 		Expect(claim(dir)).To(Succeed())
 		Expect(claim(dir)).To(MatchError(ContainSubstring("already runs")))
 	})
-
 	It("should not be taken when it holds what is not ours", func() {
 		dir := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600)).To(Succeed())

@@ -161,7 +161,6 @@ var _ = Describe("The best packing", func() {
 			Expect(bound).To(BeNumerically("<=", p.VNDPerHour*(1+1e-9)), "seed %d", seed)
 		}
 	})
-
 	It("should be the cheapest of all where all can be tried", func() {
 		for seed := range uint64(40) {
 			in := random(seed, 2+int(seed%6))
@@ -170,7 +169,6 @@ var _ = Describe("The best packing", func() {
 			Expect(packing.Bound(in.items, in.bins)).To(BeNumerically("<=", p.VNDPerHour*(1+1e-9)), "seed %d", seed)
 		}
 	})
-
 	It("should never cost more than the best single flavor", func() {
 		for seed := range uint64(20) {
 			in := random(seed, 30)
@@ -182,30 +180,25 @@ var _ = Describe("The best packing", func() {
 			Expect(p.VNDPerHour).To(BeNumerically("<=", single+1e-6), "seed %d", seed)
 		}
 	})
-
 	It("should be near the bound for many items", func() {
 		in := random(1, 200)
 		p := packing.Best(ctx, in.items, in.bins, packing.Options{Iterations: 300})
 		Expect(p.VNDPerHour / packing.Bound(in.items, in.bins)).To(BeNumerically("<", 1.05))
 	})
-
 	It("should be the same for the same seed", func() {
 		in := random(3, 40)
 		one := packing.Best(ctx, in.items, in.bins, packing.Options{Seed: 5, Iterations: 300})
 		Expect(packing.Best(ctx, in.items, in.bins, packing.Options{Seed: 5, Iterations: 300})).To(Equal(one))
 	})
-
 	It("should leave out the items that fit nowhere", func() {
 		in := random(3, 3)
 		p := packing.Best(ctx, append(slices.Clone(in.items), packing.Item{Requests: list(500_000, 1)}), in.bins, packing.Options{Iterations: 10})
 		Expect(broken(in, p)).To(BeEmpty())
 	})
-
 	It("should place nothing at no price", func() {
 		Expect(packing.Best(ctx, nil, flavors(), packing.Options{}).Nodes).To(BeEmpty())
 		Expect(packing.Bound(nil, flavors())).To(BeZero())
 	})
-
 	It("should limit the number of pods of a node", func() {
 		bin := flavors()[9]
 		bin.Allocatable[corev1.ResourcePods] = resource.MustParse("3")
@@ -213,7 +206,6 @@ var _ = Describe("The best packing", func() {
 		Expect(packing.Best(ctx, items, []packing.Bin{bin}, packing.Options{Iterations: 50}).Nodes).To(HaveLen(3))
 		Expect(packing.Bound(items, []packing.Bin{bin})).To(BeNumerically("~", bin.VNDPerHour*7/3, 1e-6))
 	})
-
 	It("should end with the context, and still answer", func() {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()

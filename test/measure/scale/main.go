@@ -19,10 +19,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/samber/lo"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -114,7 +114,7 @@ func main() {
 		}
 		os.Exit(2)
 	}
-	log.SetLogger(logr.Discard())
+	log.SetLogger(klog.Logger{})
 	lo.Must0(apiextensionsv1.AddToScheme(scheme.Scheme))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err = f.run(ctx)

@@ -83,7 +83,6 @@ var _ = Describe("The recorder", func() {
 		Expect(a.Values).To(Equal(map[string][]string{"[].status": {"ACTIVE", "BUILD"}}))
 		Expect(a.ContentTypes).To(ConsistOf("application/json"))
 	})
-
 	It("should write down no identifier of a path, also not one that does not look like it", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/api/kubernetes-engine/_/zdckkshu1he44fsb", `{}`, "zdckkshu1he44fsb")
 		Expect(d.Answers).To(HaveKey("GET kubernetes_engine/_/{id} 200"))
@@ -93,7 +92,6 @@ var _ = Describe("The recorder", func() {
 		_, d = recorded(ctx, http.MethodDelete, "/iaas-cloud/api/servers/"+serverID, `{}`)
 		Expect(d.Answers).To(HaveKey("DELETE cloud_server/servers/{id} 200"))
 	})
-
 	It("should write down none of what users write, and no keys of theirs", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/iaas-cloud/api/servers/"+serverID,
 			`{"name":"payroll","metadata":{"bke_cluster_token":"hush","status":"secret"},"addresses":{"priv_me@example.com":[{"addr":"10.1.2.3"}]}}`)
@@ -102,7 +100,6 @@ var _ = Describe("The recorder", func() {
 		Expect(a.Shape).To(HaveKeyWithValue("addresses.*[].addr", []string{"string"}))
 		Expect(a.Values).To(BeEmpty())
 	})
-
 	It("should keep the words of a rejection without personal data", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodPost, "/iaas-cloud/api/servers",
 			`{"code":"QUOTA","message":"user me@example.com of 0d9f3c527a1e4b529a556f6f5f0c1b7a at 10.1.2.3: không đủ hạn mức"}`)
@@ -110,7 +107,6 @@ var _ = Describe("The recorder", func() {
 			"code": {"QUOTA"}, "message": {"user <email> of <id> at <address>: không đủ hạn mức"},
 		}))
 	})
-
 	It("should keep each text of a rejection and a task, but nothing private or a user's", func(ctx SpecContext) {
 		_, d := rejected(ctx, http.MethodPost, "/iaas-cloud/api/servers",
 			`{"badRequest":{"detail":"Khu vực hush-hush đã hết"},"errors":[{"flavor":"sold out"}],"metadata":{"bke_cluster_token":"T"}}`, "hush-hush")
@@ -120,19 +116,16 @@ var _ = Describe("The recorder", func() {
 		_, d = recorded(ctx, http.MethodGet, "/iaas-cloud/api/tasks/"+serverID, `{"ready":true,"result":{"exception":"NoValidHost"}}`)
 		Expect(d.Answers["GET cloud_server/tasks/{id} 200"].Values).To(HaveKeyWithValue("result.exception", []string{"NoValidHost"}))
 	})
-
 	It("should keep the beginning of a rejection that is no JSON", func(ctx SpecContext) {
 		_, d := rejected(ctx, http.MethodPost, "/iaas-cloud/api/servers", `<html>Request blocked at 10.1.2.3</html>`)
 		Expect(d.Answers["POST cloud_server/servers 401"].Values).To(Equal(map[string][]string{"": {"<html>Request blocked at <address></html>"}}))
 	})
-
 	It("should name what is no JSON, and what is nothing", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/iaas-cloud/api/nowhere", `<svg/>`)
 		Expect(d.Answers["GET cloud_server/nowhere 200"].Shape).To(Equal(map[string][]string{"": {"not JSON"}}))
 		_, d = recorded(ctx, http.MethodDelete, "/iaas-cloud/api/volumes/"+serverID, ``)
 		Expect(d.Answers["DELETE cloud_server/volumes/{id} 200"].Shape).To(Equal(map[string][]string{"": {"empty"}}))
 	})
-
 	It("should ask what the client does not, with the same credentials and endpoint", func(ctx SpecContext) {
 		recorder, _ := recorded(ctx, http.MethodGet, "/hcm/iaas-cloud/api/servers", `[]`)
 		status, body, err := recorder.Ask(ctx, "cloud_server", "/servers?name=x")
@@ -155,14 +148,12 @@ var _ = Describe("A document", func() {
 		Expect(read.Answers).To(Equal(d.Answers))
 		Expect(answers.Compare(d, read)).To(BeEmpty())
 	})
-
 	It("should not be written with a secret in it", func() {
 		d := answer(map[string][]string{"": {"object"}}, map[string][]string{"message": {"your token is hush-hush"}})
 		path := filepath.Join(GinkgoT().TempDir(), "answers.json")
 		Expect(d.Write(path, []string{"another", "hush-hush"})).To(MatchError(And(ContainSubstring("secret number 2"), Not(ContainSubstring("hush")))))
 		Expect(path).NotTo(BeAnExistingFile())
 	})
-
 	It("should not be read in another form", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "answers.json")
 		Expect(os.WriteFile(path, []byte(`{"version":99}`), 0o600)).To(Succeed())
@@ -189,20 +180,17 @@ var _ = Describe("The comparison", func() {
 		Entry("but not what only one of them had null", full, with(full, "[].id", "null", "string")),
 		Entry("but not what is below a list that was empty on one side", full, map[string][]string{"": {"array"}}),
 	)
-
 	It("should report a word that the sandbox never has, and none of the catalog", func() {
 		actual := answer(full, map[string][]string{"[].status": {"ACTIVE", "SHELVED"}, "[].volume_type": {"NEW-SSD"}})
 		sandbox := answer(full, map[string][]string{"[].status": {"ACTIVE", "BUILD"}})
 		Expect(answers.Compare(actual, sandbox)).To(ConsistOf(
 			answers.Difference{Where: "GET cloud_server/servers 200 [].status", What: "the sandbox never has SHELVED"}))
 	})
-
 	It("should report another status", func() {
 		sandbox := answer(full)
 		sandbox.Answers = map[string]*answers.Answer{"GET cloud_server/servers 500": sandbox.Answers["GET cloud_server/servers 200"]}
 		Expect(answers.Compare(answer(full), sandbox)).To(HaveLen(2))
 	})
-
 	It("should compare what was found out where it is a matter of behaviour", func() {
 		finding := func(answer any, behaviour bool) *answers.Document {
 			return &answers.Document{Findings: map[string]answers.Finding{"filter": {Question: "how are names compared", Answer: answer, Behaviour: behaviour}}}

@@ -16,12 +16,10 @@ import (
 var _ = Describe("The Terraform provider", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
-
 	It("should find that it is allowed to use its region", func() {
 		user := s.expect(200, http.MethodGet, "/api/account/user", nil)["data"].(object)
 		Expect(user["user_regions"]).To(ContainElement(HaveKeyWithValue("code", "HaNoi")))
 	})
-
 	It("should create and delete a server", func() {
 		id := s.launch(nil)
 		read := s.expect(200, http.MethodGet, compute+"/servers/"+id, nil)
@@ -44,7 +42,6 @@ var _ = Describe("The Terraform provider", func() {
 var _ = Describe("The command line", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
-
 	It("should launch a server by medium, from a snapshot, and elsewhere", func() {
 		s.launch(object{"rootdisk": object{"size": 20, "type": "HDD"}, "is_created_wan": true})
 		disk := s.server(s.launch(nil)).VolumesAttached[0].ID
@@ -64,7 +61,6 @@ var _ = Describe("The command line", func() {
 var _ = Describe("The cloud controller manager", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
-
 	It("should find a server by its name in the complete list, and where it is", func() {
 		id := s.launch(object{"name": "node-1"})
 		found, _ := lo.Find(s.list(compute+"/servers"), func(server any) bool { return server.(object)["name"] == "node-1" })
@@ -136,7 +132,6 @@ var _ = Describe("The cluster-autoscaler", func() {
 var _ = Describe("The older Karpenter provider", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
-
 	It("should launch a server by the medium of its disk, and leave that behind", func() {
 		id := s.launch(object{"rootdisk": object{"size": 40, "type": "HDD"}, "password": true, "is_created_wan": true, "vpc_network_ids": []string{s.BKE().NetworkID},
 			"user_data": "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh",

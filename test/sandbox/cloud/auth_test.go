@@ -30,7 +30,6 @@ var _ = Describe("Logging in", func() {
 		Expect(reply).To(HaveKeyWithValue("project_id", b.Credentials().ProjectID))
 		Expect(reply).To(HaveKey("project_name"))
 	})
-
 	DescribeTable("should accept only its own credentials",
 		func(body map[string]any, status int) { Expect(tokenFor(body).status).To(Equal(status)) },
 		Entry("a wrong password", map[string]any{"auth_method": "password", "username": "karpenter@sandbox.bizflycloud.vn", "password": "x"}, 401),
@@ -44,12 +43,10 @@ var _ = Describe("Logging in", func() {
 		Entry("an unknown token to exchange", map[string]any{"auth_method": "token", "token": "x"}, 401),
 		Entry("bizflyctl's own name for application credentials", map[string]any{"auth_method": "app_credential"}, 400),
 	)
-
 	It("should exchange a token for one of another project", func() {
 		reply := tokenFor(map[string]any{"auth_method": "token", "token": b.token, "project_id": "other"}).object()
 		Expect(reply).To(HaveKeyWithValue("project_id", "other"))
 	})
-
 	It("should reject an unknown token, an expired one and none", func() {
 		Expect(b.get(servers).status).To(Equal(200))
 		b.clock.Step(4*time.Hour + time.Second)
@@ -61,7 +58,6 @@ var _ = Describe("Logging in", func() {
 		b.token = ""
 		Expect(b.get(servers).status).To(Equal(401))
 	})
-
 	It("should accept the headers of an application credential instead of a token", func() {
 		client, err := gobizfly.NewClient(gobizfly.WithAPIURL(b.APIURL), gobizfly.WithRegionName("HN"), gobizfly.WithProjectID(b.Credentials().ProjectID))
 		Expect(err).ToNot(HaveOccurred())
@@ -74,7 +70,6 @@ var _ = Describe("Logging in", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(list).To(BeEmpty())
 	})
-
 	It("should publish each service per region, at the host that was asked", func() {
 		reply := b.get("/api/auth/service").object()
 		entries, isList := reply["services"].([]any)
@@ -95,12 +90,10 @@ var _ = Describe("Logging in", func() {
 		}
 		Expect(seen["cloud_server@HN"]).To(Equal(b.URL + "/iaas-cloud/api"))
 	})
-
 	It("should leave a service out where configured", func() {
 		b := newBox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		Expect(string(b.get("/api/auth/service").body)).ToNot(ContainSubstring("kubernetes_engine"))
 	})
-
 	It("should answer unknown paths with a page, not JSON", func() {
 		for _, path := range []string{"/", "/iaas-cloud/api/nothing", "/api/nothing", servers + "/bizflycloud://x", "/iaas-cloud/apiservers"} {
 			a := b.get(path)
@@ -110,7 +103,6 @@ var _ = Describe("Logging in", func() {
 		}
 		Expect(b.call(http.MethodPut, servers, nil).status).To(Equal(405))
 	})
-
 	It("should show a project nothing of another", func() {
 		server := b.launch(b.request("mine"))
 		task := b.create(b.request("mine-too"))
@@ -130,7 +122,6 @@ var _ = Describe("Logging in", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(disks).To(BeEmpty())
 	})
-
 	It("should keep regions apart", func() {
 		server := b.launch(b.request("in-hanoi"))
 		hcm := b.login(b.Credentials().ProjectID, "HCM")
@@ -143,7 +134,6 @@ var _ = Describe("Logging in", func() {
 		_, err = b.client.CloudServer.Create(context.Background(), request)
 		Expect(err).To(MatchError(ContainSubstring("HCM1")))
 	})
-
 	It("should log in where the default project is, when none is named", func() {
 		b := newBox(cloud.Options{DefaultProject: "elsewhere"})
 		reply := b.call(http.MethodPost, "/api/token", map[string]any{
@@ -151,7 +141,6 @@ var _ = Describe("Logging in", func() {
 		}).object()
 		Expect(reply).To(HaveKeyWithValue("project_id", "elsewhere"))
 	})
-
 	It("should reject projects that the account does not belong to", func() {
 		b := newBox(cloud.Options{Projects: []string{"second"}})
 		for project, status := range map[string]int{"second": 200, "third": 401} {
@@ -160,7 +149,6 @@ var _ = Describe("Logging in", func() {
 			}).status).To(Equal(status), project)
 		}
 	})
-
 	It("should know the user and the regions", func() {
 		user, err := b.client.Account.GetUserInfo(context.Background())
 		Expect(err).ToNot(HaveOccurred())

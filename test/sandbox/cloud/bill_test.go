@@ -46,31 +46,26 @@ var _ = Describe("The bill", func() {
 		Expect(b.Bill().Hours).To(HaveKeyWithValue("running", BeNumerically("~", 1, 0.001)))
 		Expect(b.Bill().VNDPerHour).To(BeNumerically("~", 28))
 	})
-
 	It("should charge a stopped server 0.3 times the subscription, and its disk as before", func() {
 		act(map[string]any{"action": "stop"})
 		Expect(cost()).To(BeNumerically("~", 10*0.3+10*1.3))
 		act(map[string]any{"action": "start"})
 		Expect(cost()).To(BeNumerically("~", 28))
 	})
-
 	It("should charge a subscription by the hours that it exists, running or not", func() {
 		Expect(b.ApplyServerEdit(server.ID, cloud.ServerEdit{BillingPlan: ptr.To(cloud.PlanSaving)})).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 10+13))
 		act(map[string]any{"action": "stop"})
 		Expect(cost()).To(BeNumerically("~", 10+13))
 	})
-
 	It("should charge another flavor from the moment of the change", func() {
 		Expect(b.ApplyServerEdit(server.ID, cloud.ServerEdit{Flavor: ptr.To("p2.4c_8g")})).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 20*1.5+13))
 	})
-
 	It("should charge a broken server as a running one", func() {
 		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 28))
 	})
-
 	It("should end with the server, and go on for a disk that is left", func() {
 		Expect(b.RemoveServer(server.ID)).To(Succeed())
 		Expect(cost()).To(BeNumerically("~", 13), "the dashboard keeps disks")
@@ -81,17 +76,14 @@ var _ = Describe("The bill", func() {
 		Expect(cost()).To(BeZero())
 		Expect(b.Bill().VNDPerHour).To(BeZero())
 	})
-
 	It("should have what was changed from outside", func() {
 		Expect(b.EditServer(server.ID, func(s *cloud.Server) { s.Category = "unheard-of" })).To(BeTrue())
 		Expect(cost()).To(BeNumerically("~", 100*1.5+13), "a category without a price has the highest")
 	})
-
 	It("should leave out what another project has", func() {
 		b.AddServer(cloud.ServerSpec{Name: "theirs", Project: "another"})
 		Expect(cost()).To(BeNumerically("~", 28))
 	})
-
 	It("should list each time in which nothing changed, at /_sandbox/bill", func() {
 		b.Advance(30 * time.Minute)
 		act(map[string]any{"action": "stop"})
@@ -104,7 +96,6 @@ var _ = Describe("The bill", func() {
 			And(HaveField("Name", "node-1"), HaveField("State", "stopped"), HaveField("Open", true), HaveField("VND", BeNumerically("~", 1.5, 0.01))),
 		))
 	})
-
 	It("should fit the one published price by default", func() {
 		Expect(b.RemoveServer(server.ID)).To(Succeed())
 		b = newBox(cloud.Options{})

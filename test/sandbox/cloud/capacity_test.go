@@ -36,7 +36,6 @@ var _ = Describe("Stock", func() {
 		b.Advance(latency)
 		Expect(post(nil).status).To(Equal(200))
 	})
-
 	It("should be pooled by wildcards, of which the most specific counts", func() {
 		b.SetStock("*", "HN1", "", 1)
 		Expect(post(nil).status).To(Equal(200))
@@ -46,7 +45,6 @@ var _ = Describe("Stock", func() {
 		b.SetStock("*", "HN1", "*", 5)
 		Expect(post(nil).status).To(Equal(200))
 	})
-
 	It("should fail in the task where configured, giving nothing back that it did not take", func() {
 		b := newBox(cloud.Options{AsyncRejections: true})
 		b.SetStock("*", "*", "*", 0)
@@ -109,8 +107,7 @@ var _ = Describe("Quotas", func() {
 		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)},
 			"Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
 	)
-
-	It("should stop all servers of an account that is suspended, and let none start before it is paid", func() {
+	It("should stop all servers of a suspended account, and let none start before it is paid", func() {
 		b := newBox(cloud.Options{})
 		ids := []string{b.launch(b.request("node-1")).ID, b.launch(b.request("node-2")).ID}
 		act := func(id, action string) int {
@@ -163,7 +160,6 @@ var _ = Describe("Addresses", func() {
 var _ = Describe("The ground truth", func() {
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	It("should show the state without a token", func() {
 		b.launch(b.request("node-1"))
 		b.token = ""
@@ -174,7 +170,6 @@ var _ = Describe("The ground truth", func() {
 		Expect(state["servers"]).To(ConsistOf(HaveKeyWithValue("_sandbox", HaveKeyWithValue("user_data", "#!/bin/bash\ntrue\n"))))
 		Expect(state["tasks"]).To(ConsistOf(And(HaveKeyWithValue("ready", true), HaveKeyWithValue("action", "create_server"))))
 	})
-
 	It("should log requests by route, without bodies, and not itself", func() {
 		b.ResetRequests()
 		b.get(servers + "/some-id")
@@ -187,7 +182,6 @@ var _ = Describe("The ground truth", func() {
 		Expect(list[0]).ToNot(Or(HaveKey("Body"), HaveKey("body"), HaveKey("Header")))
 		Expect(b.get("/_sandbox/requests?summary=1").object()).To(Equal(map[string]any{"GET " + servers + "/{id}": 1.0, "GET unknown": 1.0}))
 	})
-
 	It("should keep the log bounded", func() {
 		b.ResetRequests()
 		handler := b.Handler()
@@ -199,7 +193,6 @@ var _ = Describe("The ground truth", func() {
 		Expect(b.Requests()).To(HaveLen(10_000))
 		Expect(b.RequestCounts()).To(HaveKeyWithValue("GET unknown", 10_050))
 	})
-
 	DescribeTable("should be changed over HTTP",
 		func(method, path, body string, status int, check func()) {
 			Expect(b.call(method, "/_sandbox/"+path, body).status).To(Equal(status))
@@ -230,7 +223,6 @@ var _ = Describe("The ground truth", func() {
 		Entry("unknown fields", "POST", "faults", `{"rules":[{"effect":"reset","chance":1}]}`, 400, nil),
 		Entry("tokens", "POST", "tokens/expire", ``, 204, func() { Expect(b.get(servers).status).To(Equal(401)) }),
 	)
-
 	It("should add servers and volumes of others over HTTP", func() {
 		server := b.call(http.MethodPost, "/_sandbox/servers", `{"name":"database","zone":"HN2","metadata":{"owner":"me"},"wan":true}`).object()
 		volume := b.call(http.MethodPost, "/_sandbox/volumes", `{"name":"pvc-1","zone":"HN2","size_gib":30}`).object()
@@ -241,7 +233,6 @@ var _ = Describe("The ground truth", func() {
 		Expect(shown["os-extended-volumes:volumes_attached"]).To(ContainElement(And(HaveKeyWithValue("id", volume["id"]), HaveKeyWithValue("size", 30.0))))
 		Expect(b.State().WanIPs).To(HaveLen(1))
 	})
-
 	DescribeTable("should reject to add",
 		func(path, body string, status int) {
 			Expect(b.call(http.MethodPost, "/_sandbox/"+path, body).status).To(Equal(status))
@@ -250,7 +241,6 @@ var _ = Describe("The ground truth", func() {
 		Entry("a server with something unknown", "servers", `{"name":"x","colour":"red"}`, 400),
 		Entry("a volume to a server that is not there", "volumes/x/attach", `{"server_id":"y"}`, 404),
 	)
-
 	It("should count what was meant for another host", func() {
 		proxy, err := url.Parse(b.URL)
 		Expect(err).ToNot(HaveOccurred())

@@ -20,7 +20,6 @@ var _ = Describe("The catalog", func() {
 	var b *box
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	Describe("of flavors", func() {
 		var flavors []*gobizfly.ServerFlavorResponse
 		BeforeEach(func() {
@@ -45,7 +44,6 @@ var _ = Describe("The catalog", func() {
 			Expect(lo.UniqBy(flavors, func(f *gobizfly.ServerFlavorResponse) string { return f.ID })).To(HaveLen(len(flavors)))
 			Expect(slices.ContainsFunc(flavors, func(f *gobizfly.ServerFlavorResponse) bool { return strings.HasSuffix(f.Name, "_vps") })).To(BeTrue())
 		})
-
 		It("should give memory in MiB and the plans of a flavor", func() {
 			flavor := named("p4a.4c_8g")
 			Expect(flavor.RAM).To(Equal(8192))
@@ -54,7 +52,6 @@ var _ = Describe("The catalog", func() {
 			Expect(flavor.Generation.AvailabilityZones).To(Equal([]string{"HN1"}))
 			Expect(named("e2.8c_16g").Generation.AvailabilityZones).To(Equal([]string{"HN1", "HN2"}))
 		})
-
 		It("should leave out what the real API leaves out of old flavors", func() {
 			raw, isList := b.get("/iaas-cloud/api/flavors?new=true").json().([]any)
 			Expect(isList).To(BeTrue())
@@ -71,7 +68,6 @@ var _ = Describe("The catalog", func() {
 				}
 			}
 		})
-
 		It("should differ by region", func() {
 			hcm, err := b.login(b.Credentials().ProjectID, "HCM").CloudServer.Flavors().List(ctx)
 			Expect(err).ToNot(HaveOccurred())
@@ -79,7 +75,6 @@ var _ = Describe("The catalog", func() {
 			Expect(len(hcm)).To(BeNumerically("<", len(flavors)))
 		})
 	})
-
 	It("should list generations by zone and category, below both URLs", func() {
 		for _, base := range []string{"/iaas-cloud/api", "/api"} {
 			data, isList := b.get(base + "/flavor-generations?az=HN2&category=premium").object()["data"].([]any)
@@ -88,7 +83,6 @@ var _ = Describe("The catalog", func() {
 			Expect(data[0]).To(HaveKeyWithValue("code", "p2"))
 		}
 	})
-
 	It("should list server types", func() {
 		types, err := b.client.CloudServer.ListServerTypes(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -96,7 +90,6 @@ var _ = Describe("The catalog", func() {
 		Expect(types[3].ComputeClass).To(Equal([]string{"dedicated_cpu"}))
 		Expect(types[0].ID).To(HaveLen(24))
 	})
-
 	It("should list images, own images with a null size while queued, and snapshots", func() {
 		images, err := b.client.CloudServer.OSImages().List(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -113,14 +106,12 @@ var _ = Describe("The catalog", func() {
 		_, err = b.client.CloudServer.Snapshots().Get(ctx, snapshots[0].ID)
 		Expect(err).ToNot(HaveOccurred())
 	})
-
 	It("should list volume types by category and zone", func() {
 		types, err := b.client.CloudServer.Volumes().ListVolumeTypes(ctx, &gobizfly.ListVolumeTypesOptions{Category: "dedicated", AvailabilityZone: "HN2"})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(lo.Map(types, func(t *gobizfly.VolumeType, _ int) string { return t.Name })).To(Equal([]string{"DEDICATED-SSD1"}))
 		Expect(types[0].Type).To(Equal("DEDICATED SSD"))
 	})
-
 	It("should list networks, firewalls and keys", func() {
 		vpcs, err := b.client.CloudServer.VPCNetworks().List(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -136,7 +127,6 @@ var _ = Describe("The catalog", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(keys[0].SSHKeyPair.Name).To(Equal("ops"))
 	})
-
 	Describe("of the Kubernetes Engine", func() {
 		It("should list versions with flatcar's and one without an image", func() {
 			versions, err := b.client.KubernetesEngine.GetKubernetesVersion(ctx, gobizfly.GetKubernetesVersionOpts{All: lo.ToPtr(true)})
@@ -146,7 +136,6 @@ var _ = Describe("The catalog", func() {
 			Expect(images["v1.35.4"]).ToNot(Equal(images["v1.35.4.flatcar"]))
 			Expect(images["v1.35.1"]).To(BeEmpty())
 		})
-
 		It("should know the cluster", func() {
 			cluster, err := b.client.KubernetesEngine.Get(ctx, b.BKE().ClusterUID)
 			Expect(err).ToNot(HaveOccurred())
@@ -158,7 +147,6 @@ var _ = Describe("The catalog", func() {
 			_, err = b.client.KubernetesEngine.Get(ctx, "unknown")
 			Expect(err).To(MatchError(gobizfly.ErrNotFound))
 		})
-
 		It("should let a node leave, any number of times, with the cluster's token alone", func() {
 			request := &gobizfly.ClusterLeaveRequest{NodeName: "node-1"}
 			for range 2 {

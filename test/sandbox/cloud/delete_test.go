@@ -60,7 +60,6 @@ var _ = Describe("Deleting a server", func() {
 		Expect(done.Result.Success).To(BeTrue())
 		Expect(done.Result.Action).To(Equal("delete_server"))
 	})
-
 	It("should keep every disk that is not listed", func() {
 		remove()
 		b.Advance(latency)
@@ -69,7 +68,6 @@ var _ = Describe("Deleting a server", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(disks).To(HaveEach(HaveField("Attachments", BeEmpty())))
 	})
-
 	It("should delete every volume that is listed, also one that is no disk of the server", func() {
 		foreign := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "default/data by csi-bizflycloud"})
 		Expect(b.AttachVolume(foreign.ID, server.ID)).To(Succeed())
@@ -77,14 +75,12 @@ var _ = Describe("Deleting a server", func() {
 		b.Advance(latency)
 		Expect(remaining()).To(ConsistOf("node-1_datadisk_1 available"))
 	})
-
 	It("should leave the disks of other servers alone", func() {
 		other := b.launch(b.request("node-2"))
 		remove(other.AttachedVolumes[0].ID)
 		b.Advance(latency)
 		Expect(remaining()).To(ContainElement("node-2_rootdisk in-use"))
 	})
-
 	It("should reject to delete twice, the unknown and the locked", func() {
 		remove()
 		Expect(b.call(http.MethodDelete, servers+"/"+server.ID, nil).status).To(Equal(409))
@@ -93,7 +89,6 @@ var _ = Describe("Deleting a server", func() {
 		Expect(b.EditServer(locked.ID, func(s *cloud.Server) { s.Locked = true })).To(BeTrue())
 		Expect(b.call(http.MethodDelete, servers+"/"+locked.ID, nil).status).To(Equal(403))
 	})
-
 	It("should cut short a build", func() {
 		task := b.create(b.request("unborn"))
 		unborn, found := lo.Find(b.State().Servers, func(s cloud.Server) bool { return s.Name == "unborn" })
@@ -107,7 +102,6 @@ var _ = Describe("Deleting a server", func() {
 		Expect(done.Result.Success).To(BeFalse())
 		Expect(b.get(servers + "/" + unborn.ID).status).To(Equal(404))
 	})
-
 	It("should reject while it is being built, where configured", func() {
 		b := newBox(cloud.Options{ConflictOnBuild: true})
 		b.create(b.request("unborn"))
@@ -119,7 +113,6 @@ var _ = Describe("Volumes", func() {
 	var b *box
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	It("should show bootable as a bool, attachments and the fields of the real API", func() {
 		server := b.launch(b.request("node-1"))
 		fields := b.get(volumes + "/" + server.AttachedVolumes[0].ID).object()
@@ -141,7 +134,6 @@ var _ = Describe("Volumes", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(list).To(HaveLen(1))
 	})
-
 	It("should not attach across billing plans or zones", func() {
 		server := b.launch(b.request("node-1"))
 		for _, spec := range []cloud.VolumeSpec{{Name: "a", BillingPlan: "saving_plan"}, {Name: "b", Zone: "HN2"}} {
@@ -156,7 +148,6 @@ var _ = Describe("Ports", func() {
 	var b *box
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	It("should be listed by network and kind, with the fields of the real API", func() {
 		request := b.request("node-1")
 		request.IsCreatedWan = lo.ToPtr(true)
@@ -184,7 +175,6 @@ var _ = Describe("Ports", func() {
 		Expect(wan[0].Bandwidth).To(Equal(1000000))
 		Expect(wan[0].IsMain).To(BeTrue())
 	})
-
 	It("should carry the firewalls that were asked for, and others later", func() {
 		web, _ := lo.Find(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == "web" })
 		request := b.request("node-1")

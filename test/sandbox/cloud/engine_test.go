@@ -56,7 +56,6 @@ var _ = Describe("Worker pools", func() {
 		Expect(grown.Truth.UserData).To(And(ContainSubstring("bke.bizflycloud.vn/node-id="+get(made).Nodes[1].ID), ContainSubstring("team=ml"),
 			ContainSubstring("--register-with-taints=gpu=yes:NoSchedule"), ContainSubstring("bootstrap.sh")))
 	})
-
 	It("should be made of servers that exist, and scale between sizes that are given", func() {
 		servers := []string{b.AddServer(cloud.ServerSpec{Name: "a"}).ID, b.AddServer(cloud.ServerSpec{Name: "b"}).ID}
 		made := get(b.AddWorkerPool(cloud.PoolSpec{Name: "static", Servers: servers, MinSize: 1, MaxSize: 3}))
@@ -66,7 +65,6 @@ var _ = Describe("Worker pools", func() {
 		Expect(get(b.AddWorkerPool(cloud.PoolSpec{Name: "empty"})).EnableAutoScaling).To(BeFalse())
 		Expect(func() { b.AddWorkerPool(cloud.PoolSpec{Name: "x", Servers: []string{"nowhere"}}) }).To(PanicWith(ContainSubstring("nowhere")))
 	})
-
 	It("should keep what a change leaves out, in one mode also autoscaling switched off", func() {
 		b = newBox(cloud.Options{Modes: []string{"pools-keep-autoscaling"}})
 		id := b.AddWorkerPool(cloud.PoolSpec{Name: "static", Servers: []string{b.AddServer(cloud.ServerSpec{Name: "a"}).ID}, MinSize: 1, MaxSize: 3})

@@ -19,7 +19,6 @@ import (
 var _ = Describe("Faults of the transport", func() {
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	It("should answer with a status, a message and a time to wait, without doing anything", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 503, Code: "BUSY", Message: "later",
 			RetryAfter: 2500 * time.Millisecond})
@@ -29,7 +28,6 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(a.object()).To(Equal(map[string]any{"code": "BUSY", "message": "later"}))
 		Expect(b.State().Servers).To(BeEmpty())
 	})
-
 	DescribeTable("should give other answers",
 		func(fault cloud.Fault, status int, contentType, body string) {
 			fault.Path = "/servers"
@@ -47,7 +45,6 @@ var _ = Describe("Faults of the transport", func() {
 		Entry("nothing", cloud.Fault{Effect: cloud.EffectEmpty}, 200, "", ""),
 		Entry("a body of its own", cloud.Fault{Effect: cloud.EffectBody, Body: `{"x":1}`}, 200, "application/json", `{"x":1}`),
 	)
-
 	It("should lose the answer after the work is done, or before it is begun", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		_, err := b.send(http.MethodPost, servers, b.raw(nil))
@@ -60,26 +57,22 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(b.State().Servers).To(HaveLen(1))
 		Expect(lo.LastOrEmpty(b.Requests()).Status).To(BeZero())
 	})
-
 	It("should do the work and then answer with an error, with commit", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 504, Commit: true})
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(504))
 		Expect(b.State().Servers).To(HaveLen(1))
 	})
-
 	It("should cut JSON in the middle", func() {
 		b.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectTruncated})
 		_, err := b.client.CloudServer.Flavors().List(context.Background())
 		Expect(err).To(MatchError(ContainSubstring("unexpected EOF")))
 	})
-
 	It("should put a number into metadata, which the real client cannot read", func() {
 		b.launch(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectNumericMetadata})
 		_, err := b.client.CloudServer.List(context.Background(), nil)
 		Expect(err).To(MatchError(ContainSubstring("cannot unmarshal number")))
 	})
-
 	It("should be slow by the clock, and stop when the client does", func() {
 		b.AddFaults(1, cloud.Fault{Path: "/servers", Effect: cloud.EffectDelay, Delay: time.Minute})
 		done := make(chan int)
@@ -92,7 +85,6 @@ var _ = Describe("Faults of the transport", func() {
 		b.clock.Step(time.Minute)
 		Eventually(done).Should(Receive(Equal(200)))
 	})
-
 	It("should show lists as they were", func() {
 		gone, kept := b.launch(b.request("gone")), b.launch(b.request("kept"))
 		_, err := b.client.CloudServer.Delete(context.Background(), gone.ID, nil)
@@ -116,7 +108,6 @@ var _ = Describe("Faults of the transport", func() {
 		b.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStale, Delay: latency / 2})
 		Expect(names()).To(Equal([]string{"kept ACTIVE", "new BUILD"}))
 	})
-
 	It("should fire count times, after skip requests, at the path", func() {
 		b.AddFaults(1, cloud.Fault{Path: "/servers", Effect: cloud.EffectUnauthorized, Count: 2, Skip: 1})
 		statuses := func(path string) (got []int) {
@@ -131,13 +122,11 @@ var _ = Describe("Faults of the transport", func() {
 		b.ClearFaults()
 		Expect(statuses(servers)).To(HaveEach(200))
 	})
-
 	It("should meet only requests with the text in their body", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Contains: `"HN2"`, Effect: cloud.EffectStatus, Status: 500})
 		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"availability_zone": "HN2"})).status).To(Equal(500))
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(200))
 	})
-
 	It("should leave chance to the seed alone", func() {
 		fates := func(seed int64) (got []int) {
 			b.ClearFaults()
@@ -152,7 +141,6 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(fates(8)).ToNot(Equal(first))
 		Expect(lo.Count(first, 401)).To(BeNumerically("~", 32, 16))
 	})
-
 	It("should reject rules that make no sense", func() {
 		Expect(func() { b.AddFaults(1, cloud.Fault{Effect: "nonsense"}) }).To(Panic())
 		Expect(func() { b.AddFaults(1, cloud.Fault{Effect: cloud.EffectReset, Probability: 2}) }).To(Panic())
@@ -187,7 +175,6 @@ var _ = Describe("Faults of a build", func() {
 		b.Advance(latency)
 		Expect(b.State().Volumes).To(BeEmpty())
 	})
-
 	It("should fail without a server", func() {
 		task, state := build(cloud.Fault{Effect: cloud.EffectTaskFailed, Message: "no"})
 		Expect(task.object()["result"]).To(Equal(map[string]any{"action": "create_server", "progress": 100.0, "success": false, "message": "no"}))
@@ -195,7 +182,6 @@ var _ = Describe("Faults of a build", func() {
 		Expect(state.Volumes).To(BeEmpty())
 		Expect(state.NetworkInterfaces).To(BeEmpty())
 	})
-
 	It("should fail without a server and leave its root disk", func() {
 		_, state := build(cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true})
 		Expect(state.Servers).To(BeEmpty())
@@ -203,7 +189,6 @@ var _ = Describe("Faults of a build", func() {
 		Expect(state.Volumes[0].Name).To(Equal("node-1_rootdisk"))
 		Expect(state.Volumes[0].Status).To(Equal("available"))
 	})
-
 	It("should succeed and break later", func() {
 		task, state := build(cloud.Fault{Effect: cloud.EffectLateError, Delay: time.Minute})
 		Expect(task.object()["result"]).To(HaveKeyWithValue("success", true))
@@ -211,27 +196,23 @@ var _ = Describe("Faults of a build", func() {
 		b.Advance(time.Minute)
 		Expect(b.State().Servers[0].Status).To(Equal("ERROR"))
 	})
-
 	It("should never end", func() {
 		task, _ := build(cloud.Fault{Effect: cloud.EffectStuck})
 		Expect(task.object()).To(HaveKeyWithValue("ready", false))
 		b.Advance(time.Hour)
 		Expect(b.State().Servers[0].Status).To(Equal("BUILD"))
 	})
-
 	It("should take longer", func() {
 		task, _ := build(cloud.Fault{Effect: cloud.EffectSlowTask, Delay: 2 * latency})
 		Expect(task.object()["result"]).To(HaveKeyWithValue("progress", 50.0))
 		b.Advance(latency)
 		Expect(b.State().Servers[0].Status).To(Equal("ACTIVE"))
 	})
-
 	It("should hide the task though the server is made", func() {
 		task, state := build(cloud.Fault{Effect: cloud.EffectTask404})
 		Expect(task.status).To(Equal(404))
 		Expect(state.Servers[0].Status).To(Equal("ACTIVE"))
 	})
-
 	It("should make the result text, or null, neither of which the real client reads", func() {
 		text, _ := build(cloud.Fault{Effect: cloud.EffectTaskString, Count: 1})
 		Expect(text.object()["result"]).To(BeAssignableToTypeOf(""))
@@ -244,14 +225,12 @@ var _ = Describe("Faults of a build", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(done.Result.Success).To(BeFalse())
 	})
-
 	It("should distort tasks by their own route as well", func() {
 		task := b.create(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404, Count: 1})
 		Expect(b.get(tasks + task).status).To(Equal(404))
 		Expect(b.get(tasks + task).status).To(Equal(200))
 	})
-
 	It("should answer with no task id though the server is made", func() {
 		b.AddFaults(1, cloud.Fault{Effect: cloud.EffectEmptyTask})
 		created, err := b.client.CloudServer.Create(ctx, b.request("node-1"))
@@ -259,12 +238,10 @@ var _ = Describe("Faults of a build", func() {
 		Expect(created.Task).To(BeEmpty())
 		Expect(b.State().Servers).To(HaveLen(1))
 	})
-
 	It("should keep the guest from joining", func() {
 		_, state := build(cloud.Fault{Effect: cloud.EffectNoJoin})
 		Expect(state.Servers[0].Truth.NoJoin).To(BeTrue())
 	})
-
 	It("should fail to delete and leave the server in ERROR", func() {
 		server := b.launch(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectTaskFailed, Count: 1})
@@ -276,7 +253,6 @@ var _ = Describe("Faults of a build", func() {
 		Expect(b.State().Servers).To(BeEmpty())
 		Expect(lo.Map(b.State().Tasks, func(t cloud.Task, _ int) bool { return t.Success })).To(Equal([]bool{true, false, true}))
 	})
-
 	DescribeTable("should reject an incomplete rule",
 		func(effect cloud.Effect, status int, english, vietnamese string) {
 			b.AddFaults(1, cloud.Fault{Effect: effect, Path: "/servers"})

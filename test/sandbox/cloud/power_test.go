@@ -49,7 +49,6 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("hard reboot of one that is off", "SHUTOFF", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 		Entry("hard reboot of a broken one", "ERROR", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 	)
-
 	DescribeTable("should be rejected where it makes no sense", func(from string, body map[string]any, said string) {
 		Expect(b.SetServerStatus(server.ID, from)).To(Succeed())
 		a := act(body)
@@ -64,7 +63,6 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("stop of one that is off", "SHUTOFF", map[string]any{"action": "stop"}, "vm_state stopped"),
 		Entry("a field of another action", "ACTIVE", map[string]any{"action": "start", "new_name": "x"}, `unknown field "new_name"`),
 	)
-
 	It("should boot anew when it is back", func() {
 		before := live().Truth.ActiveAt
 		Expect(act(map[string]any{"action": "soft_reboot"}).object()).To(HaveKeyWithValue("message", "Soft reboot server thành công"))
@@ -72,14 +70,12 @@ var _ = Describe("A server on its way through an action", func() {
 		b.Advance(latency)
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))
 	})
-
 	It("should end where another action puts it meanwhile", func() {
 		Expect(act(map[string]any{"action": "stop"}).status).To(Equal(http.StatusOK))
 		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
 		b.Advance(latency)
 		Expect(status()).To(Equal("ERROR"))
 	})
-
 	DescribeTable("should meet with faults", func(fault cloud.Fault, after time.Duration, want string) {
 		fault.Method, fault.Path = http.MethodPost, "/servers/*/action"
 		b.AddFaults(1, fault)

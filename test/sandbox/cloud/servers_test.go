@@ -22,7 +22,6 @@ var _ = Describe("Creating a server", func() {
 	var b *box
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	DescribeTable("should reject what cannot be built",
 		func(changes map[string]any, text string) {
 			a := b.call(http.MethodPost, servers, b.raw(changes))
@@ -66,14 +65,12 @@ var _ = Describe("Creating a server", func() {
 		Entry("too much user data", map[string]any{"user_data": strings.Repeat("x", 50000)}, "User data too large"),
 		Entry("too many at once", map[string]any{"quantity": 51}, "quantity"),
 	)
-
 	It("should reject anything but an array of one", func() {
 		one := b.raw(nil)[0]
 		for _, body := range []any{one, []any{}, []any{one, one}, "[", `[{"name":"a"}] x`} {
 			Expect(b.call(http.MethodPost, servers, body).status).To(Equal(400), "%v", body)
 		}
 	})
-
 	It("should reject a network that does not reach the zone", func() {
 		oneZone, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "one-zone" })
 		changes := map[string]any{"vpc_network_ids": []string{oneZone.ID}, "availability_zone": "HN2"}
@@ -81,7 +78,6 @@ var _ = Describe("Creating a server", func() {
 		changes["availability_zone"] = "HN1"
 		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(200))
 	})
-
 	It("should go through BUILD to ACTIVE, and the task with it", func() {
 		task := b.create(b.request("node-1"))
 		running := b.get(tasks + task).object()
@@ -102,7 +98,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(done.Result.Status).To(Equal("ACTIVE"))
 		Expect(b.get(tasks + task).object()["result"]).To(HaveKeyWithValue("success", true))
 	})
-
 	It("should answer with the fields of the real API", func() {
 		server := b.launch(b.request("node-1"))
 		fields := b.get(servers + "/" + server.ID).object()
@@ -135,7 +130,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(fields["created"]).To(Equal("2026-03-04T05:06:07Z"))
 		Expect(fields["OS-SRV-USG:launched_at"]).To(Equal("2026-03-04T05:06:37.000000"))
 	})
-
 	DescribeTable("should take the short form of an old flavor's name and show the full one",
 		func(asked, category, name, short string) {
 			b = newBox(cloud.Options{Modes: []string{"any-form"}})
@@ -150,7 +144,6 @@ var _ = Describe("Creating a server", func() {
 		Entry("basic", "2c_4g", "basic", "2c_4g_basic", "2c_4g"),
 		Entry("dedicated", "4c_8g", "dedicated", "4c_8g_dedicated", "4c_8g"),
 	)
-
 	It("should build as many as asked, with a task each", func() {
 		request := b.request("many")
 		request.Quantity = 3
@@ -159,13 +152,11 @@ var _ = Describe("Creating a server", func() {
 		Expect(created.Task).To(HaveLen(3))
 		Expect(lo.Map(b.State().Servers, func(s cloud.Server, _ int) string { return s.Name })).To(Equal([]string{"many-1", "many-2", "many-3"}))
 	})
-
 	It("should allow two servers of one name", func() {
 		b.create(b.request("same-name"))
 		b.create(b.request("same-name"))
 		Expect(b.State().Servers).To(HaveLen(2))
 	})
-
 	It("should give a public address, the saving plan and the default network by default", func() {
 		a := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": nil, "billing_plan": nil, "vpc_network_ids": nil, "network_plan": nil}))
 		Expect(a.status).To(Equal(200))
@@ -177,7 +168,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(state.Servers[0].SecurityGroups).To(HaveLen(2), "one per port")
 		Expect(state.Servers[0].IPAddresses.LAN[0].Addr).To(HavePrefix("10.108."))
 	})
-
 	It("should keep user data and image to itself", func() {
 		b.launch(b.request("node-1"))
 		truth := b.State().Servers[0].Truth
@@ -185,7 +175,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(truth.ImageID).To(Equal(b.workerImage("v1.35.4")))
 		Expect(truth.WorkerImage).To(BeTrue())
 	})
-
 	It("should hide a server in BUILD where configured", func() {
 		b := newBox(cloud.Options{HideBuilding: true})
 		task := b.create(b.request("hidden"))
@@ -202,7 +191,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(done.Result.ID).To(Equal(id))
 	})
-
 	It("should filter lists by part of the name, status and address", func() {
 		one := b.launch(b.request("web-1"))
 		b.create(b.request("db-1"))
@@ -216,7 +204,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(names(gobizfly.ServerListOptions{IP: one.IPAddresses.LanAddresses[0].Address})).To(Equal([]string{"web-1"}))
 		Expect(b.get(servers + "/").json()).To(HaveLen(2))
 	})
-
 	It("should forget a task after an hour", func() {
 		task := b.create(b.request("node-1"))
 		b.Advance(latency)
@@ -225,7 +212,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(b.get(tasks + task).status).To(Equal(404))
 		Expect(b.get(tasks + "unknown").object()).To(HaveKey("message"))
 	})
-
 	It("should build a thousand at once, each with its own address", func() {
 		var wg sync.WaitGroup
 		errs := make([]error, 1000)
@@ -258,7 +244,6 @@ var _ = Describe("Acting on a server", func() {
 		b = newBox(cloud.Options{})
 		server = b.launch(b.request("node-1"))
 	})
-
 	It("should stop and start it, with the ids alone of its volumes in the answer", func() {
 		stopped, err := b.client.CloudServer.Stop(ctx, server.ID)
 		Expect(err).ToNot(HaveOccurred())
@@ -268,7 +253,6 @@ var _ = Describe("Acting on a server", func() {
 		Expect(raw).To(And(HaveKeyWithValue("status", "SHUTOFF"), HaveKeyWithValue("OS-EXT-STS:task_state", "powering-on")))
 		Expect(raw["os-extended-volumes:volumes_attached"]).To(Equal([]any{map[string]any{"id": server.AttachedVolumes[0].ID}}))
 	})
-
 	It("should reject unknown actions and servers", func() {
 		Expect(b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "explode"}).status).To(Equal(400))
 		Expect(b.call(http.MethodPost, servers+"/unknown/action", map[string]string{"action": "stop"}).status).To(Equal(404))

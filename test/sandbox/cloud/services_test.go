@@ -63,7 +63,6 @@ var _ = Describe("The service catalog", func() {
 		Entry("exactly the short name in the south", "HCM"),
 		Entry("any form, as gobizfly v1.1.32", "HN", "hn", "HaNoi"),
 	)
-
 	It("should write regions in mixed forms by default", func() {
 		forms := func(b *box, service string) []string {
 			var all []string
@@ -81,7 +80,6 @@ var _ = Describe("The service catalog", func() {
 		Expect(forms(newBox(cloud.Options{ServiceRegions: cloud.RegionsLong}), "cloud_server")).To(Equal([]string{"HaNoi", "HoChiMinh"}))
 		Expect(forms(newBox(cloud.Options{ServiceRegions: cloud.RegionsShort}), "cloud_server")).To(Equal([]string{"HN", "HCM"}))
 	})
-
 	It("should answer a JSON 404 for services that the sandbox does not have", func() {
 		b := newBox(cloud.Options{})
 		_, err := b.client.CloudLoadBalancer.List(context.Background(), &gobizfly.ListOptions{})
@@ -104,7 +102,6 @@ var _ = Describe("The service catalog", func() {
 var _ = Describe("A request that holds more than its endpoint uses", func() {
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-
 	DescribeTable("should be rejected", func(method, path, body, said string) {
 		a := b.call(method, path, body)
 		Expect(a.status).To(Equal(http.StatusBadRequest))

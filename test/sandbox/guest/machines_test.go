@@ -42,7 +42,6 @@ var _ = Describe("Real machines", func() {
 		power = &switches{}
 		c = newTestCloud(guest.Options{Machines: power})
 	})
-
 	It("should be what their servers are", func() {
 		server := c.start(cloud.ServerSpec{Name: "Worker-1", UserData: "#cloud-config\n", RootDiskGiB: 30, Metadata: map[string]string{"bke_cluster_id": "x"}})
 		Expect(power.booted).To(HaveLen(1))
@@ -56,7 +55,6 @@ var _ = Describe("Real machines", func() {
 		Expect(spec.VisibleKiB).To(BeNumerically("~", float64(spec.MemoryMiB)*1024*0.96, 4))
 		Expect(spec.DiskGiB).To(Equal(30))
 	})
-
 	It("should lose and get their power with their servers, and go with them", func() {
 		server := c.start(cloud.ServerSpec{Name: "worker-1"})
 		Expect(c.SetServerStatus(server.ID, cloud.StatusShutoff)).To(Succeed())

@@ -41,7 +41,6 @@ var _ = Describe("The metadata service", func() {
 		_, body = get("10.108.16.2", "/latest/meta-data/instance-id")
 		Expect(body).To(Equal(spec.ID))
 	})
-
 	It("should give it the user data of its create request as it is, and none without", func() {
 		_, body := get("10.108.16.2", "/openstack/2018-08-27/user_data")
 		Expect(body).To(Equal(spec.UserData))
@@ -49,13 +48,11 @@ var _ = Describe("The metadata service", func() {
 		code, _ := get("10.108.16.2", "/openstack/2018-08-27/user_data")
 		Expect(code).To(Equal(http.StatusNotFound))
 	})
-
 	It("should name the network interface by the hardware address that it has", func() {
 		Expect(spec.mac()).To(Equal("52:54:00:6c:10:02"))
 		_, body := get("10.108.16.2", "/openstack/latest/network_data.json")
 		Expect(body).To(And(ContainSubstring("52:54:00:6c:10:02"), ContainSubstring("103.56.1.2")))
 	})
-
 	It("should answer nobody else", func() {
 		code, _ := get("10.108.16.3", "/openstack/latest/user_data")
 		Expect(code).To(Equal(http.StatusNotFound))

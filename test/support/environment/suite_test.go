@@ -50,7 +50,6 @@ var _ = Describe("Processes", func() {
 		Eventually(failures).Should(Receive(&failure))
 		Expect(failure).To(MatchError(And(ContainSubstring("script ended unexpectedly (exit status 3)"), ContainSubstring("  first\n  out of luck"))))
 	})
-
 	It("should not complain about a process that it stopped", func() {
 		p, err := start(shell("exec sleep 60"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -58,7 +57,6 @@ var _ = Describe("Processes", func() {
 		Expect(p.exited()).To(BeTrue())
 		Expect(p.failure()).To(Succeed())
 	})
-
 	It("should kill a process that ignores SIGTERM", func() {
 		p, err := start(shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -66,7 +64,6 @@ var _ = Describe("Processes", func() {
 		Expect(p.stop(200 * time.Millisecond)).To(Succeed())
 		Expect(p.err).To(MatchError("signal: killed"))
 	})
-
 	It("should end what a process started, too", func() {
 		p, err := start(shell("sleep 60 & echo child $!; wait"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -75,7 +72,6 @@ var _ = Describe("Processes", func() {
 		// The group is gone when no process is left to be signalled; a dead child may remain a zombie for a moment.
 		Eventually(func() error { return p.signal(syscall.Signal(0)) }).Should(MatchError(syscall.ESRCH))
 	})
-
 	It("should freeze a controller, and let it continue", func() {
 		p, err := start(shell("while :; do echo tick; sleep 0.05; done"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -94,7 +90,6 @@ var _ = Describe("Processes", func() {
 		Expect(c.Thaw()).To(Succeed())
 		Eventually(ticks).Should(BeNumerically(">", frozen))
 	})
-
 	It("should start a process without variables that could be a credential", func() {
 		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
 		p, err := start(shell("env"), nil)
@@ -102,7 +97,6 @@ var _ = Describe("Processes", func() {
 		Expect(p.wait(context.Background())).To(Succeed())
 		Expect(logged(p)()).To(And(ContainSubstring("PATH="), Not(ContainSubstring("of-a-developer"))))
 	})
-
 	It("should quote no more than the end of a long log", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "long.log")
 		Expect(os.WriteFile(path, []byte(strings.Repeat("noise\n", 50_000)+"the end\n"), 0o600)).To(Succeed())
@@ -118,7 +112,6 @@ var _ = Describe("The counting proxy", func() {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(p.close)
 	})
-
 	DescribeTable("should count and reject what is meant for another host", func(target string) {
 		through, err := url.Parse(p.env()["HTTPS_PROXY"])
 		Expect(err).NotTo(HaveOccurred())
@@ -193,7 +186,6 @@ var _ = Describe("The API server's way to nodes and pods", func() {
 		status, _ = get(socket, node.Listener.Addr().String())
 		Expect(status).To(Equal(http.StatusBadGateway))
 	})
-
 	It("should not be set up where no test asks for it", func() {
 		e := &Environment{dir: GinkgoT().TempDir()}
 		apiServer, kwok, err := e.reachPods()
@@ -223,19 +215,16 @@ var _ = Describe("Small things", func() {
 		_, err = listen(portBlocks.held[0].Addr().(*net.TCPAddr).Port)
 		Expect(err).To(MatchError(ContainSubstring("address already in use")))
 	})
-
 	It("should read what the sandbox writes for a shell", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "env")
 		Expect(os.WriteFile(path, []byte("BIZFLY_CLOUD_API_URL=http://127.0.0.1:8080/api\nBKE_CLUSTER_TOKEN='a=b c'\n\n"), 0o600)).To(Succeed())
 		Expect(readEnv(path)).To(Equal(map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:8080/api", "BKE_CLUSTER_TOKEN": "a=b c"}))
 	})
-
 	It("should report what to do when a binary is missing", func() {
 		GinkgoT().Setenv("KUBEBUILDER_ASSETS", GinkgoT().TempDir())
 		_, err := (&Environment{root: GinkgoT().TempDir()}).asset("kwok")
 		Expect(err).To(MatchError(ContainSubstring("make controlplane")))
 	})
-
 	It("should prefer the binaries that the user brings and fall back to ours", func() {
 		users, root := GinkgoT().TempDir(), GinkgoT().TempDir()
 		ours := filepath.Join(root, ".cache", "controlplane", "bin")

@@ -67,13 +67,11 @@ var _ = Describe("The invariants", func() {
 		checker.AddForeignVolume("pvc", "pvc", now.Add(-time.Second))
 		Expect(checker.Violations(settled())).To(BeEmpty())
 	})
-
 	It("should hold in a settled cluster", func() {
 		Expect(checker.Unsettled(settled())).To(BeEmpty())
 		Expect(checker.Orphans(settled(), grace)).To(BeEmpty())
 		Expect(checker.Created()).To(Equal(1))
 	})
-
 	DescribeTable("should be violated by", func(change func(*invariants.Observation), expected string) {
 		seen := settled()
 		change(&seen)
@@ -98,7 +96,6 @@ var _ = Describe("The invariants", func() {
 		Entry("a NodeClaim that loses its server", func(o *invariants.Observation) { o.Claims[0] = nodeClaim("a", "") }, "NodeClaim claim-a had server"),
 		Entry("two NodeClaims with one server", func(o *invariants.Observation) { o.Claims = append(o.Claims, nodeClaim("b", "1")) }, "have the same server"),
 	)
-
 	It("should allow a second server that the test itself created, until it registers", func() {
 		checker.AddDuplicate("server-2")
 		seen := settled()
@@ -107,7 +104,6 @@ var _ = Describe("The invariants", func() {
 		seen.Nodes = append(seen.Nodes, node("2"))
 		Expect(checker.Violations(seen)).ToNot(BeEmpty())
 	})
-
 	DescribeTable("should know the servers that a pass of the garbage collector must delete", func(change func(*invariants.Observation), expected ...string) {
 		seen := settled()
 		change(&seen)
@@ -119,7 +115,6 @@ var _ = Describe("The invariants", func() {
 		Entry("but not within the grace period", func(o *invariants.Observation) { o.Claims, o.Cloud.Servers[0].Truth.CreatedAt = nil, now.Add(-grace) }),
 		Entry("but not those that are being deleted", func(o *invariants.Observation) { o.Claims, o.Cloud.Servers[0].Truth.Deleting = nil, true }),
 	)
-
 	DescribeTable("should know what is not settled", func(change func(*invariants.Observation), expected ...string) {
 		seen := settled()
 		change(&seen)

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -42,7 +42,7 @@ func Run(t *testing.T, name string, args ...any) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
-	log.SetLogger(logr.Discard())
+	log.SetLogger(klog.Logger{})
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(Patience)
 	config, reporter := GinkgoConfiguration()

@@ -23,12 +23,10 @@ var _ = Describe("A suite", func() {
 		GinkgoT().Setenv("GINKGO_SEED", "46")
 		Expect(configure(types.SuiteConfig{RandomSeed: 7}).RandomSeed).To(BeEquivalentTo(46))
 	})
-
 	It("should report the progress of a spec that takes minutes, unless a flag sets the time", func() {
 		Expect(configure(types.SuiteConfig{}).PollProgressAfter).To(Equal(2 * Patience))
 		Expect(configure(types.SuiteConfig{PollProgressAfter: Patience}).PollProgressAfter).To(Equal(Patience))
 	})
-
 	It("should fail where a folder that it reads is missing", func() {
 		Reads(".")
 		Expect(func() { Reads("testdata/none") }).To(PanicWith(MatchError(os.ErrNotExist)))
@@ -46,7 +44,6 @@ var _ = Describe("The control plane of the tests", func() {
 		Expect(os.MkdirAll(built, 0o755)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o600)).To(Succeed())
 	})
-
 	It("should be the one that make has built, for a test that knows only its package's folder", func() {
 		Expect(os.WriteFile(filepath.Join(built, "kube-apiserver"), nil, 0o600)).To(Succeed())
 		Expect(controlPlane("", pkg)).To(Equal(built))
@@ -54,20 +51,17 @@ var _ = Describe("The control plane of the tests", func() {
 		Expect(os.WriteFile(filepath.Join(root, "internal", "go.mod"), nil, 0o600)).To(Succeed())
 		Expect(controlPlane("", pkg)).To(Equal(built), "a module below builds no control plane of its own")
 	})
-
 	It("should be the user's own where there is one", func() {
 		own := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(own, "kube-apiserver"), nil, 0o600)).To(Succeed())
 		Expect(controlPlane(own, pkg)).To(Equal(own))
 	})
-
 	It("should be named with the command that builds it where it is missing", func() {
 		_, err := controlPlane("", pkg)
 		Expect(err).To(MatchError("no kube-apiserver in " + built + ` (KUBEBUILDER_ASSETS=""): run ` + "`make controlplane` once"))
 		_, err = controlPlane(pkg, root)
 		Expect(err).To(MatchError(ContainSubstring(`(KUBEBUILDER_ASSETS="` + pkg + `"): run ` + "`make controlplane` once")))
 	})
-
 	It("should not be searched for outside of a module", func() {
 		_, err := controlPlane("", GinkgoT().TempDir())
 		Expect(err).To(MatchError(ContainSubstring("run the tests inside of the repository")))

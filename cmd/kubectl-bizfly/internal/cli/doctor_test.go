@@ -653,6 +653,12 @@ var _ = Describe("doctor", func() {
 			}})
 			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
 		}),
+		Entry("user data of a ConfigMap", func(f *fixture) {
+			f.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "scripts", Namespace: "karpenter"}, Data: map[string]string{
+				"userData": "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n",
+			}})
+			nodeClass("{userDataFrom: {configMapKeyRef: {name: scripts, key: userData}}}")(f)
+		}),
 		Entry("a policy of Cilium", func(f *fixture) {
 			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 		}),

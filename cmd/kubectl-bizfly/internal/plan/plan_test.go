@@ -120,7 +120,7 @@ var _ = Describe("What core says in a simulation", func() {
 	}
 	claims := &karpv1.NodeClaimList{}
 
-	It("should be known of each NodeClaim: why it is not consolidated, and what blocks its disruption", func() {
+	It("should be known of each NodeClaim: why it stays, and what blocks its disruption", func() {
 		simulation := simulate("")
 		_, err := simulation.Settle(ctx)
 		Expect(err).ToNot(HaveOccurred())

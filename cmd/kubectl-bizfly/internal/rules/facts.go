@@ -206,16 +206,23 @@ var (
 				continue
 			}
 			from := nodeClass.Spec.UserDataFrom
-			if from == nil || from.SecretKeyRef == nil {
+			if from == nil {
 				texts[nodeClass.Name] = lo.FromPtr(nodeClass.Spec.UserData)
 				continue
 			}
-			secret, err := optional(ctx, r, types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: from.SecretKeyRef.Name},
-				&corev1.Secret{})
+			selector := lo.FromPtr(lo.CoalesceOrEmpty(from.SecretKeyRef, from.ConfigMapKeyRef))
+			key := types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: selector.Name}
+			var secret *corev1.Secret
+			var configMap *corev1.ConfigMap
+			if from.ConfigMapKeyRef != nil {
+				configMap, err = optional(ctx, r, key, &corev1.ConfigMap{})
+			} else {
+				secret, err = optional(ctx, r, key, &corev1.Secret{})
+			}
 			if err != nil {
 				return nil, fmt.Errorf("the user data of BizflyNodeClass %s was not read: %w", nodeClass.Name, err)
 			}
-			texts[nodeClass.Name] = string(lo.FromPtr(secret).Data[from.SecretKeyRef.Key])
+			texts[nodeClass.Name] = string(lo.FromPtr(secret).Data[selector.Key]) + lo.FromPtr(configMap).Data[selector.Key]
 		}
 		return texts, nil
 	})

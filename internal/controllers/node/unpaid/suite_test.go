@@ -90,7 +90,7 @@ var _ = Describe("A silent node", func() {
 	}
 	kept := map[string]string{repair: "true", disrupt: "true", marked: repair + "," + disrupt}
 
-	It("should be neither repaired nor disrupted while the account is unpaid, and be started once it is paid", func() {
+	It("should be neither repaired nor disrupted while the account is unpaid, and start later", func() {
 		n := node(corev1.ConditionUnknown, nil)
 		Expect(annotated(n)).To(Equal(kept))
 		Expect(cloud.started).To(BeZero())

@@ -22,9 +22,7 @@ import (
 
 var _ = Describe("Learning the size of nodes", func() {
 	var claim *karpv1.NodeClaim
-	BeforeEach(func() {
-		claim = lo.Must(env.Launched(ctx))
-	})
+	BeforeEach(func() { claim = lo.Must(env.Launched(ctx)) })
 	nodeClass := func() *v1alpha1.BizflyNodeClass {
 		GinkgoHelper()
 		live := &v1alpha1.BizflyNodeClass{}

@@ -31,9 +31,7 @@ import (
 var _ = Describe("Firewalls", func() {
 	var controller *server.Controller
 	var class *v1alpha1.BizflyNodeClass
-	BeforeEach(func() {
-		controller = newController()
-	})
+	BeforeEach(func() { controller = newController() })
 	firewall := func(name string) string {
 		GinkgoHelper()
 		found, ok := lo.Find(env.Sandbox.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == name })
@@ -134,8 +132,7 @@ var _ = Describe("Firewalls", func() {
 		wants("kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound,
 			Message: "Security group could not be found"})
-		_, err := look(claim)
-		Expect(err).To(MatchError(ContainSubstring("changing the firewalls of server")))
+		Expect(look(claim)).Error().To(MatchError(ContainSubstring("changing the firewalls of server")))
 		Expect(attached(claim)).To(ConsistOf(firewall("web"), firewall("kubernetes-nodes")))
 		env.Sandbox.ClearFaults()
 		done(claim)
@@ -191,8 +188,7 @@ var _ = Describe("Firewalls", func() {
 		stored.Annotations[v1alpha1.AnnotationDelivered] = strings.Replace(stored.Annotations[v1alpha1.AnnotationDelivered], "interfaces", "unknown", 1)
 		Expect(env.Client.Update(ctx, stored)).To(Succeed())
 		wants("kubernetes-nodes")
-		_, err := look(claim)
-		Expect(err).To(MatchError(ContainSubstring("none of its network interfaces is recorded")))
+		Expect(look(claim)).Error().To(MatchError(ContainSubstring("none of its network interfaces is recorded")))
 		Expect(groups(claim)).To(have("web"))
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 
@@ -233,8 +229,7 @@ var _ = Describe("Firewalls", func() {
 			wants("kubernetes-nodes")
 			fault.Count = 1
 			env.Sandbox.AddFaults(1, fault)
-			_, err := look(claim)
-			Expect(err).To(HaveOccurred())
+			Expect(look(claim)).Error().To(HaveOccurred())
 			Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 			done(claim)
 			Expect(groups(claim)).To(have("kubernetes-nodes"))
@@ -247,8 +242,7 @@ var _ = Describe("Firewalls", func() {
 		done(claim)
 		wants("web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse, Count: 1})
-		_, err := look(claim)
-		Expect(err).To(HaveOccurred())
+		Expect(look(claim)).Error().To(HaveOccurred())
 		Expect(groups(claim)).To(ContainElement(ContainElement(firewall("kubernetes-nodes"))))
 		wants("web")
 		done(claim)
@@ -259,8 +253,7 @@ var _ = Describe("Firewalls", func() {
 		done(claim)
 		wants("web", "kubernetes-nodes")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectReset, Count: 1})
-		_, err := look(claim)
-		Expect(err).To(HaveOccurred())
+		Expect(look(claim)).Error().To(HaveOccurred())
 		env.Restart(ctx)
 		controller = newController()
 		done(claim)
@@ -328,8 +321,7 @@ var _ = Describe("Firewalls", func() {
 			}
 		}
 		wants()
-		_, err := look(claim)
-		Expect(err).To(MatchError(ContainSubstring("select one")))
+		Expect(look(claim)).Error().To(MatchError(ContainSubstring("select one")))
 		Expect(groups(claim)).To(have("web"))
 		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 	})

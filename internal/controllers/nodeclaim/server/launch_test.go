@@ -10,6 +10,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -39,8 +40,7 @@ var _ = Describe("Launch outcome", func() {
 	})
 	look := func() reconcile.Result {
 		GinkgoHelper()
-		result, err := controller.Reconcile(ctx, claim)
-		Expect(err).ToNot(HaveOccurred())
+		result := lo.Must(controller.Reconcile(ctx, claim))
 		return result
 	}
 	id := func() string { return unit.ServerID(claim.Status.ProviderID) }
@@ -75,8 +75,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(deleted()).To(BeFalse())
 	})
 	It("should learn from a launch how long it took, and from each only once", func() {
-		intent, err := launch.ReadIntent(claim)
-		Expect(err).ToNot(HaveOccurred())
+		intent := lo.Must(launch.ReadIntent(claim))
 		learnt := func() float64 { return env.Capacity.LaunchSeconds(key()) }
 		register := func(after time.Duration) {
 			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.RequestedAt.Add(after))))
@@ -173,8 +172,7 @@ var _ = Describe("Launch outcome", func() {
 			look()
 		}
 		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
-		types, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
-		Expect(err).ToNot(HaveOccurred())
+		types := lo.Must(env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool()))
 		Expect(types).ToNot(BeEmpty(), "core drifts nodes whose type has vanished")
 		for _, it := range types {
 			Expect(it.Offerings.Available()).To(BeEmpty(), it.Name)
@@ -232,10 +230,8 @@ var _ = Describe("Launch outcome", func() {
 			look()
 		}
 		env.Clock.Step(time.Minute + time.Second)
-		trial, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = env.Launched(ctx)
-		Expect(err).To(MatchError(ContainSubstring("pause")))
+		trial := lo.Must(env.Launched(ctx))
+		Expect(env.Launched(ctx)).Error().To(MatchError(ContainSubstring("pause")))
 		claim, trial.DeletionTimestamp = trial, &metav1.Time{Time: env.Clock.Now()}
 		look()
 		Expect(env.Launched(ctx)).Error().ToNot(HaveOccurred())
@@ -248,8 +244,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should not believe an outage that a server vanished", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
 			cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectHTML, Status: http.StatusNotFound})
-		_, err := controller.Reconcile(ctx, claim)
-		Expect(err).To(HaveOccurred())
+		Expect(controller.Reconcile(ctx, claim)).Error().To(HaveOccurred())
 		Expect(deleted()).To(BeFalse())
 	})
 	It("should report a server that is in BUILD for long", func() {
@@ -274,7 +269,5 @@ var _ = Describe("Launch outcome", func() {
 		Entry("a claim that was not launched", func(c *karpv1.NodeClaim) { c.StatusConditions().SetUnknown(karpv1.ConditionTypeLaunched) }),
 		Entry("a claim of another cloud", func(c *karpv1.NodeClaim) { c.Status.ProviderID = "aws:///a/i-1" }),
 	)
-	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.server"))
-	})
+	It("should have a name of its own", func() { Expect(controller.Name()).To(Equal("nodeclaim.server")) })
 })

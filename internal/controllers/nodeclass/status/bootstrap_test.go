@@ -118,7 +118,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 
 		Expect(env.Client.Delete(ctx, secret)).To(Succeed())
 		third, _ := w.look()
-		Expect(condition(third, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("UserDataSecretUnusable"))
+		Expect(condition(third, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("UserDataSourceUnusable"))
 		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "running nodes are compared with it")
 	})
 	It("should say where pods may reach the metadata service all the same, and stay ready", func() {

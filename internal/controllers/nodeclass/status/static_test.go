@@ -49,7 +49,6 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		apply("")
 		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: flavor}, capacity.ReasonInsufficientCapacity, time.Hour)
 	})
-
 	It("should not be ready while nothing that they lack can be launched", func() {
 		pool("static", lo.ToPtr[int64](1))
 		Eventually(flavors).Should(Equal("NothingLaunchable"))

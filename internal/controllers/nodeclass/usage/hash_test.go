@@ -99,7 +99,6 @@ var _ = Describe("The hash of a NodeClass", func() {
 		reconcile()
 		Expect(stampOf(expectations.ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
 	})
-
 	Context("of another version", func() {
 		BeforeEach(func() {
 			nodeClass.Annotations = stampedBy(oldVersion)

@@ -39,8 +39,7 @@ var _ = Describe("Launches that keep failing", func() {
 			Message: "Image is not valid"})
 		for range times {
 			claim := lo.Must(env.NodeClaim(ctx, nil))
-			_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
-			Expect(err).To(HaveOccurred())
+			Expect(env.CloudProvider.Create(ctx, claim.DeepCopy())).Error().To(HaveOccurred())
 		}
 	}
 
