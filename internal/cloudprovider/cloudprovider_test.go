@@ -110,7 +110,8 @@ var _ = Describe("List", func() {
 		env.Clock.Step(time.Minute)
 		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "it is not this cluster's any more")
 	})
-	DescribeTable("should contain a server that another project has, while its kubelet reports", func(status corev1.ConditionStatus, reported int) {
+	DescribeTable("should contain a server that another project has, while its kubelet reports", func(
+		status corev1.ConditionStatus, reported int) {
 		nodeClass()
 		claim := lo.Must(env.Launched(ctx))
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-"}}
@@ -120,9 +121,11 @@ var _ = Describe("List", func() {
 		claim.Status.NodeName = node.Name
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
-		Expect(env.Sandbox.ApplyServerEdit(serverOf(claim).ID, cloud.ServerEdit{Project: lo.ToPtr("another")})).To(Succeed())
+		moved := cloud.ServerEdit{Project: lo.ToPtr("another")}
+		Expect(env.Sandbox.ApplyServerEdit(serverOf(claim).ID, moved)).To(Succeed())
 		for range 2 {
-			Expect(env.Recorder.Calls(events.ReasonServerElsewhere)).To(BeZero(), "one that was deleted a moment ago looks the same")
+			// One that was deleted a moment ago looks the same.
+			Expect(env.Recorder.Calls(events.ReasonServerElsewhere)).To(BeZero())
 			env.Clock.Step(time.Minute)
 			Expect(env.CloudProvider.List(ctx)).To(HaveLen(lo.Ternary(status == corev1.ConditionUnknown, 0, 1)))
 		}

@@ -93,8 +93,9 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 // ServerElsewhere reports a node whose kubelet reports, while BizFly Cloud has no server of this cluster with its id.
 func ServerElsewhere(claim *karpv1.NodeClaim) karpevents.Event {
 	return every(time.Hour, warning(claim, string(claim.UID), ReasonServerElsewhere,
-		"Server %s is not among this cluster's, but its kubelet reports: it was moved to another project, or has lost its metadata. "+
-			"The node stays, and nothing is deleted. Ask the support to undo it, or delete the NodeClaim", claim.Status.ProviderID))
+		"Server %s is not among this cluster's, but its kubelet reports: it was moved to another project, or has lost its "+
+			"metadata. The node stays, and nothing is deleted. Ask the support to undo it, or delete the NodeClaim",
+		claim.Status.ProviderID))
 }
 
 // ServerKept reports that a server has this cluster's metadata and is no NodeClaim's, and is kept because its name does

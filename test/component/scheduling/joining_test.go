@@ -37,7 +37,9 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		GinkgoHelper()
 		options.ResourceRequirements = requests("1100m", "256Mi")
 		pods := coretest.UnschedulablePods(options, n)
-		expectations.ExpectApplied(ctx, env.Client, lo.Map(pods, func(p *corev1.Pod, _ int) client.Object { return p })...)
+		for _, pod := range pods {
+			expectations.ExpectApplied(ctx, env.Client, pod)
+		}
 		return pods
 	}
 	// reconciled is the NodeClaim after core has looked at it, in core's picture of the cluster, too.
@@ -54,7 +56,8 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 	launch := func() []string {
 		GinkgoHelper()
 		results := lo.Must(tc.provisioner.Schedule(ctx))
-		names := lo.Must(tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason)))
+		names := lo.Must(tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims,
+			provisioning.WithReason(coremetrics.ProvisionedReason)))
 		defer atPresent()()
 		for _, name := range names {
 			Eventually(func() string { return reconciled(name).Status.ProviderID }).ShouldNot(BeEmpty())
@@ -69,14 +72,16 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		Eventually(func(g Gomega) {
 			g.Expect(tc.guests.Sync(ctx)).To(Succeed())
 			claim := reconciled(name)
-			g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()).To(BeTrue(), "%v", claim.Status.Conditions)
+			registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+			g.Expect(registered.IsTrue()).To(BeTrue(), "%v", registered)
 			g.Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node)).To(Succeed())
 		}).Should(Succeed())
 		Expect(tc.cluster.UpdateNode(ctx, node)).To(Succeed())
 		return node
 	}
 
-	DescribeTable("should get exactly the servers that they need, however slowly those join", func(batches, each int, joining time.Duration) {
+	DescribeTable("should get exactly the servers that they need, however slowly those join", func(
+		batches, each int, joining time.Duration) {
 		ready(pool)
 		var names []string
 		var pods []*corev1.Pod
@@ -88,8 +93,9 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 				env.Clock.Step(time.Minute)
 				// As a mutating policy does with pods that wait.
 				for _, pod := range pods {
-					pod.Labels = lo.Assign(pod.Labels, map[string]string{"seen": env.Clock.Now().Format("150405")})
-					pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "policy" + pod.Labels["seen"], Operator: corev1.TolerationOpExists})
+					now := env.Clock.Now().Format("at-150405")
+					pod.Labels = lo.Assign(pod.Labels, map[string]string{"seen": now})
+					pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: now, Operator: corev1.TolerationOpExists})
 					Expect(env.Client.Update(ctx, pod)).To(Succeed())
 				}
 				Expect(launch()).To(BeEmpty())
@@ -106,7 +112,8 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		Entry("three pods, 10 minutes", 1, 3, 10*time.Minute),
 		Entry("four batches of three, 2 minutes each", 4, 3, 2*time.Minute),
 	)
-	DescribeTable("should get one more server for each where a taint comes late, unless the NodePool names it", func(named bool, more int) {
+	DescribeTable("should get one more server for each where a taint comes late, unless the NodePool names it", func(
+		named bool, more int) {
 		taint := corev1.Taint{Key: "agent.example.com/not-ready", Value: "true", Effect: corev1.TaintEffectNoSchedule}
 		if named {
 			pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{taint}
@@ -141,7 +148,8 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 			}
 			Expect(env.Servers()).To(HaveLen(servers))
 			for _, name := range names {
-				Expect(tc.cluster.IsNodeNominated(reconciled(name).Status.ProviderID)).To(BeTrue(), "it is not taken for an empty node")
+				// So it is not taken for an empty node.
+				Expect(tc.cluster.IsNodeNominated(reconciled(name).Status.ProviderID)).To(BeTrue())
 			}
 		},
 		Entry("a gang of which the limits leave room for a part", 2, func() coretest.PodOptions {
@@ -175,14 +183,17 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		ready(pool)
 		ready(other)
 		for _, cpu := range []string{"1100m", "3"} {
-			Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests(cpu, "256Mi")}))).To(BeEmpty())
+			options := coretest.PodOptions{ResourceRequirements: requests(cpu, "256Mi")}
+			Expect(tc.settle(coretest.UnschedulablePod(options))).To(BeEmpty())
 		}
 		before := lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID })
 		Expect(before).To(HaveLen(2))
-		env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: "p2.2c_4g"}, capacity.ReasonInsufficientCapacity, time.Hour)
+		exhausted := capacity.Offering{Flavor: "p2.2c_4g"}
+		env.Capacity.MarkUnavailable(ctx, exhausted, capacity.ReasonInsufficientCapacity, time.Hour)
 		for i, changed := range []*karpv1.NodePool{pool, other} {
 			changed.Spec.Template.Labels = map[string]string{"team": "a"}
-			changed.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: changed.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
+			changed.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: changed.Hash(),
+				karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
 			expectations.ExpectApplied(ctx, env.Client, changed)
 			Expect(tc.disrupted()).To(Equal(i), "the older drift is that of the first")
 		}

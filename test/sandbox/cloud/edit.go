@@ -18,7 +18,7 @@ type ServerEdit struct {
 	Zone        *string `json:"zone,omitempty"`
 	BillingPlan *string `json:"billing_plan,omitempty"`
 	NetworkPlan *string `json:"network_plan,omitempty"`
-	// Project moves it to another project, as the vendor's support does: it runs on, and its disks stay in the lists of the account.
+	// Project moves it to another project, as the vendor's support does: it runs on, and its disks stay where they were.
 	Project *string `json:"project,omitempty"`
 	// Metadata is merged into the server's; null removes a key.
 	Metadata map[string]*string `json:"metadata,omitempty"`

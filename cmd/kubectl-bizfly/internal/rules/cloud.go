@@ -301,8 +301,9 @@ var accountRules = []rule{{
 			return inapplicable("the account shows no balance, or no server runs")
 		}
 		hours := *account.Balance / perHour
-		text := fmt.Sprintf("%s VND, which pays for %.0f hours of the project's servers (%s VND per hour, without other services)",
-			output.VND(*account.Balance), hours, output.VND(perHour))
+		text := fmt.Sprintf("%s VND, which pays for %.0f hours of the project's servers (%s VND per hour, without other "+
+			"services)", output.VND(*account.Balance), hours,
+			output.VND(perHour))
 		if account.Unpaid == "" && hours < soonHours {
 			return found(Finding{What: "the balance is " + text})
 		}
