@@ -593,15 +593,6 @@ var _ = Describe("Create", func() {
 		Entry("to whose name the cloud appends a code", cloud.Options{AppendNameCode: true}, "NAME-[0-9A-Za-z]{8}"),
 		Entry("to which the cloud gives another name", cloud.Options{ChangeNames: true}, "vm-[0-9a-f]{8}"),
 	)
-	It("should not end a NodeClaim that another process has launched meanwhile, whatever became of its server", func() {
-		nodeClass()
-		stale := nodeClaim(nil)
-		claim := launched(stale.DeepCopy())
-		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
-		Expect(env.Sandbox.RemoveServer(serverOf(claim).ID)).To(Succeed())
-		env.Restart(ctx)
-		Expect(reasonOf(failedCreate(stale))).To(Equal(launch.ReasonAwaitingServerID))
-	})
 	It("should launch one server for each of many NodeClaims at once", func() {
 		nodeClass()
 		pool := unit.NodePool()

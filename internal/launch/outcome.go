@@ -214,15 +214,6 @@ func (l *Launcher) EndOrKeep(ctx context.Context, claim *karpv1.NodeClaim, err e
 		l.records.reserve(claim.UID, capacity.Offering{})
 		l.LaunchEnded(ctx, claim)
 	}
-	if !ends(err) {
-		return err
-	}
-	// A process that was overtaken during the call ends nothing that the next one has launched.
-	if live, unread := l.records.live(ctx, claim); unread == nil && live.Status.ProviderID != "" {
-		// Without its type: that would end the NodeClaim.
-		return Keep(ReasonAwaitingServerID, fmt.Errorf("another process has launched %s: %s", live.Status.ProviderID,
-			err.Error()))
-	}
 	return err
 }
 
