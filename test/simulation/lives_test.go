@@ -160,7 +160,10 @@ func lives() []life {
 		}
 	}
 	move := func(project string, shows func(*simulation) bool) act {
-		return act{func(sim *simulation) { sim.moveServers(project, ourServers(sim)...) }, 1, shows}
+		return act{func(sim *simulation) {
+			time.Sleep(2 * overtaken) // a launch that was overtaken ends before: it would take the server for a failed one
+			sim.moveServers(project, ourServers(sim)...)
+		}, 1, shows}
 	}
 	var all []life
 	for name, class := range map[string]func(*v1alpha1.BizflyNodeClass){

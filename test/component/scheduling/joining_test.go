@@ -177,7 +177,7 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		Expect(env.Servers()).To(BeEmpty())
 	})
 	It("should not keep nodes of others from being replaced while none can be launched for theirs", func() {
-		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+		pool.Spec.Disruption.Budgets, pool.Spec.Weight = []karpv1.Budget{{Nodes: "100%"}}, lo.ToPtr(int32(10))
 		other := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.4c_8g"))
 		other.Spec.Disruption.Budgets = pool.Spec.Disruption.Budgets
 		ready(pool)
