@@ -161,7 +161,7 @@ func lives() []life {
 	}
 	move := func(project string, shows func(*simulation) bool) act {
 		return act{func(sim *simulation) {
-			time.Sleep(2 * overtaken) // a launch that was overtaken ends before: it would take the server for a failed one
+			time.Sleep(10 * time.Minute) // a launch that was overtaken ends before: it would take the server for a failed one
 			sim.moveServers(project, ourServers(sim)...)
 		}, 1, shows}
 	}

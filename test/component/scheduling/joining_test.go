@@ -184,6 +184,9 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		ready(other)
 		for _, cpu := range []string{"1100m", "3"} {
 			options := coretest.PodOptions{ResourceRequirements: requests(cpu, "256Mi")}
+			if cpu == "1100m" { // the other NodePool's flavor would do, too
+				options.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: pool.Name}
+			}
 			Expect(tc.settle(coretest.UnschedulablePod(options))).To(BeEmpty())
 		}
 		before := lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID })
