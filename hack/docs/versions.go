@@ -33,7 +33,8 @@ func versionTable() (string, error) {
 	table := row("", "") + row("---", "---") +
 		row("This version", chart(`^appVersion: "(\S+)"`)) +
 		row("Karpenter", required("sigs.k8s.io/karpenter")) +
-		row("Kubernetes", chart(`^kubeVersion: ">=(\d+\.\d+)`)+" or newer; tested with "+tested("oldest", "go.mod")+" and "+tested("go.mod")) +
+		row("Kubernetes", chart(`^kubeVersion: ">=(\d+\.\d+)`)+" or newer; tested with "+
+			tested("oldest", "go.mod")+", "+tested("go.mod")+" and "+tested("newest", "go.mod")) +
 		row("Dynamic resource allocation", "No server is launched for pods that use it, because this provider publishes none. "+
 			"`IGNORE_DRA_REQUESTS=false` only counts devices of nodes that exist, and needs Kubernetes 1.34 or newer") +
 		row("Kubernetes modules", required("k8s.io/client-go")) +

@@ -129,6 +129,8 @@ type OSImage struct{ ID, Distribution, Version string }
 type Account struct {
 	// Unpaid is what is unpaid; empty where nothing is.
 	Unpaid string
+	// Balance is in VND; nil where the account does not show it.
+	Balance *float64
 	// Services are the names of the services of the configured region, sorted.
 	Services []string
 }

@@ -127,6 +127,9 @@ func (c *Client) Account(ctx context.Context) (Account, error) {
 	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
 	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
 	account.Unpaid = said.unpaid()
+	if balance, isNumber := said.Data.BillingBalance.(float64); isNumber {
+		account.Balance = &balance
+	}
 	return account, named("Account", err)
 }
 

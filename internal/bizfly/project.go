@@ -24,6 +24,8 @@ type user struct {
 		TenantID          string `json:"tenant_id"`
 		NegativeBalance   bool   `json:"negative_balance"`
 		HasExpiredInvoice bool   `json:"has_expired_invoice"`
+		// In any form: that of another one must not hide what is unpaid.
+		BillingBalance any `json:"billing_balance"`
 	} `json:"data"`
 }
 

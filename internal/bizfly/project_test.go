@@ -129,6 +129,7 @@ var _ = Describe("The account", func() {
 		account, err := client.Account(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(account.Unpaid).To(BeEmpty())
+		Expect(account.Balance).To(HaveValue(BeEquivalentTo(108_768_098)))
 		Expect(account.Services).To(And(ContainElements("cloud_server", "kubernetes_engine"), Not(ContainElement("auto_scaling"))))
 		sandbox.SetQuota(cloud.Quota{Unpaid: true})
 		account, err = client.Account(ctx)

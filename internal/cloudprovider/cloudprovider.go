@@ -30,6 +30,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -117,13 +118,15 @@ type Config struct {
 type CloudProvider struct {
 	config Config
 	clone  cloneCheck
+	// denied are the NodeClaims, by UID, whose servers were lately not found while their kubelets report.
+	denied *cache.Cache
 	// Launches are the launches of its NodeClaims, which are followed until their nodes register.
 	Launches *launch.Launcher
 }
 
 // New returns a CloudProvider.
 func New(c Config) *CloudProvider {
-	return &CloudProvider{config: c, Launches: launch.New(launch.Config{
+	return &CloudProvider{config: c, denied: c.NewCache(ttl.GoneServer), Launches: launch.New(launch.Config{
 		KubeClient: c.KubeClient, APIReader: c.APIReader, Recorder: c.Recorder, Clock: c.Clock,
 		Servers: c.Instances, Forms: c.Instances, Fleet: c.Instances,
 		Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings, NewCache: c.NewCache,
@@ -159,19 +162,18 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers := snapshot.All()
 	unlisted, err := c.findUnlisted(ctx, snapshot)
 	if err != nil {
 		return nil, err
 	}
-	servers = slices.Concat(servers, unlisted)
 	// Drift compares the networks as well, which the list of servers does not include.
 	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
 	defer cancel()
 	if _, err := c.config.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 	}
-	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
+	listed := lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) })
+	return slices.Concat(listed, unlisted), nil
 }
 
 const (
@@ -184,7 +186,7 @@ const (
 
 // findUnlisted reads the servers of registered NodeClaims that a list lacks. It returns those that exist, or an error
 // while that is not known of each: a list that has lost its metadata lacks them all.
-func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*instance.Instance, error) {
+func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
@@ -197,12 +199,17 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 	// In another order each time, so that servers that exist do not keep those behind them from being found gone.
 	mutable.Shuffle(unlisted)
 	read := lo.Subset(unlisted, 0, maxUnlistedRead)
-	servers, errs := make([]*instance.Instance, len(read)), make([]error, len(read))
+	found, errs := make([]*karpv1.NodeClaim, len(read)), make([]error, len(read))
 	workqueue.ParallelizeUntil(ctx, unlistedReadAtOnce, len(read), func(i int) {
 		id, _ := providerid.Parse(read[i].Status.ProviderID)
 		server, err := c.config.Instances.Get(ctx, id)
-		if servers[i] = server; err != nil && !errors.Is(err, instance.ErrNotFound) {
-			servers[i], errs[i] = nil, fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", read[i].Name, err)
+		if err == nil {
+			found[i] = c.describe(server)
+		} else if errors.Is(err, instance.ErrNotFound) {
+			found[i], err = c.findElsewhere(ctx, &read[i])
+		}
+		if err != nil {
+			errs[i] = fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", read[i].Name, err)
 		}
 	})
 	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
@@ -211,7 +218,30 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 	if left := len(unlisted) - len(read); left > 0 {
 		return nil, fmt.Errorf("the list of servers lacks those of %d NodeClaims, of which %d were not read yet", len(unlisted), left)
 	}
-	return lo.Compact(servers), nil
+	return lo.Compact(found), nil
+}
+
+// findElsewhere returns a NodeClaim whose server BizFly Cloud denies, while its kubelet reports: the server was moved to
+// another project and runs. Core would delete the NodeClaim where it cannot read the node, or once the kubelet is not
+// ready for a moment.
+func (c *CloudProvider) findElsewhere(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	if claim.Status.NodeName == "" {
+		return nil, nil
+	}
+	node := &corev1.Node{}
+	if err := c.config.KubeClient.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	switch nodeutils.GetCondition(node, corev1.NodeReady).Status {
+	case corev1.ConditionTrue, corev1.ConditionFalse:
+		// For less than a minute the node of a server that was deleted looks the same.
+		if c.denied.Add(string(claim.UID), nil, cache.DefaultExpiration) != nil {
+			c.config.Recorder.Publish(events.ServerElsewhere(claim))
+		}
+		return claim.DeepCopy(), nil
+	default:
+		return nil, nil
+	}
 }
 
 // errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.

@@ -110,6 +110,31 @@ var _ = Describe("List", func() {
 		env.Clock.Step(time.Minute)
 		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "it is not this cluster's any more")
 	})
+	DescribeTable("should contain a server that another project has, while its kubelet reports", func(
+		status corev1.ConditionStatus, reported int) {
+		nodeClass()
+		claim := lo.Must(env.Launched(ctx))
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-"}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
+		claim.Status.NodeName = node.Name
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		moved := cloud.ServerEdit{Project: lo.ToPtr("another")}
+		Expect(env.Sandbox.ApplyServerEdit(serverOf(claim).ID, moved)).To(Succeed())
+		for range 2 {
+			// One that was deleted a moment ago looks the same.
+			Expect(env.Recorder.Calls(events.ReasonServerElsewhere)).To(BeZero())
+			env.Clock.Step(time.Minute)
+			Expect(env.CloudProvider.List(ctx)).To(HaveLen(lo.Ternary(status == corev1.ConditionUnknown, 0, 1)))
+		}
+		Expect(env.Recorder.Calls(events.ReasonServerElsewhere)).To(Equal(reported))
+	},
+		Entry("ready", corev1.ConditionTrue, 1),
+		Entry("not ready", corev1.ConditionFalse, 1),
+		Entry("silent", corev1.ConditionUnknown, 0),
+	)
 	It("should be an error rather than short", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
 		_, err := env.CloudProvider.List(ctx)

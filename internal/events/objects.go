@@ -30,6 +30,7 @@ const (
 	ReasonServerLeft                 = "ServerLeft"
 	ReasonServerHeld                 = "ServerOfAnotherNodeClaim"
 	ReasonServerKept                 = "ServerKept"
+	ReasonServerElsewhere            = "ServerElsewhere"
 
 	ReasonLeaveFailed          = "BKELeaveFailed"
 	ReasonDiskDeletionFailed   = "DiskDeletionFailed"
@@ -87,6 +88,14 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonServerLeft,
 		"Server %s is not deleted and still paid for: its metadata %s is not this cluster's UID. If it is this NodeClaim's, delete it with its disks manually",
 		id, v1alpha1.MetadataClusterUID)
+}
+
+// ServerElsewhere reports a node whose kubelet reports, while BizFly Cloud has no server of this cluster with its id.
+func ServerElsewhere(claim *karpv1.NodeClaim) karpevents.Event {
+	return every(time.Hour, warning(claim, string(claim.UID), ReasonServerElsewhere,
+		"Server %s is not among this cluster's, but its kubelet reports: it was moved to another project, or has lost its "+
+			"metadata. The node stays, and nothing is deleted. Ask the support to undo it, or delete the NodeClaim",
+		claim.Status.ProviderID))
 }
 
 // ServerKept reports that a server has this cluster's metadata and is no NodeClaim's, and is kept because its name does

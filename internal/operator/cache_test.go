@@ -5,11 +5,18 @@ package operator_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,5 +49,33 @@ var _ = Describe("The cache", func() {
 		patched.Labels["example.test/c"] = "d"
 		Expect(env.Client.Update(ctx, patched)).To(Succeed())
 		Expect(patched.ManagedFields).NotTo(BeEmpty())
+	})
+	It("should fill, and a start should read, although the API server answers 429 at first", func(ctx SpecContext) {
+		server := httputil.NewSingleHostReverseProxy(lo.Must(url.Parse(env.Config.Host)))
+		server.Transport, server.FlushInterval = lo.Must(rest.TransportFor(env.Config)), -1
+		var rejected sync.Map
+		busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, again := rejected.LoadOrStore(r.URL.Path, true); again {
+				server.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		running, stop := context.WithCancel(ctx)
+		DeferCleanup(func() { stop(); busy.CloseClientConnections(); busy.Close() })
+		config := &rest.Config{Host: busy.URL}
+		informers, err := cache.New(config, cache.Options{Scheme: env.Client.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(operator.StripManagedFields(ctx, informers, &corev1.Node{})).To(Succeed())
+		go func() { _ = informers.Start(running) }()
+		Expect(informers.WaitForCacheSync(ctx)).To(BeTrue())
+		reader, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})).To(Succeed())
+		for _, path := range []string{"/api", "/api/v1/nodes", "/api/v1/namespaces/kube-system"} {
+			_, was := rejected.Load(path)
+			Expect(was).To(BeTrue(), path)
+		}
 	})
 })

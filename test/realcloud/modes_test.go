@@ -96,6 +96,10 @@ var _ = Describe("In the modes", Label("modes"), func() {
 			third := run.node(ctx, 1+closed)
 			Expect(run.rejected()).To(Equal(rejected+closed), "a flavor that was closed may be launched again: one request of the new process shows it")
 
+			if slices.Contains(modes, "pools-behind") {
+				Expect(run.env.Server(third.Status.ProviderID).Truth.ImageID).To(Equal(cloud.StableID("worker-image", "v1.36.0")),
+					"bke@latest follows the control plane, not the pool")
+			}
 			run.delete(ctx, first, second, third)
 		}, SpecTimeout(2*time.Minute))
 	}

@@ -4,6 +4,7 @@
 package simulation_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -154,7 +155,7 @@ func (sim *simulation) disturb() {
 	if len(servers) > 0 {
 		server = pick(sim.rng, servers...)
 	}
-	choice := sim.rng.IntN(9)
+	choice := sim.rng.IntN(11)
 	sim.trace("disturbance: %d, server %q", choice, server.Name)
 	switch {
 	case choice == 0:
@@ -167,15 +168,27 @@ func (sim *simulation) disturb() {
 		sim.cloud.SetQuota(cloud.Quota{Instances: lo.ToPtr(foreignServers + sim.rng.IntN(4))})
 	case choice == 4:
 		sim.cloud.SetQuota(cloud.Quota{})
+	case choice == 10:
+		sim.moveServers("", ourServers(sim)...)
 	case server.ID == "":
 	case choice == 5:
 		lo.Must0(sim.cloud.SetServerStatus(server.ID, pick(sim.rng, cloud.StatusError, cloud.StatusShutoff)))
 	case choice == 6:
 		lo.Must0(sim.cloud.RemoveServer(server.ID))
+	case choice == 9:
+		sim.moveServers("another", server)
 	case choice == 7 && sim.rng.IntN(3) == 0:
 		sim.adoptRootDisk(server)
 	default:
 		sim.attachVolume(server)
+	}
+}
+
+// moveServers moves servers to another project, or back to the account's where it is empty.
+func (sim *simulation) moveServers(project string, servers ...cloud.Server) {
+	project = cmp.Or(project, sim.cloud.Options().Project)
+	for _, server := range servers {
+		lo.Must0(sim.cloud.ApplyServerEdit(server.ID, cloud.ServerEdit{Project: &project}))
 	}
 }
 
@@ -312,6 +325,7 @@ func (sim *simulation) calm() {
 	sim.cloud.SetStock("*", "HN1", "*", -1)
 	sim.cloud.SetStock("*", "HN2", "*", -1)
 	sim.cloud.SetQuota(cloud.Quota{})
+	sim.moveServers("", ourServers(sim)...)
 	sim.trace("calm")
 	// Late requests, builds and frozen machines of the time with faults end before this.
 	began := time.Now()

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
@@ -158,6 +159,12 @@ func lives() []life {
 			shows: func(sim *simulation) bool { return lo.EveryBy(ourServers(sim), shows) },
 		}
 	}
+	move := func(project string, shows func(*simulation) bool) act {
+		return act{func(sim *simulation) {
+			time.Sleep(10 * time.Minute) // a launch that was overtaken ends before: it would take the server for a failed one
+			sim.moveServers(project, ourServers(sim)...)
+		}, 1, shows}
+	}
 	var all []life
 	for name, class := range map[string]func(*v1alpha1.BizflyNodeClass){
 		"a node of BizFly Kubernetes Engine": nil,
@@ -177,6 +184,9 @@ func lives() []life {
 				func(spec *v1alpha1.BizflyNodeClassSpec) {
 					spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@" + otherVersion}}
 				}, func(cloud.Server) bool { return true }), remove}},
+			life{name + " is moved to another project and back, as the same node", class, []act{launch,
+				move("another", func(sim *simulation) bool { return lo.Contains(sim.warned(), events.ReasonServerElsewhere) }),
+				move("", nil), remove}},
 			life{name + " loses its NodeClaim, and its server is collected", class, []act{launch, {func(sim *simulation) {
 				for _, claim := range sim.liveClaims() {
 					claim.Finalizers = nil

@@ -57,6 +57,20 @@ var _ = Describe("Custom mode", func() {
 		Entry("ClusterDNS", `{{ join "," .ClusterDNS }}`, "10.96.0.10"),
 		Entry("JoinToken", `{{ .JoinToken }}`, "node01.0123456789abcdef"),
 	)
+	DescribeTable("should tell of arguments that the kubelet of Kubernetes 1.37 does not know", func(
+		lines string, flags ...string) {
+		resolution, err := provider().Resolve(ctx, custom("#!/bin/sh\n"+lines))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Join(resolution.Notes, " ")).To(lo.Ternary(len(flags) == 0, BeEmpty(),
+			ContainSubstring("the kubelet "+strings.Join(flags, ", ")+": that of Kubernetes 1.37")))
+	},
+		Entry("on its command line", "exec kubelet --v=2 --containerd=/run/c.sock --boot-id-file /b", "--boot-id-file", "--containerd"),
+		Entry("in its variable", "echo KUBELET_EXTRA_ARGS=--containerd=/run/c.sock > /etc/default/kubelet", "--containerd"),
+		Entry("in kubeadm's list", "kubeletExtraArgs:\n- name: container-hints\n  value: /h\n", "--container-hints"),
+		Entry("in kubeadm's map", "kubeletExtraArgs:\n  machine-id-file: /m\n  containerd: /c\n", "--containerd", "--machine-id-file"),
+		Entry("in k3s' list", "kubelet-arg:\n- 'storage-driver-db=x'\n", "--storage-driver-db"),
+		Entry("but not of runtimes", "apt install containerd\ndockerd --containerd=/c.sock\nsystemctl restart kubelet"),
+	)
 	It("should offer the kubelet's whole configuration as YAML", func() {
 		nodeClass := custom("{{ .KubeletConfiguration }}")
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{

@@ -193,6 +193,7 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		}
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
 		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
+		output.notes = append(output.notes, lo.Compact([]string{noteOnFlags(text)})...)
 	}
 	if output.podAccess = podAccess(input.NodeClass, pieces); output.podAccess == PodAccessEnforced {
 		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)

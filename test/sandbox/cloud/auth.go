@@ -4,6 +4,7 @@
 package cloud
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -135,7 +136,7 @@ func (c *Cloud) getUser(q *call) reply {
 	expires := micros(c.now.Add(c.opts.TokenTTL)) + "Z"
 	return ok(map[string]any{"data": map[string]any{
 		"email": c.opts.Email, "tenant_id": q.project, "tenant_name": "project-" + q.project[:min(8, len(q.project))], "expires": expires,
-		"ks_user_id": userID(q.project), "billing_balance": 108768098, "negative_balance": c.quota.blocked(),
+		"ks_user_id": userID(q.project), "billing_balance": cmp.Or(c.quota.Balance, 108768098), "negative_balance": c.quota.blocked(),
 		"has_expired_invoice": c.quota.blocked(), "verified_email": true,
 		"user_regions": regions, "services": c.serviceEntries(q.base), "payment_type": "prepaid",
 	}})

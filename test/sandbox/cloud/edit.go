@@ -18,6 +18,8 @@ type ServerEdit struct {
 	Zone        *string `json:"zone,omitempty"`
 	BillingPlan *string `json:"billing_plan,omitempty"`
 	NetworkPlan *string `json:"network_plan,omitempty"`
+	// Project moves it to another project, as the vendor's support does: it runs on, and its disks stay where they were.
+	Project *string `json:"project,omitempty"`
 	// Metadata is merged into the server's; null removes a key.
 	Metadata map[string]*string `json:"metadata,omitempty"`
 	// Networks are the private networks that it is in from now on.
@@ -115,6 +117,7 @@ func (c *Cloud) editFields(s *server, edit ServerEdit) {
 	set(&s.wire.Name, edit.Name)
 	set(&s.wire.BillingPlan, edit.BillingPlan)
 	set(&s.wire.NetworkPlan, edit.NetworkPlan)
+	set(&s.truth.Project, edit.Project)
 	set(&s.wire.AvailabilityZone, edit.Zone)
 	set(&s.wire.ZoneName, edit.Zone)
 	for key, value := range map[string]*string{"billing_plan": edit.BillingPlan, "network_plan": edit.NetworkPlan} {

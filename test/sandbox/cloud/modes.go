@@ -56,6 +56,8 @@ type Shape struct {
 	WorkerMinimum bool
 	// ProblemDetector gives nodes the conditions of BizFly Cloud's node-problem-detector.
 	ProblemDetector bool
+	// PoolVersion is the version of Kubernetes of worker pools; empty is the control plane's.
+	PoolVersion string
 	// KeepsAutoscaling ignores that a change of a worker pool switches its autoscaling off.
 	KeepsAutoscaling bool
 }
@@ -125,6 +127,9 @@ var Modes = []Mode{
 		apply: func(o *Options) { o.Shape.WorkerMinimum = true }},
 	{Name: "pools-keep-autoscaling", What: "a PATCH of a pool with `enable_autoscaling: false` changes nothing",
 		apply: func(o *Options) { o.Shape.KeepsAutoscaling = true }},
+	{Name: "pools-behind", What: "the control plane is a minor version newer than its pools", apply: func(o *Options) {
+		o.Version, o.Shape.PoolVersion = fmt.Sprintf("v1.%d.0", DefaultMinor+1), ClusterVersion(DefaultMinor)
+	}},
 	{Name: "problem-detector", What: "nodes have the conditions of BizFly Cloud's node-problem-detector, healthy ones with reasons like `FilesystemIsReadOnly`",
 		apply: func(o *Options) { o.Shape.ProblemDetector = true }},
 	{Name: "any-form", Excludes: "volume types", What: "requests name volume types and flavors in any form, for other clients",

@@ -192,6 +192,14 @@ var _ = Describe("Modes", func() {
 			server, _ := pool(mode("public-pools"))
 			Expect(server.IPAddresses.WANV4).To(HaveLen(1))
 		})
+		It("should be behind the control plane", func() {
+			b := mode("pools-behind")
+			server, metadata := pool(b)
+			Expect(server.Truth.ImageID).To(Equal(cloud.StableID("worker-image", "v1.35.4")))
+			Expect(metadata).To(HaveKeyWithValue("kubernetes_version", "v1.35.4"))
+			cluster := b.get("/api/kubernetes-engine/_/" + b.BKE().ClusterUID).object()
+			Expect(cluster["version"]).To(HaveKeyWithValue("kubernetes_version", "v1.36.0"))
+		})
 		It("should be in a project of others", func() {
 			b := mode("pool-servers-elsewhere")
 			server, metadata := pool(b)

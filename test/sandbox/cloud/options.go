@@ -114,6 +114,8 @@ type Quota struct {
 	// Gigabytes is the total size of all volumes in GiB.
 	Gigabytes *int `json:"gb,omitempty"`
 	WanIPs    *int `json:"wan_ips,omitempty"`
+	// Balance is what the account shows, in VND; 0 is a balance that lasts.
+	Balance int `json:"balance,omitempty"`
 	// Unpaid blocks the account: what it orders is answered by a 403 that says nothing, and GET /user has the reason.
 	Unpaid bool `json:"unpaid,omitempty"`
 	// Suspended is an account that is unpaid for so long that its service is suspended: all servers stop at once, and cannot be started

@@ -98,6 +98,9 @@ func (c *Cloud) seedServer(spec ServerSpec) Server {
 	return c.truthOf(s)
 }
 
+// poolVersion is the version of Kubernetes of worker pools.
+func (c *Cloud) poolVersion() string { return orDefault(c.opts.Shape.PoolVersion, c.opts.Version) }
+
 // AddPool makes a worker pool of one server at once, past all checks, and returns the server. It has no flavor of its own: p2.2c_4g.
 func (c *Cloud) AddPool(name string) Server {
 	var made Server
@@ -105,12 +108,12 @@ func (c *Cloud) AddPool(name string) Server {
 		q := &call{project: c.opts.Project, region: c.opts.Region}
 		flavor, _ := c.flavor(q.region, "p2.2c_4g", "premium")
 		p := c.newPool(poolRequest{
-			Name: name, Version: c.opts.Version, ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-SSD1",
+			Name: name, Version: c.poolVersion(), ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-SSD1",
 			VolumeSize: 40, AvailabilityZone: c.region(q.region).Zones[0].ShortName, DesiredSize: 1, NetworkPlan: networkPlans[0], BillingPlan: PlanOnDemand,
 		}, &validRequest{flavor: flavor})
 		p.wire.ProvisionStatus = poolProvisioned
 		node := c.newPoolNode(p)
-		spec := ServerSpec{Name: node.Name, Metadata: c.poolMetadata(c.opts.Version, c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
+		spec := ServerSpec{Name: node.Name, ImageID: StableID("worker-image", c.poolVersion()), Metadata: c.poolMetadata(c.poolVersion(), c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
 			Wan: c.opts.Shape.PublicPools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
 		if c.opts.Shape.PoolServersElsewhere {
 			spec.Project = StableID("project", "of pools")
@@ -139,7 +142,7 @@ func (c *Cloud) AddWorkerPool(spec PoolSpec) string {
 	c.with(func() {
 		flavor, _ := c.flavor(c.opts.Region, "nix.2c_4g", "premium")
 		p := c.newPool(poolRequest{
-			Name: spec.Name, Version: c.opts.Version, ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-HDD1",
+			Name: spec.Name, Version: c.poolVersion(), ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-HDD1",
 			VolumeSize: 40, AvailabilityZone: c.region(c.opts.Region).Zones[0].ShortName, DesiredSize: len(spec.Servers),
 			EnableAutoscaling: spec.MaxSize > 0, MinSize: spec.MinSize, MaxSize: spec.MaxSize, NetworkPlan: networkPlans[0], BillingPlan: PlanOnDemand,
 		}, &validRequest{flavor: flavor})

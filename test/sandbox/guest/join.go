@@ -149,6 +149,10 @@ func (k *kubelet) apply(argument string) error {
 	name, value, _ := strings.Cut(argument, "=")
 	var err error
 	switch name {
+	case "--containerd", "--containerd-namespace", "--boot-id-file", "--machine-id-file", "--container-hints":
+		if minor := k.minor(); minor >= 37 {
+			err = fmt.Errorf("kubelet: unknown flag of 1.%d: %s", minor, name)
+		}
 	case "--node-labels":
 		err = k.addLabels(value)
 	case "--register-with-taints":

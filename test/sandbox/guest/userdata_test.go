@@ -137,7 +137,7 @@ var _ = Describe("User data", func() {
 	)
 	DescribeTable("should never let a machine join without what a real one needs", func(userData, reason string) {
 		spec := h.spec("stray")
-		if strings.Contains(userData, "v1beta3") {
+		if strings.Contains(userData, "v1beta3") || strings.Contains(userData, "containerd") {
 			spec.Metadata["kubernetes_version"] = "v1.37.2"
 		}
 		spec.UserData = userData
@@ -161,6 +161,10 @@ var _ = Describe("User data", func() {
 		Entry("kubeadm of 1.37 with a configuration that it has no more",
 			"#cloud-config\nwrite_files:\n- path: /join.yaml\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta3\n    kind: JoinConfiguration\n"+
 				"runcmd: [kubeadm join --config /join.yaml]\n", "kubeadm: 1.37 knows no JoinConfiguration"),
+		Entry("a kubelet of 1.37 with a flag that it has no more",
+			"#cloud-config\nwrite_files:\n- path: /join.yaml\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    "+
+				"nodeRegistration: {kubeletExtraArgs: [{name: containerd, value: /run/c.sock}]}\nruncmd: [kubeadm join --config /join.yaml]\n",
+			"unknown flag of 1.37: --containerd"),
 		Entry("k3s without a server", "#!/bin/bash\nk3s agent --token "+token+"\n", "is not an https URL"),
 		Entry("k3s without a token", "#!/bin/bash\nk3s agent --server https://10.0.0.1:6443\n", "the token is not"),
 	)

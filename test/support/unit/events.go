@@ -43,6 +43,7 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerHeld":                 events.ServerHeld(claim, "id", "uid"),
 		"NodeSmallerThanPlanned":     events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
 		"NodeClassStale":             events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
+		"ServerElsewhere":            events.ServerElsewhere(claim),
 		"ServerKept":                 events.ServerKept(config, "server", "id"),
 		"ServerDeletionFailed":       events.ServerDeletionFailed("server", "id", cause),
 		"LeaveFailed":                events.LeaveFailed("server", cause),

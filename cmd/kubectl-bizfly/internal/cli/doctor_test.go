@@ -498,6 +498,10 @@ var _ = Describe("doctor", func() {
 			f.apply(pools)
 			limited("10", "9500m")(f)
 		}, limited("100", "9500m")),
+		finding("a balance that does not last", "BalanceLow", rules.Warning, func(f *fixture) {
+			f.AddServer(cloud.ServerSpec{Name: "running"})
+			f.SetQuota(cloud.Quota{Balance: 1000})
+		}, func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
 		finding("an unpaid balance", "QuotaRejected", rules.Warning,
 			event("e", events.AccountLimitReached(&karpv1.NodeClaim{}, capacity.ReasonBalanceExhausted, time.Hour, errQuota), 0),
 			deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
@@ -562,6 +566,7 @@ var _ = Describe("doctor", func() {
 		Expect(facts).To(And(
 			HaveKeyWithValue("project", ContainSubstring(f.Credentials().ProjectID)),
 			HaveKeyWithValue("account", "nothing is unpaid"),
+			HaveKeyWithValue("balance", MatchRegexp(`^108,768,098 VND, which pays for \d+ hours of .* \([\d,]+ VND per hour`)),
 			HaveKeyWithValue("services of the region", ContainSubstring("kubernetes_engine")),
 			HaveKeyWithValue("volume types, as name and type", ContainSubstring("PREMIUM-SSD1")),
 			HaveKeyWithValue("join endpoint", HaveSuffix("accepts connections")),

@@ -516,12 +516,15 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should name the console of a server that does not join, and until when it is there", func(
 		change func(*karpv1.NodeClaim), expected OmegaMatcher) {
-		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}}
+		class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "old"}}
+		class.StatusConditions().SetTrueWithReason(v1alpha1.ConditionTypeBootstrapReady, "Ready", "risk: --containerd")
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"},
+			Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Name: class.Name}}}
 		claim.Status.ProviderID = "bizflycloud://" + f.AddServer(cloud.ServerSpec{Name: "node-1"}).ID
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 		claim.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
 		change(claim)
-		f.put(claim)
+		f.put(claim, class)
 		Expect(answer[rules.Life](f, "why", "nodeclaim/default-x").Help).To(expected)
 		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK))
 		Expect(strings.Contains(f.out, "What would help:")).To(Equal(claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsUnknown() &&
@@ -529,7 +532,9 @@ var _ = Describe("why", func() {
 	},
 		Entry("while it may still join", func(claim *karpv1.NodeClaim) {
 			claim.CreationTimestamp = metav1.NewTime(time.Date(2026, 11, 24, 10, 0, 0, 0, time.Local))
-		}, HaveExactElements(And(ContainSubstring("in BizFly Cloud's console before 10:15:00"), ContainSubstring("printed while it booted")))),
+		}, HaveExactElements(
+			And(ContainSubstring("in BizFly Cloud's console before 10:15:00"), ContainSubstring("printed while it booted")),
+			Equal("see what BizflyNodeClass old says of its user data: risk: --containerd"))),
 		Entry("but not once it has joined", func(claim *karpv1.NodeClaim) {
 			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		}, BeEmpty()),

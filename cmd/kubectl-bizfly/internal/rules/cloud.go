@@ -17,6 +17,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
@@ -289,7 +290,29 @@ var accountRules = []rule{{
 		}
 		return positive(Known{Name: "account", Value: "nothing is unpaid"})
 	}),
+}, {
+	code: "BalanceLow", about: "account", severity: Warning,
+	why: "BizFly Cloud rejects launches of an account in debt, and stops its servers later",
+	fix: "top up the balance in the BizFly Cloud console",
+	given: given3(factAccount, factServers, factFlavorPrices, func(account bizfly.Account, servers []*gobizfly.Server,
+		prices map[string]float64) outcome {
+		perHour := lo.SumBy(servers, func(s *gobizfly.Server) float64 { return prices[s.Flavor.Name] })
+		if account.Balance == nil || perHour == 0 {
+			return inapplicable("the account shows no balance, or no server runs")
+		}
+		hours := *account.Balance / perHour
+		text := fmt.Sprintf("%s VND, which pays for %.0f hours of the project's servers (%s VND per hour, without other "+
+			"services)", output.VND(*account.Balance), hours,
+			output.VND(perHour))
+		if account.Unpaid == "" && hours < soonHours {
+			return found(Finding{What: "the balance is " + text})
+		}
+		return positive(Known{Name: "balance", Value: text})
+	}),
 }}
+
+// soonHours is three days: a balance that lasts no longer may not outlive a weekend.
+const soonHours = 72
 
 // scopeRules compare what the controller has stored with the credentials.
 var scopeRules = []rule{

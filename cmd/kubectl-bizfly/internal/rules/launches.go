@@ -226,7 +226,7 @@ func lastChanged(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
 const maxReported = 10
 
 // report adds which nodes of NodePools that the pod could use are on their way, and which failed lately.
-func (p *Pod) report(s *connect.Session, l launches, nodes *corev1.NodeList) {
+func (p *Pod) report(ctx context.Context, s *connect.Session, l launches, nodes *corev1.NodeList) {
 	usable := lo.SliceToMap(p.Pools, func(pool Pool) (string, bool) { return pool.Name, pool.suits() })
 	underWay := l.underWay(usable)
 	entries := append(l.warnings(usable), lo.Map(underWay, func(claim *karpv1.NodeClaim, _ int) Entry {
@@ -242,7 +242,7 @@ func (p *Pod) report(s *connect.Session, l launches, nodes *corev1.NodeList) {
 	slices.SortStableFunc(p.Events, byTime)
 	if len(underWay) > 0 {
 		server, _ := providerid.Parse(underWay[0].Status.ProviderID)
-		p.Help = append(p.Help, help(underWay[0], server)...)
+		p.Help = append(p.Help, help(ctx, s, underWay[0], server)...)
 	}
 }
 

@@ -187,7 +187,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only
 	if err != nil {
 		s.Note("nodes were not looked at: %s", err)
 	}
-	p.report(s, launches, nodes)
+	p.report(ctx, s, launches, nodes)
 	return nil
 }
 

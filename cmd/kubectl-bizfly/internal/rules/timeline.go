@@ -112,14 +112,14 @@ func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node
 	}
 	l.fromCloud(ctx, s)
 	slices.SortStableFunc(l.Timeline, byTime)
-	l.Now, l.Help = now(claim, node), help(claim, l.Server)
+	l.Now, l.Help = now(claim, node), help(ctx, s, claim, l.Server)
 	l.Disruption = disruption(claim, readDisruption(ctx, s, claim, node))
 	return l
 }
 
 // help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly
 // Cloud's API is known that returns what a server has printed there.
-func help(claim *karpv1.NodeClaim, server string) []string {
+func help(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, server string) []string {
 	if claim == nil || server == "" || claim.DeletionTimestamp != nil {
 		return nil
 	}
@@ -129,9 +129,18 @@ func help(claim *karpv1.NodeClaim, server string) []string {
 		return nil
 	}
 	until := claim.CreationTimestamp.Add(ttl.Registration).Local()
-	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: "+
+	look := []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: "+
 		"its page shows what it printed while it booted, where its user data or its kubelet report why it does not "+
 		"join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := s.Get(ctx, types.NamespacedName{Name: lo.FromPtr(claim.Spec.NodeClassRef).Name}, nodeClass); err != nil {
+		return look
+	}
+	// The controller's notes on user data, such as an argument that the kubelet does not know.
+	if notes := nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeBootstrapReady).Message; notes != "" {
+		look = append(look, fmt.Sprintf("see what BizflyNodeClass %s says of its user data: %s", nodeClass.Name, notes))
+	}
+	return look
 }
 
 func (l *Life) add(at time.Time, from, what string, problem bool) {
