@@ -116,6 +116,7 @@ func report(r *Results) string {
 		thousands(dayPacking), dayPacking/dayBound)
 	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
 	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
+	b.WriteString("![bill of all days by policy: by the second, by started hours, and by these with billingPeriod](../images/cost-hours.svg)\n\n")
 	b.WriteString(hoursReport(r.Day))
 	b.WriteString("![ratio to the bound after pods have settled, by workload](../images/cost-settle.svg)\n\n")
 	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n\n")

@@ -49,6 +49,7 @@ type workload struct {
 	Ways    map[string]struct {
 		VND        float64 `json:"vnd"`
 		VNDPerHour float64 `json:"vnd_per_hour"`
+		VNDByHours float64 `json:"vnd_by_hours"`
 		Evictions  float64 `json:"evictions"`
 	} `json:"ways"`
 }
@@ -120,7 +121,49 @@ func run(file, folder string) error {
 	}
 	day.X.Max *= 1.5 // for the legend
 	addLegend(day)
-	return save(day, filepath.Join(folder, "cost-day.svg"))
+	if err := save(day, filepath.Join(folder, "cost-day.svg")); err != nil {
+		return err
+	}
+	return drawHours(results.Day, filepath.Join(folder, "cost-hours.svg"))
+}
+
+// drawHours draws the bill of all days by policy: billed by the second, by started hours, and by these with billingPeriod.
+func drawHours(days []workload, file string) error {
+	p := newPlot("all days: bill in thousand VND", "", "")
+	policies := []string{"underutilized-30s", "balanced-30s", "balanced-5m", "balanced-10m", "empty-30s", "pool-best"}
+	p.NominalX(policies...)
+	p.X.Min, p.X.Max, p.X.Tick.Label.Font.Size = -0.6, float64(len(policies))-0.4, vg.Points(8)
+	p.Y.Min, p.Y.Max = 0, 1300 // the legend is above the bars
+	for i, series := range []struct {
+		title, suffix string
+		byHours       bool
+		color         color.Color
+	}{
+		{"billed by the second", "", false, ways[0].color},
+		{"billed by started hours", "", true, ways[5].color},
+		{"by started hours, with billingPeriod 1h", "-1h", true, ways[2].color},
+	} {
+		values := make(plotter.Values, len(policies))
+		for n, policy := range policies {
+			for _, w := range days {
+				way := w.Ways[policy+series.suffix] // a pool has no billingPeriod, and so no third bar
+				if series.byHours {
+					values[n] += way.VNDByHours / 1000
+				} else {
+					values[n] += way.VND / 1000
+				}
+			}
+		}
+		bars, err := plotter.NewBarChart(values, vg.Points(16))
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.LineStyle.Width, bars.Offset = series.color, 0, vg.Points(float64(17*(i-1)))
+		p.Add(bars)
+		p.Legend.Add(series.title, bars)
+	}
+	p.Legend.Left, p.Legend.Padding = true, vg.Points(2)
+	return save(p, file)
 }
 
 // addLegend puts it where no points are: its texts begin at one line, because browsers draw them wider than they are measured here.
