@@ -28,7 +28,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/nominated"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
@@ -132,8 +131,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder,
 			op.Clock),
 		unregistered.NewController(kubeClient, op.ClusterUID),
-		protection.NewController(kubeClient, op.Clock),
-		unpaid.NewController(kubeClient, op.Account, op.Instances, recorder),
+		protection.NewController(kubeClient, op.Clock, op.Account, op.Instances, recorder),
 		nominated.NewController(kubeClient, cluster),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		garbagecollection.NewController(garbagecollection.Config{

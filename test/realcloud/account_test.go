@@ -92,9 +92,12 @@ func (r *run) readBalance(ctx context.Context) (float64, bool) {
 	return *answer.Data.Balance, true
 }
 
-// askBill asks what the run has cost, as far as the balance shows it at once: whether a started hour is charged in full.
-func (r *run) askBill(ctx context.Context) {
+// askBill asks what the run has cost, as far as the balance shows it at once: whether a started hour of the server is charged in full.
+func (r *run) askBill(ctx context.Context, vndPerHour float64, created time.Time) {
 	GinkgoHelper()
+	r.find("server-minutes", "how many minutes the server lived; less than 60 and a whole hour on the invoice means that a started hour is charged in full",
+		int(time.Since(created).Minutes()))
+	r.find("server-price", "its price in VND per hour by our table", vndPerHour)
 	now, known := r.readBalance(ctx)
 	if !known || !r.balanceKnown {
 		r.find("balance-used", "by how many VND the balance went down in the run", "the answer does not show the balance")

@@ -345,7 +345,7 @@ var _ = Describe("First contact", Ordered, ContinueOnFailure, func() {
 	}, SpecTimeout(20*time.Minute))
 	It("should show what it has cost, and what becomes of the task", func(ctx SpecContext) {
 		needsServer()
-		contact.askBill(ctx)
+		contact.askBill(ctx, chosen.price, server.CreatedAt)
 		contact.askTask(ctx)
 	}, SpecTimeout(2*time.Minute))
 })

@@ -83,10 +83,10 @@ const (
 	// deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
 	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1" while the tuning closes the
-	// zone, or "HourPaid: until" a time. Both annotations go when the reason does.
+	// zone, "AccountUnpaid", or "HourPaid: until" a time. Both annotations go when the reason does.
 	AnnotationDoNotDisruptReason = Group + "/do-not-disrupt-reason"
-	// AnnotationUnpaid lists which of do-not-repair and do-not-disrupt this provider has written on a Node, because the account is unpaid.
-	AnnotationUnpaid = Group + "/unpaid-account"
+	// AnnotationDoNotRepairReason says the same of karpenter.sh/do-not-repair: "AccountUnpaid" while the account is unpaid and the kubelet silent.
+	AnnotationDoNotRepairReason = Group + "/do-not-repair-reason"
 	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the first login. It is an
 	// annotation because a backup that is restored has those, and no status.
 	AnnotationScope = Group + "/scope"

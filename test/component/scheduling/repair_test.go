@@ -25,7 +25,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -241,7 +241,7 @@ var _ = Describe("Node repair", func() {
 			// Of a share, nodes that are not ready use up all.
 			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "1000"}}
 			Expect(env.Client.Update(ctx, pool)).To(Succeed())
-			accounts := unpaid.NewController(env.Client, env.Account, env.Instances, env.Recorder)
+			accounts := protection.NewController(env.Client, env.Clock, env.Account, env.Instances, env.Recorder)
 			look := func() {
 				GinkgoHelper()
 				env.Clock.Step(ttl.Account)

@@ -59,7 +59,7 @@ type column struct {
 	flavor string
 }
 
-// policies are the ways to run a workload with the NodePool of config/samples. The first is the sample as it is.
+// policies are the ways to run a workload with the NodePool of config/samples. The first is what Karpenter does by default.
 func policies() []column {
 	with := func(name, title string, policy karpv1.ConsolidationPolicy, after string) column {
 		return column{name: name, title: title, change: func(pool *karpv1.NodePool) {
@@ -244,10 +244,11 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 	}
 	s := lo.Must(connect.NewFor(ctx, nil, nil, connect.AllowOffline(true)))
 	found := lo.Must(suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {}))
-	c := column{name: waySuggested, change: func(*karpv1.NodePool) {}}
+	c := column{name: waySuggested, change: policies()[0].change}
 	for _, m := range found.NodePools {
 		pool := b.sample.DeepCopy()
 		pool.Name, pool.Spec = m.Metadata["name"], m.Spec
+		c.change(pool)
 		pool.Spec.Disruption.Budgets = b.sample.Spec.Disruption.Budgets
 		c.pools = append(c.pools, pool)
 	}

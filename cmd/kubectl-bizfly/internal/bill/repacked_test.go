@@ -26,7 +26,10 @@ const (
 // repackedColumn is the sample, repacked once: after it has settled, or at night. Its limits are for beginners, and would not allow the new nodes beside the
 // old ones.
 func repackedColumn() column {
-	return column{name: wayRepacked, title: "`WhenEmptyOrUnderutilized`, 30s, repacked once", change: func(pool *karpv1.NodePool) { pool.Spec.Limits = nil }}
+	return column{name: wayRepacked, title: "`WhenEmptyOrUnderutilized`, 30s, repacked once", change: func(pool *karpv1.NodePool) {
+		policies()[0].change(pool)
+		pool.Spec.Limits = nil
+	}}
 }
 
 // repack runs kubectl bizfly repack --yes in a cluster.

@@ -19,6 +19,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -47,6 +48,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error
 	if err != nil {
 		return nil, err
 	}
+	price.NotePeriod(s, cloud)
 	if len(o.Alternatives) == 0 {
 		p, err := compute(ctx, s, cloud, base, o)
 		return []*Plan{p}, err

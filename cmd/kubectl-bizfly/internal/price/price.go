@@ -7,9 +7,11 @@ package price
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
@@ -22,6 +24,18 @@ import (
 
 // HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
 const HoursPerMonth = 720
+
+// NotePeriod says what BizFly Cloud charges at once as far as the settings know it, beside prices per hour.
+func NotePeriod(s *connect.Session, cloud *connect.Cloud) {
+	switch period := cloud.Settings.Load().BillingPeriod; {
+	case period > time.Second:
+		s.Note("a started %s is charged in full (billingPeriod of the tuning): a node that lives 5 minutes costs as much as one that lives %[1]s",
+			duration.ShortHumanDuration(period))
+	default:
+		s.Note("prices count seconds (billingPeriod is 1s, the default). If an invoice shows started hours, a node that lives 5 minutes costs an hour, " +
+			"and 1h keeps it for that hour")
+	}
+}
 
 // StandardNodeClass is the NodeClass of "spec: {}", in every zone of the region: the prices of worker pools are those of its
 // flavors.

@@ -106,6 +106,8 @@ var unseen = []Known{
 	{Name: "quota of servers, vCPUs, memory, disks and addresses",
 		Unknown: "BizFly Cloud has no request that shows it; kubectl bizfly doctor reports rejections"},
 	{Name: "boot and join", Unknown: "no server was created"},
+	{Name: "whether a started hour is charged in full", Unknown: "BizFly Cloud has no request that shows it; the line of a server that " +
+		"lived 10 minutes in an invoice does (docs/concepts/pricing.md), and billingPeriod of the tuning is set by it"},
 }
 
 // Preflight applies the rules that need no installation, each request of which is a login or only reads, and finds out

@@ -131,6 +131,7 @@ func prices(ctx context.Context, s *connect.Session) map[string]float64 {
 		s.Note("prices are those at launch where nodes have them: %s", err)
 		return nil
 	}
+	price.NotePeriod(s, cloud)
 	instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
 	if err != nil {
 		s.Note("prices are those at launch where nodes have them: %s", err)

@@ -42,7 +42,7 @@ var _ = Describe("Protection of nodes", func() {
 	BeforeEach(func() {
 		kubeClient = unit.FakeClientBuilder().Build()
 		clk = clocktesting.NewFakeClock(launched)
-		controller = protection.NewController(kubeClient, clk)
+		controller = protection.NewController(kubeClient, clk, nil, nil, nil)
 		config = &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
 		Expect(kubeClient.Create(ctx, config)).To(Succeed())
 	})
@@ -159,7 +159,7 @@ var _ = Describe("Protection of nodes", func() {
 			Expect(annotations).To(expected)
 			Expect(requeue).To(Equal(next))
 		},
-			Entry("launched by a clock ahead of ours", -2*time.Minute, until("09:48:00"), 50*time.Minute),
+			Entry("launched by a clock ahead of ours", -2*time.Minute, until("09:50:00"), 52*time.Minute),
 			Entry("just launched", time.Duration(0), until("09:50:00"), 50*time.Minute),
 			Entry("in the third minute", 3*time.Minute, until("09:50:00"), 47*time.Minute),
 			Entry("a second before the window", 50*time.Minute-time.Second, until("09:50:00"), time.Second),

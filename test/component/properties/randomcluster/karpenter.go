@@ -64,7 +64,7 @@ func NewKarpenter(ctx context.Context, pools ...*karpv1.NodePool) *Live {
 	clk := &liveClock{FakeClock: l.Environment.Clock, ctx: ctx, live: l}
 	l.begin(ctx, clk, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 	k := &karpenter{
-		Live: l, protection: protection.NewController(l.Client, clk), conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider),
+		Live: l, protection: protection.NewController(l.Client, clk, nil, nil, nil), conditions: nodeclaimdisruption.NewController(clk, l.Client, l.provider),
 		podEvents:        podevents.NewController(clk, l.Client, l.provider),
 		consolidateAfter: time.Hour, looks: map[int64]bool{}, byClaim: map[string]*machine{}, ending: map[string]bool{},
 	}

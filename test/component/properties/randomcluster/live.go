@@ -37,6 +37,8 @@ type Bill struct {
 	Launches  int     `json:"launches"`
 	Evictions int     `json:"evictions"`
 	Waited    float64 `json:"waited_seconds"`
+	// Lives are how long the servers lived that are gone, in the order of their launches.
+	Lives []time.Duration `json:"-"`
 	// Unserved counts pods that never had a node, Flavors the servers of the end by flavor.
 	Unserved int            `json:"unserved"`
 	Flavors  map[string]int `json:"flavors"`
@@ -257,6 +259,9 @@ func (l *Live) bill(ctx context.Context) *Bill {
 		b.VNDByHours += line.VNDPerHour * math.Ceil(line.To.Sub(line.From).Hours())
 		if line.Open && line.State != cloud.BilledDisk {
 			b.Flavors[line.Flavor]++
+		}
+		if !line.Open && line.State != cloud.BilledDisk {
+			b.Lives = append(b.Lives, line.To.Sub(line.From))
 		}
 	}
 	return b

@@ -1,30 +1,29 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package unpaid_test
+package protection_test
 
 import (
 	"context"
 	"errors"
-	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unpaid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/protection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
-
-func TestUnpaid(t *testing.T) { suite.Run(t, "Node/Unpaid") }
 
 // account answers what is set.
 type account struct {
@@ -32,7 +31,7 @@ type account struct {
 	err    error
 }
 
-// Unpaid implements unpaid.Account.
+// Unpaid implements protection.Account.
 func (a *account) Unpaid(context.Context) (string, error) { return a.unpaid, a.err }
 
 // servers has one server in the status that is set, and counts its starts.
@@ -42,12 +41,12 @@ type servers struct {
 	started  int
 }
 
-// Get implements unpaid.Servers.
+// Get implements protection.Servers.
 func (s *servers) Get(context.Context, string) (*instance.Instance, error) {
 	return &instance.Instance{Status: s.status}, nil
 }
 
-// Reboot implements unpaid.Servers.
+// Reboot implements protection.Servers.
 func (s *servers) Reboot(context.Context, string, string) error {
 	s.started++
 	return s.rejected
@@ -56,7 +55,7 @@ func (s *servers) Reboot(context.Context, string, string) error {
 var _ = Describe("A silent node", func() {
 	const (
 		repair, disrupt = karpv1.DoNotRepairAnnotationKey, karpv1.DoNotDisruptAnnotationKey
-		marked          = "karpenter.bizflycloud.vn/unpaid-account"
+		reason          = "AccountUnpaid"
 		debt            = "the account's balance is negative"
 	)
 	var (
@@ -65,11 +64,11 @@ var _ = Describe("A silent node", func() {
 		owed       *account
 		cloud      *servers
 		recorder   *coretest.EventRecorder
-		controller *unpaid.Controller
+		controller *protection.Controller
 	)
 	BeforeEach(func() {
 		kubeClient, owed, cloud, recorder = unit.FakeClientBuilder().Build(), &account{unpaid: debt}, &servers{status: "SHUTOFF"}, coretest.NewEventRecorder()
-		controller = unpaid.NewController(kubeClient, owed, cloud, recorder)
+		controller = protection.NewController(kubeClient, clock.RealClock{}, owed, cloud, recorder)
 	})
 	node := func(ready corev1.ConditionStatus, annotations map[string]string) *corev1.Node {
 		GinkgoHelper()
@@ -88,7 +87,7 @@ var _ = Describe("A silent node", func() {
 		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
 		return stored.Annotations
 	}
-	kept := map[string]string{repair: "true", disrupt: "true", marked: repair + "," + disrupt}
+	kept := map[string]string{repair: "true", v1alpha1.AnnotationDoNotRepairReason: reason, disrupt: "true", v1alpha1.AnnotationDoNotDisruptReason: reason}
 
 	It("should be neither repaired nor disrupted while the account is unpaid, and start later", func() {
 		n := node(corev1.ConditionUnknown, nil)
@@ -98,8 +97,15 @@ var _ = Describe("A silent node", func() {
 		Expect(annotated(n)).To(BeEmpty())
 		Expect(cloud.started).To(Equal(1))
 	})
-	It("should get back what goes when its zone is opened", func() {
-		Expect(annotated(node(corev1.ConditionUnknown, map[string]string{repair: "true", marked: repair}))).To(Equal(kept))
+	It("should stay protected when its closed zone is opened, which only a ProviderConfig says", func() {
+		closed := lo.Assign(kept, map[string]string{v1alpha1.AnnotationDoNotDisruptReason: "ZoneClosed: HN1"})
+		n := node(corev1.ConditionUnknown, closed)
+		Expect(annotated(n)).To(Equal(closed))
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady)
+		Expect(kubeClient.Create(ctx, config)).To(Succeed())
+		Expect(kubeClient.Status().Update(ctx, config)).To(Succeed())
+		Expect(annotated(n)).To(Equal(kept))
 	})
 	It("should be left to core where the account is paid", func() {
 		owed.unpaid = ""
@@ -117,7 +123,7 @@ var _ = Describe("A silent node", func() {
 	})
 	DescribeTable("should keep what a user has written", func(users string, started int) {
 		n := node(corev1.ConditionUnknown, map[string]string{users: "true"})
-		Expect(annotated(n)).To(And(HaveKey(repair), HaveKey(disrupt), HaveKey(marked)))
+		Expect(annotated(n)).To(And(HaveKey(repair), HaveKey(disrupt), HaveLen(3)))
 		owed.unpaid = ""
 		Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
 		Expect(cloud.started).To(Equal(started), "a user who wants no repair may have stopped the server")
