@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -146,14 +145,6 @@ func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all
 		sortCandidates(all)
 		return lo.FirstOrEmpty(all).candidate.Key
 	})
-}
-
-// checkPool reports a NodePool that nothing limits. The recorder drops what it has reported already.
-func (c *CloudProvider) checkPool(pool *karpv1.NodePool) {
-	limits := c.config.Settings.Load()
-	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
-		c.config.Recorder.Publish(events.NodePoolUnlimited(pool))
-	}
 }
 
 // allowsOnDemand reports whether the NodePool may have nodes that are paid for on demand.

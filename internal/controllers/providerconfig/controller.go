@@ -55,6 +55,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
+	// ReasonAccountUnpaid says that the account itself says so.
+	ReasonAccountUnpaid = "AccountUnpaid"
 	// ReasonAccountUnreadable says that it is not known whether the account is unpaid.
 	ReasonAccountUnreadable = "AccountUnreadable"
 	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or
@@ -173,7 +175,7 @@ func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
-	c.conditions(object, result)
+	c.setConditions(object, result)
 	c.tuningCondition(object, tuned)
 	pinnedNow := false
 	if result.Scope != nil && result.ScopeErr == nil {
@@ -188,7 +190,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	c.checkControlPlane(ctx, object, object.StatusConditions())
 	c.checkLaunches(object.StatusConditions())
 	if result.Scope != nil {
-		c.checkAccount(ctx, object, object.StatusConditions())
+		c.checkAccount(ctx, object.StatusConditions())
 	}
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
@@ -237,12 +239,9 @@ func reasonOf(object *v1alpha1.ProviderConfig) string {
 	return ""
 }
 
-func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.Result) {
+// setConditions sets the conditions that the configuration leads to.
+func (c *Controller) setConditions(object *v1alpha1.ProviderConfig, result *config.Result) {
 	conditions := object.StatusConditions()
-	reject := func(condition, reason string, err error) {
-		conditions.SetFalse(condition, reason, err.Error())
-		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
-	}
 	// The column of kubectl get is the first reason: without a question to the cloud that of the scope, where it is why
 	// there was none.
 	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
@@ -252,7 +251,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	switch {
 	case result.CredentialsErr != nil:
 		_, forbidden := errors.AsType[*config.ForbiddenError](result.CredentialsErr)
-		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(forbidden, ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeCredentialsReady,
+			lo.Ternary(forbidden, ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr.Error())
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:
@@ -260,7 +260,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.EndpointErr != nil:
-		reject(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr.Error())
 	case result.Scope != nil || bizfly.IsAuth(result.CredentialsErr) || bizfly.IsPermission(result.CredentialsErr):
 		conditions.SetTrue(v1alpha1.ConditionTypeEndpointReachable)
 	default:
@@ -268,7 +268,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.ScopeErr != nil:
-		reject(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr.Error())
 	case result.Scope != nil || object.RecordedScope() != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeScopePinned)
 	default:
@@ -291,13 +291,11 @@ func (c *Controller) checkLaunches(conditions status.ConditionSet) {
 }
 
 // checkAccount reports whether the account is unpaid. What was known before stays while it cannot be asked.
-func (c *Controller) checkAccount(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
+func (c *Controller) checkAccount(ctx context.Context, conditions status.ConditionSet) {
 	unpaid, err := c.unpaid(ctx)
 	switch {
 	case unpaid != "":
-		if conditions.SetFalse(v1alpha1.ConditionTypeAccountPaid, bizflyevents.ReasonAccountUnpaid, unpaid) {
-			c.recorder.Publish(bizflyevents.AccountUnpaid(object, unpaid))
-		}
+		conditions.SetFalse(v1alpha1.ConditionTypeAccountPaid, ReasonAccountUnpaid, unpaid)
 	case err != nil:
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeAccountPaid, ReasonAccountUnreadable, "The account does not say whether it is unpaid")
 	default:
@@ -329,7 +327,6 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	switch {
 	case result.Err != nil:
 		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
-		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, strings.Join(lookup.Shorten(result.Problems), ". "))
 	default:

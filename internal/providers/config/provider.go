@@ -213,28 +213,38 @@ func target(config bizfly.Config) bizfly.Scope {
 
 // allow returns why a scope is rejected.
 func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, wanted bizfly.Scope) error {
-	if pinned != nil && *pinned == wanted {
-		return nil
-	}
-	claims, err := p.claims(ctx)
-	if err != nil {
+	if decision, err := decide(pinned, wanted, object.Spec.ProjectID, nil); decision == keep {
 		return err
 	}
-	return decide(pinned, wanted, object.Spec.ProjectID, claims)
+	claims, err := p.claims(ctx)
+	if err == nil {
+		_, err = decide(pinned, wanted, object.Spec.ProjectID, claims)
+	}
+	return err
 }
 
-// decide returns why a scope is rejected: anything exists that would not be found there. Where none is recorded
-// although servers exist, as with a ProviderConfig that was deleted while no controller ran, the user must name the
-// project.
-func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) error {
+// decision is what becomes of a scope that a configuration is about.
+type decision string
+
+const (
+	adopt  decision = "adopt"  // it is written down, and servers are launched in it
+	keep   decision = "keep"   // it is the one that is written down
+	reject decision = "reject" // anything exists that would not be found there
+)
+
+// decide returns what becomes of a scope, and why it is rejected. Where none is recorded although servers exist, as with a
+// ProviderConfig that was deleted while no controller ran, the user must name the project.
+func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) (decision, error) {
 	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
 	switch {
-	case pinned != nil && *pinned != wanted && len(claims) > 0:
-		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
+	case pinned != nil && *pinned == wanted:
+		return keep, nil
+	case pinned != nil && len(claims) > 0:
+		return reject, &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	case pinned == nil && servers > 0 && named != wanted.ProjectID:
-		return &ScopeUnrecordedError{Wanted: wanted, Servers: servers}
+		return reject, &ScopeUnrecordedError{Wanted: wanted, Servers: servers}
 	}
-	return nil
+	return adopt, nil
 }
 
 // claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is

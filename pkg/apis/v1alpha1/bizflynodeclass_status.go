@@ -37,9 +37,6 @@ const (
 	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the metadata service all the
 	// same: its message says what else keeps them off.
 	ConditionTypePodAccessEnforced = "PodAccessEnforced"
-	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and deletes
-	// nodes by itself.
-	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 )
 
 // ReasonNotApplicable says that what the condition reports does not apply.

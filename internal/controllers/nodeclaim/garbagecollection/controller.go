@@ -134,7 +134,6 @@ func (c *Controller) pass(ctx context.Context) error {
 	}
 	orphanServers.Set(float64(len(found.orphans)), nil)
 	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
-	c.recorder.Publish(found.held...)
 	for _, server := range found.unproven {
 		log.FromContext(ctx).Info("keeping a server with this cluster's metadata, no NodeClaim and a name of its own", "server", server.ID, "name", server.Name)
 		c.recorder.Publish(events.ServerKept(c.account(ctx), server.Name, server.ID))

@@ -23,11 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -50,7 +48,6 @@ const (
 // Controller is nodeclass.status.
 type Controller struct {
 	kubeClient client.Client
-	recorder   karpevents.Recorder
 	clock      clock.Clock
 	catalog    catalog.Provider
 	images     *image.DefaultProvider
@@ -61,12 +58,12 @@ type Controller struct {
 
 // NewController returns the controller.
 func NewController(
-	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
+	kubeClient client.Client, clk clock.Clock,
 	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider, bootstraps *bootstrap.DefaultProvider,
 	flavors *flavor.DefaultProvider,
 ) *Controller {
 	return &Controller{
-		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
+		kubeClient: kubeClient, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
 	}
 }
 
@@ -122,7 +119,6 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err := c.patch(ctx, stored, nodeClass); err != nil {
 		return controllers.AfterLocked(err)
 	}
-	c.publish(stored, nodeClass)
 	return reconcile.Result{RequeueAfter: requeue}, nil
 }
 
@@ -136,22 +132,6 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 		return fmt.Errorf("patching the status: %w", err)
 	}
 	return nil
-}
-
-// publish emits an event for each condition that has become wrong since the NodeClass was stored.
-func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
-	before := lo.KeyBy(stored.Status.Conditions, func(condition opstatus.Condition) string { return condition.Type })
-	for _, condition := range nodeClass.Status.Conditions {
-		was := before[condition.Type]
-		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
-		switch {
-		case condition.Type == opstatus.ConditionReady: // only repeats the others
-		case condition.IsFalse() && changed:
-			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
-		case isStale(condition) && !isStale(was):
-			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))
-		}
-	}
 }
 
 // Register adds the controller to the manager. A change of the spec starts it, and not its own writes.

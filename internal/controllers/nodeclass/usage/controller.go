@@ -46,8 +46,7 @@ type Controller struct {
 	cloudProvider *cloudprovider.CloudProvider
 }
 
-// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by
-// NodeClass.
+// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims by NodeClass.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, cloudProvider *cloudprovider.CloudProvider) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, cloudProvider: cloudProvider}
 }
@@ -162,7 +161,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
