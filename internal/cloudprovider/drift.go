@@ -6,7 +6,6 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -41,7 +40,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", client.IgnoreNotFound(fmt.Errorf("resolving the NodeClass: %w", err))
 	}
-	if !IsResolved(nodeClass) {
+	// One that is being deleted, not ready, or whose last change was not resolved yet changes no server.
+	if !nodeClass.DeletionTimestamp.IsZero() || !v1alpha1.Resolved(nodeClass, status.ConditionReady) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
@@ -57,7 +57,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 // replaceable reports whether a drifted node can be replaced now. Core looks for an offering first, but not for a
 // static NodePool: it would create a NodeClaim that ends at once, again and again, and schedule nothing for anyone
 // meanwhile (kubernetes-sigs/karpenter#3198).
-func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
+func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim,
+	nodeClass *v1alpha1.BizflyNodeClass) bool {
 	pool := &karpv1.NodePool{}
 	name := client.ObjectKey{Name: claim.Labels[karpv1.NodePoolLabelKey]}
 	if err := c.config.KubeClient.Get(ctx, name, pool); err != nil || pool.Spec.Replicas == nil {
@@ -65,15 +66,6 @@ func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim
 	}
 	types, err := c.config.Flavors.List(ctx, nodeClass)
 	return err == nil && flavor.CanLaunch(ctx, pool, types)
-}
-
-// IsResolved reports whether the status of a NodeClass follows from its present spec, so that it is known what a new
-// server would be: one that is being deleted, not ready, or whose last change was not resolved yet changes no server.
-func IsResolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	// Not by the set of conditions, which is built for each call: this runs on every event of every pod.
-	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
-		return condition.Type == status.ConditionReady && condition.IsTrue() && condition.ObservedGeneration == nodeClass.Generation
-	})
 }
 
 // drifted is what differs, described for users.
@@ -105,8 +97,8 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 // liveServer is a server as it is, beside what was delivered and what new ones are.
 //
 // Values that the API does not return, or that are unknown to the catalog, have not drifted: a replacement would not
-// differ, and be replaced indefinitely. Disks, the zone and the billing plan are not compared: who enlarges a disk or buys
-// a plan for a running server wants to keep that server.
+// differ, and be replaced indefinitely. Disks, the zone and the billing plan are not compared: who enlarges a disk or
+// buys a plan for a running server wants to keep that server.
 type liveServer struct {
 	flavors   *flavor.DefaultProvider
 	claim     *karpv1.NodeClaim

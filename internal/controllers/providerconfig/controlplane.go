@@ -25,7 +25,8 @@ const (
 
 // checkControlPlane records the API servers with the scope, and reports whether they are still those. They may be
 // replaced one by one: one that has run beside a recorded one for a while is recorded too.
-func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
+func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.ProviderConfig,
+	conditions status.ConditionSet) {
 	found, err := c.config.APIServers(ctx)
 	recorded := object.RecordedAPIServers()
 	if err == nil && len(recorded) > 0 {

@@ -47,7 +47,7 @@ type Options struct {
 
 // DefaultProvider looks at the configuration. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
-	Options
+	options Options
 
 	// active is the effective configuration that is applied, nil before the first, and since is when it was.
 	active *bizfly.Config
@@ -68,7 +68,7 @@ type probed struct {
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
-	return &DefaultProvider{Options: config}
+	return &DefaultProvider{options: config}
 }
 
 // Effective returns the configuration that Sync would check now, valid or with the error that says why it is not.
@@ -83,7 +83,7 @@ func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) 
 // read returns the ProviderConfig, an empty one without a name where there is none.
 func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	object := &v1alpha1.ProviderConfig{}
-	err := p.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)
+	err := p.options.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ProviderConfig %s: %w", v1alpha1.ProviderConfigName, err)
 	}
@@ -149,10 +149,10 @@ func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderCo
 
 // apply makes a candidate active, which is what the effective configuration comes to.
 func (p *DefaultProvider) apply(effective, candidate bizfly.Config, kept bool) error {
-	if err := p.Client.Reconfigure(candidate); err != nil {
+	if err := p.options.Client.Reconfigure(candidate); err != nil {
 		return err
 	}
-	p.active, p.kept, p.since = &effective, kept, p.Clock.Now()
+	p.active, p.kept, p.since = &effective, kept, p.options.Clock.Now()
 	return nil
 }
 
@@ -251,17 +251,17 @@ func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []ka
 // asked often, and reads only one.
 func (p *DefaultProvider) claimsExist(ctx context.Context) bool {
 	list := &karpv1.NodeClaimList{}
-	return p.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
+	return p.options.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
 }
 
 // claims returns the NodeClaims of this provider.
 func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 	list := &karpv1.NodeClaimList{}
-	if err := p.Reader.List(ctx, list); err != nil {
+	if err := p.options.Reader.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("listing the NodeClaims, whose servers must not be lost: %w", err)
 	}
 	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool {
-		return lo.FromPtr(claim.Spec.NodeClassRef).Group == v1alpha1.Group
+		return v1alpha1.IsOurs(claim.Spec.NodeClassRef)
 	}), nil
 }
 
@@ -272,8 +272,8 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 		return
 	}
 	if pinned != nil {
-		if confirmed, ok := p.Client.Confirmed(); !ok || confirmed != *pinned {
-			p.Client.Confirm(*pinned)
+		if confirmed, ok := p.options.Client.Confirmed(); !ok || confirmed != *pinned {
+			p.options.Client.Confirm(*pinned)
 		}
 	}
 	if result.Scope != nil || result.Err() != nil {
@@ -281,7 +281,7 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 	}
 	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the
 	// latter.
-	scope, err := p.Client.Scope(ctx)
+	scope, err := p.options.Client.Scope(ctx)
 	switch {
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
 		result.CredentialsErr = err
@@ -302,7 +302,7 @@ func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.S
 	if recorded := object.RecordedScope(); recorded != nil {
 		return lo.ToPtr(bizfly.Scope(*recorded))
 	}
-	if confirmed, ok := p.Client.Confirmed(); ok {
+	if confirmed, ok := p.options.Client.Confirmed(); ok {
 		return &confirmed
 	}
 	return nil

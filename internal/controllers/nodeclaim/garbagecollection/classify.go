@@ -53,7 +53,8 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 	}
 	leftBy := lo.KeyBy(leftovers, func(left instance.Leftover) string { return left.ID })
 	if err == nil { // what was not listed may still be there
-		maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
+		maps.DeleteFunc(c.firstSeen,
+			func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := c.apiReader.List(ctx, claims); err != nil {

@@ -59,11 +59,12 @@ type Controller struct {
 // NewController returns the controller.
 func NewController(
 	kubeClient client.Client, clk clock.Clock,
-	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider, bootstraps *bootstrap.DefaultProvider,
-	flavors *flavor.DefaultProvider,
+	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider,
+	bootstraps *bootstrap.DefaultProvider, flavors *flavor.DefaultProvider,
 ) *Controller {
 	return &Controller{
-		kubeClient: kubeClient, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
+		kubeClient: kubeClient, clock: clk, catalog: catalog, images: images, networks: networks,
+		bootstraps: bootstraps, flavors: flavors,
 	}
 }
 
@@ -103,14 +104,15 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if !nodeClass.DeletionTimestamp.IsZero() {
 		// Nothing is resolved any more, and kubectl get shows why the NodeClass is still there.
 		conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock), opstatus.WithObservedOnly())
-		conditions.SetFalse(opstatus.ConditionReady, ReasonDeleting, "It is being deleted, and stays until its last NodeClaim is gone")
+		conditions.SetFalse(opstatus.ConditionReady, ReasonDeleting,
+			"It is being deleted, and stays until its last NodeClaim is gone")
 		nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 		return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
 	}
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
 	for _, part := range c.subReconcilers() {
-		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation)
+		found := part.resolve(ctx, nodeClass).orStale(v1alpha1.Resolved(nodeClass, part.conditionType))
 		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
@@ -139,7 +141,8 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofStaticPool), builder.WithPredicates(unlaunched())).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofStaticPool),
+			builder.WithPredicates(unlaunched())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -25,11 +25,14 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		return missingOr(err, reasonImageNotFound)
 	}
 	if bke := nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE; bke && found.PublicOS {
-		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
-			"use an alias such as bke@latest, or bootstrapMode Custom", found.Name, found.ID))
+		return missing(reasonImageUnsuitable, fmt.Sprintf(
+			"spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
+				"use an alias such as bke@latest, or bootstrapMode Custom", found.Name, found.ID))
 	} else if bke && found.Flatcar && (nodeClass.Spec.UserData != nil || nodeClass.Spec.UserDataFrom != nil) {
-		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) takes a single script, which is BKE's, so that spec.userData and "+
-			"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom", found.Name, found.ID))
+		return missing(reasonImageUnsuitable, fmt.Sprintf(
+			"spec.imageSelectorTerms: %s (%s) takes a single script, which is BKE's, so that spec.userData and "+
+				"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom",
+			found.Name, found.ID))
 	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
 		ID: found.ID, Name: found.Name, Type: found.Type,
@@ -60,22 +63,25 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	return found
 }
 
-// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the pod network, which is
-// not read here, may do the same.
+// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
+// pod network, which is not read here, may do the same.
 func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
-		return awaiting(reasonAwaitingBootstrap, "whether pods are kept off the metadata service depends on the user data, which cannot be created")
+		return awaiting(reasonAwaitingBootstrap,
+			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
 	}
 	switch resolution.PodAccess {
 	case bootstrap.PodAccessEnforced:
 	case bootstrap.PodAccessNotAsked:
-		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable, message: "spec.metadataOptions.podAccess is Allowed"}
+		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable,
+			message: "spec.metadataOptions.podAccess is Allowed"}
 	default:
 		return doubtful(string(resolution.PodAccess), resolution.PodAccess.Message()+"; "+policyRemedy)
 	}
 	agents := &appsv1.DaemonSetList{}
-	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return unavailable(err)
 	}
 	if len(agents.Items) > 0 {

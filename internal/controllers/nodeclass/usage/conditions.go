@@ -27,12 +27,13 @@ func (c *Controller) updateConditions(ctx context.Context, nodeClass *v1alpha1.B
 	c.checkFailures(updated, conditions)
 	// Setting one recomputes Ready, which would put "UnhealthyDependents" in the place of the reasons that the status
 	// controller has written there, or create it.
-	updated.Status.Conditions = lo.FilterMap(updated.Status.Conditions, func(condition opstatus.Condition, _ int) (opstatus.Condition, bool) {
-		if condition.Type == opstatus.ConditionReady {
-			return lo.FromPtr(ready), ready != nil
-		}
-		return condition, true
-	})
+	updated.Status.Conditions = lo.FilterMap(updated.Status.Conditions,
+		func(condition opstatus.Condition, _ int) (opstatus.Condition, bool) {
+			if condition.Type == opstatus.ConditionReady {
+				return lo.FromPtr(ready), ready != nil
+			}
+			return condition, true
+		})
 	if equality.Semantic.DeepEqual(nodeClass.Status, updated.Status) {
 		return nil
 	}
@@ -51,11 +52,13 @@ const reasonNotPaused = "LaunchesNotPaused"
 func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
 	reason, until, cause := c.cloudProvider.Launches.LaunchesPaused(nodeClass)
 	if cause == nil {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused,
+			"launches with this NodeClass are not paused")
 		return
 	}
 	conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-		"launches with this NodeClass fail whatever the offering, and pause until %s. Where nodes did not register, one launch at a time is then tried until one "+
-			"does. A change of the spec or the image ends the pause. The last failure: %s",
+		"launches with this NodeClass fail whatever the offering, and pause until %s. "+
+			"Where nodes did not register, one launch at a time is then tried until one does. "+
+			"A change of the spec or the image ends the pause. The last failure: %s",
 		until.UTC().Format(time.RFC3339), cause))
 }
