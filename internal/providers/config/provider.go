@@ -261,7 +261,7 @@ func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error
 		return nil, fmt.Errorf("listing the NodeClaims, whose servers must not be lost: %w", err)
 	}
 	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool {
-		return v1alpha1.IsOurs(claim.Spec.NodeClassRef)
+		return lo.FromPtr(claim.Spec.NodeClassRef).Group == v1alpha1.Group
 	}), nil
 }
 
