@@ -126,7 +126,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog,
 			op.CloudProvider.Launches, op.Account.UnpaidAtRest, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
 		catalog.NewController(op.Catalog, op.Settings),
-		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
+		nodeclassstatus.NewController(kubeClient, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
 		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder,
 			op.Clock),

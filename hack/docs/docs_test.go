@@ -224,7 +224,7 @@ var _ = Describe("Events", func() {
 			for name, reason := range constants(dir) {
 				// These are never the reason of a false condition, or of one that needs no further report.
 				quiet := []string{"CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "AwaitingBootstrap", "NotAsked", "KeysIgnored",
-					"ControlPlaneUnknown", "StaticNodePools", "LaunchesNotPaused", "CiliumMayBypass", "Deleting", "AccountUnreadable"}
+					"ControlPlaneUnknown", "LaunchesNotPaused", "CiliumMayBypass", "Deleting"}
 				if strings.HasPrefix(strings.ToLower(name), "reason") && !lo.Contains(quiet, reason) {
 					Expect(documented()).To(HaveKey(reason), dir)
 					published = append(published, reason)

@@ -48,11 +48,8 @@ import (
 // Name is the name of the provider in core's metrics.
 const Name = "bizflycloud"
 
-// nodeClassKind is the one kind of NodeClass that is ours.
-const nodeClassKind = "BizflyNodeClass"
-
 // NodeClassLabel is the label of this provider's nodes whose value is their NodeClass.
-var NodeClassLabel = karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(nodeClassKind).GroupKind())
+var NodeClassLabel = karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(v1alpha1.NodeClassKind).GroupKind())
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
@@ -216,7 +213,8 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 		return nil, err
 	}
 	if left := len(unlisted) - len(read); left > 0 {
-		return nil, fmt.Errorf("the list of servers lacks those of %d NodeClaims, of which %d were not read yet", len(unlisted), left)
+		return nil, fmt.Errorf("the list of servers lacks those of %d NodeClaims, of which %d were not read yet",
+			len(unlisted), left)
 	}
 	return lo.Compact(found), nil
 }
@@ -265,11 +263,13 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 	})
 	if errors.Is(err, instance.ErrUnpaid) || !errors.Is(err, instance.ErrNotFound) && c.deletedSlowly(claim, err != nil) {
 		// Nothing ends before the server is gone, because its node may run pods.
-		c.config.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
+		c.config.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id,
+			cmp.Or(err, errDeletionAccepted)))
 	}
 	if errors.Is(err, instance.ErrNotOurs) {
 		// Its NodeClaim ends, and nothing would report it again: it is paid for until a user deletes it.
-		log.FromContext(ctx).Info("not deleting the server of a NodeClaim, because its metadata does not prove it to be this cluster's", "server", id)
+		log.FromContext(ctx).Info("not deleting a server whose metadata does not prove it to be this cluster's",
+			"server", id)
 		c.config.Recorder.Publish(events.ServerLeft(claim, id))
 	}
 	return notFound(err, "deleting", id)
@@ -280,30 +280,34 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 func (c *CloudProvider) deletedSlowly(claim *karpv1.NodeClaim, rejected bool) bool {
 	conditions := claim.StatusConditions()
 	began := lo.FromPtr(claim.DeletionTimestamp).Time
-	for _, before := range []string{karpv1.ConditionTypeDrained, karpv1.ConditionTypeVolumesDetached, karpv1.ConditionTypeInstanceTerminating} {
+	steps := []string{karpv1.ConditionTypeDrained, karpv1.ConditionTypeVolumesDetached,
+		karpv1.ConditionTypeInstanceTerminating}
+	for _, before := range steps {
 		if condition := conditions.Get(before); condition.IsTrue() && condition.LastTransitionTime.After(began) {
 			began = condition.LastTransitionTime.Time
 		}
 	}
-	return (rejected || conditions.IsTrue(karpv1.ConditionTypeInstanceTerminating)) && !began.IsZero() && c.config.Clock.Since(began) > ttl.SlowDeletion
+	return (rejected || conditions.IsTrue(karpv1.ConditionTypeInstanceTerminating)) && !began.IsZero() &&
+		c.config.Clock.Since(began) > ttl.SlowDeletion
 }
 
 // GetInstanceTypes returns every flavor that the NodePool's NodeClass can use, available or not. It also answers for a
 // NodeClass that is not ready at the moment, as long as its zones were resolved once: running nodes still need a price,
 // and core launches nothing for a NodePool whose NodeClass is not ready.
-func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+func (c *CloudProvider) GetInstanceTypes(ctx context.Context,
+	pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	nodeClass, err := c.nodeClass(ctx, pool.Spec.Template.Spec.NodeClassRef)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass of NodePool %q: %w", pool.Name, err)
 	}
 	if len(nodeClass.Status.Zones) == 0 {
-		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("BizflyNodeClass %q has no zones resolved yet", nodeClass.Name))
+		return nil, cloudprovider.NewNodeClassNotReadyError(
+			fmt.Errorf("BizflyNodeClass %q has no zones resolved yet", nodeClass.Name))
 	}
 	instanceTypes, err := c.config.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
-	c.checkPool(pool)
 	return instanceTypes, nil
 }
 
@@ -362,7 +366,8 @@ func (c *CloudProvider) nodeClaimOf(launched *launch.Result) *karpv1.NodeClaim {
 	claim := c.describe(launched.Server)
 	// Core writes it together with the labels.
 	claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: launch.EncodeIntent(launched.Intent)}
-	if instanceType, offering := flavor.Find(launched.Types, launched.Server.Flavor, launched.Server.Zone); instanceType != nil {
+	instanceType, offering := flavor.Find(launched.Types, launched.Server.Flavor, launched.Server.Zone)
+	if instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, launch.TypeLabels(instanceType, offering))
 		if offering != nil && offering.Price > 0 {
 			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
@@ -374,12 +379,14 @@ func (c *CloudProvider) nodeClaimOf(launched *launch.Result) *karpv1.NodeClaim {
 }
 
 func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
-	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
+	return lo.PickBy(list,
+		func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
 // nodeClass reads a NodeClass from the cache. The errors of a reference that can never be resolved are not-found ones.
-func (c *CloudProvider) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
-	if !launch.IsOurs(ref) {
+func (c *CloudProvider) nodeClass(ctx context.Context,
+	ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
+	if !v1alpha1.IsOurs(ref) {
 		to := lo.FromPtr(ref)
 		return nil, nodeClassNotFound(strings.Join([]string{to.Group, to.Kind, to.Name}, "/"))
 	}
@@ -395,10 +402,11 @@ func nodeClassNotFound(name string) error {
 }
 
 // IsManaged reports whether the NodeClaim's NodeClass is of our kind.
-func IsManaged(claim *karpv1.NodeClaim) bool { return launch.IsOurs(claim.Spec.NodeClassRef) }
+func IsManaged(claim *karpv1.NodeClaim) bool { return v1alpha1.IsOurs(claim.Spec.NodeClassRef) }
 
 func foreign(providerID string) error {
-	return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("provider id %q is not of the form %s<server id>", providerID, providerid.Prefix))
+	return cloudprovider.NewNodeClaimNotFoundError(
+		fmt.Errorf("provider id %q is not of the form %s<server id>", providerID, providerid.Prefix))
 }
 
 // notFound wraps the error of a call about a server; core acts on the type of one that says that the server does not
@@ -422,30 +430,36 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 	// replaces the node when it does not come back, and after two reboots within a day.
 	{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
-		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)),
+		Priority: 10, Action: cloudprovider.RebootNode,
 	},
 	// node-problem-detector's conditions, which it never resets, so there is nothing to wait for: a hung kernel runs
 	// again after a reboot, a file system that was mounted read-only does not.
 	{
 		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
-		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute),
+		Priority: 5, Action: cloudprovider.RebootNode,
 	},
 	// BizFly Cloud's node-problem-detector has two more. It restarts a container runtime itself, for which they wait.
 	{
 		ConditionType: "ContainerRuntimeUnhealthy", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
-		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute),
+		Priority: 5, Action: cloudprovider.RebootNode,
 	},
 	{
 		ConditionType: "SystemdOffline", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
-		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute),
+		Priority: 5, Action: cloudprovider.RebootNode,
 	},
 	{
 		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
-		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Priority: 5, Action: cloudprovider.ReplaceNode,
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute),
+		Priority: 5, Action: cloudprovider.ReplaceNode,
 	},
 	// The fallback. A kubelet that reports NotReady often recovers by itself, and can still end pods.
 	{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,
-		TolerationDuration: 15 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode,
+		TolerationDuration: 15 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute),
+		Action: cloudprovider.ReplaceNode,
 	},
 }

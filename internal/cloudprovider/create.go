@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/awslabs/operatorpkg/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -101,8 +102,8 @@ func (c *CloudProvider) checkLaunchable(ctx context.Context, claim *karpv1.NodeC
 	return nil
 }
 
-// checkBillingPlan ends a NodeClaim that would buy a saving plan for a NodePool that is not static: each launch is prepaid, and
-// consolidation would forget what is left of it. A NodeClaim without a NodePool is what a user asked for.
+// checkBillingPlan ends a NodeClaim that would buy a saving plan for a NodePool that is not static: each launch is
+// prepaid, and consolidation would forget what is left of it. A NodeClaim without a NodePool is what a user asked for.
 func (c *CloudProvider) checkBillingPlan(ctx context.Context, claim *karpv1.NodeClaim,
 	nodeClass *v1alpha1.BizflyNodeClass) error {
 	name := claim.Labels[karpv1.NodePoolLabelKey]
@@ -127,22 +128,22 @@ func (c *CloudProvider) checkBillingPlan(ctx context.Context, claim *karpv1.Node
 func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim,
 	nodeClass *v1alpha1.BizflyNodeClass) error {
 	condition := nodeClass.StatusConditions().Root()
-	resolved := condition.ObservedGeneration == nodeClass.Generation
 	switch {
 	case !nodeClass.DeletionTimestamp.IsZero():
 		return c.endUnresolved(ctx, nodeClassNotFound(nodeClass.Name+" (being deleted)"))
-	case claim.Labels[karpv1.NodePoolLabelKey] == "" && (condition.IsUnknown() || !resolved):
+	case v1alpha1.Resolved(nodeClass, status.ConditionReady):
+		return nil
+	case claim.Labels[karpv1.NodePoolLabelKey] == "" &&
+		(condition.IsUnknown() || condition.ObservedGeneration != nodeClass.Generation):
 		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
 		return launch.Keep(launch.ReasonNodeClassReadinessUnknown,
 			fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))
-	case !condition.IsTrue():
-		return c.Launches.End(ctx, launch.ReasonNodeClassNotReady,
-			fmt.Errorf("BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message))
-	case !resolved:
+	case condition.IsTrue():
 		return c.Launches.End(ctx, launch.ReasonNodeClassNotReady,
 			fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
 	}
-	return nil
+	return c.Launches.End(ctx, launch.ReasonNodeClassNotReady,
+		fmt.Errorf("BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message))
 }
 
 // instanceTypes returns the instance types of the NodePool, at the prices that core has planned with.

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -50,9 +49,10 @@ func (c *CloudProvider) selectCandidates(ctx context.Context, l *launch.Launch) 
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation)
 	// would otherwise be met by whatever has no such label.
-	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
-		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
-	})
+	single := lo.Map(claim.Spec.Requirements,
+		func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
+			return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
+		})
 	fitting := lo.Filter(l.Types, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
 			lo.EveryBy(single, func(r scheduling.Requirements) bool {
@@ -62,7 +62,8 @@ func (c *CloudProvider) selectCandidates(ctx context.Context, l *launch.Launch) 
 			it.Offerings.Launchable().HasCompatible(requirements)
 	})
 	if len(fitting) == 0 {
-		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(l.Types), claim.Name)
+		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s",
+			len(l.Types), claim.Name)
 	}
 	if err := flavor.SatisfyMinValues(ctx, fitting, requirements); err != nil {
 		return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
@@ -135,9 +136,10 @@ func idle(requests, allocatable corev1.ResourceList) float64 {
 // and counts the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A
 // preference prevents no launch, so an error leaves none.
 func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all []ranked) {
-	pool, claims := client.MatchingLabels{karpv1.NodePoolLabelKey: claim.Labels[karpv1.NodePoolLabelKey]}, &karpv1.NodeClaimList{}
-	if err := c.config.KubeClient.List(ctx, claims, pool, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", claim.Labels[karpv1.NodePoolLabelKey])
+	pool, claims := claim.Labels[karpv1.NodePoolLabelKey], &karpv1.NodeClaimList{}
+	ofPool := client.MatchingLabels{karpv1.NodePoolLabelKey: pool}
+	if err := c.config.KubeClient.List(ctx, claims, ofPool, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", pool)
 	}
 	c.Launches.ReserveByZone(claim, claims.Items, func(nodes map[string]int) capacity.Offering {
 		for i := range all {
@@ -146,21 +148,6 @@ func (c *CloudProvider) spread(ctx context.Context, claim *karpv1.NodeClaim, all
 		sortCandidates(all)
 		return lo.FirstOrEmpty(all).candidate.Key
 	})
-}
-
-// checkPool reports a NodePool that nothing limits. The recorder drops what it has reported already.
-func (c *CloudProvider) checkPool(pool *karpv1.NodePool) {
-	limits := c.config.Settings.Load()
-	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
-		c.config.Recorder.Publish(events.NodePoolUnlimited(pool))
-	}
-}
-
-// allowsOnDemand reports whether the NodePool may have nodes that are paid for on demand.
-func allowsOnDemand(pool *karpv1.NodePool) bool {
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	return requirements.Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand)
 }
 
 // planning is the client of PlanningClient.
@@ -183,10 +170,12 @@ func (p planning) List(ctx context.Context, list client.ObjectList, options ...c
 	}
 	for i := range pools.Items {
 		spec := &pools.Items[i].Spec.Template.Spec
-		if launch.IsOurs(spec.NodeClassRef) && allowsOnDemand(&pools.Items[i]) {
+		if v1alpha1.IsOurs(spec.NodeClassRef) &&
+			flavor.RequirementsOf(&pools.Items[i]).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
 			// In a list of its own: that of the cache may be shared.
 			spec.Requirements = slices.Concat(spec.Requirements, []karpv1.NodeSelectorRequirementWithMinValues{
-				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},
+				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{karpv1.CapacityTypeOnDemand}},
 			})
 		}
 	}

@@ -62,7 +62,7 @@ func NodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
 	case *karpv1.NodePool:
 		ref = object.Spec.Template.Spec.NodeClassRef
 	}
-	if ref == nil || ref.Group != v1alpha1.Group {
+	if !v1alpha1.IsOurs(ref) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}

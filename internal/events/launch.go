@@ -23,7 +23,6 @@ import (
 const (
 	ReasonAccountLimit           = "AccountLimitReached"
 	ReasonQuotaTooSmall          = "QuotaTooSmall"
-	ReasonNodePoolUnlimited      = "NodePoolUnlimited"
 	ReasonLaunchFailed           = "LaunchFailed"
 	ReasonLaunchSlow             = "LaunchSlow"
 	ReasonLaunchesPaused         = "LaunchesPaused"
@@ -84,12 +83,6 @@ func some(names []string) string {
 func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
 	return every(pause, warning(claim, reason, ReasonAccountLimit,
 		"%s: all launches pause for %s. Check the account's balance and its credentials. BizFly Cloud answered: %s", reason, pause, cause))
-}
-
-// NodePoolUnlimited reports that nothing limits how many servers are launched for the NodePool.
-func NodePoolUnlimited(pool *karpv1.NodePool) karpevents.Event {
-	return every(untilActed, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
-		"Nothing limits what is launched for this NodePool. Set spec.limits, for example cpu, or limit the whole cluster by MAX_SERVERS or MAX_VND_PER_HOUR"))
 }
 
 // QuotaTooSmall reports that the quota of vCPUs or memory does not allow a server of this size.

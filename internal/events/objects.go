@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,7 +27,6 @@ const (
 	ReasonWouldGarbageCollect        = "ServerWouldBeGarbageCollected"
 	ReasonGarbageCollectionSuspended = "GarbageCollectionSuspended"
 	ReasonServerLeft                 = "ServerLeft"
-	ReasonServerHeld                 = "ServerOfAnotherNodeClaim"
 	ReasonServerKept                 = "ServerKept"
 	ReasonServerElsewhere            = "ServerElsewhere"
 
@@ -74,13 +72,6 @@ func GarbageCollectionSuspended(config *v1alpha1.ProviderConfig, servers int, or
 		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the "+
 			"NodeClaims, or delete the servers manually: %s",
 		len(orphans), servers, some(orphans)))
-}
-
-// ServerHeld reports that a NodeClaim has the server of another one, as after a restore from a backup.
-func ServerHeld(claim *karpv1.NodeClaim, id, launchedFor string) karpevents.Event {
-	return every(time.Hour, warning(claim, string(claim.UID)+id, ReasonServerHeld,
-		"Server %s was launched for a NodeClaim with the UID %s, not %s. It is kept as long as this NodeClaim has it; delete the NodeClaim to replace the server",
-		id, launchedFor, claim.UID))
 }
 
 // ServerLeft reports that the server of a deleted NodeClaim is not deleted, since nothing proves it to be this cluster's.
@@ -135,31 +126,15 @@ func nodeNamed(name string) runtime.Object {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 }
 
-// Reasons of the events on a BizflyNodeClass and a ProviderConfig. A condition that is false is published under its own reason.
+// Reasons of the events on a BizflyNodeClass and a ProviderConfig. What their conditions say is not repeated.
 const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
-	ReasonNodeClassStale                = "NodeClassStale"
 
 	ReasonTuningIgnored = "TuningIgnored"
-
-	// ReasonAccountUnpaid is also that of the condition AccountPaid.
-	ReasonAccountUnpaid = "AccountUnpaid"
 
 	// ReasonControlPlaneUnconfirmed says that this cluster may be a clone.
 	ReasonControlPlaneUnconfirmed = "ControlPlaneUnconfirmed"
 )
-
-// NodeClassNotReady reports that a condition of a NodeClass has become false, or unknown after it was true, and why. The
-// condition's own reason is the event's, for example ImageNotFound.
-func NodeClassNotReady(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condition) karpevents.Event {
-	return warning(nodeClass, fmt.Sprintf("%s-%s-%s", nodeClass.UID, condition.Type, condition.Message), condition.Reason,
-		"%s: %s", condition.Type, condition.Message)
-}
-
-// NodeClassStale reports that a condition of a NodeClass stays true on what was resolved before, because it cannot be checked.
-func NodeClassStale(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condition) karpevents.Event {
-	return warning(nodeClass, fmt.Sprintf("%s-%s", nodeClass.UID, condition.Type), ReasonNodeClassStale, "%s: %s", condition.Type, condition.Message)
-}
 
 // WaitingOnNodeClaimTermination reports that a NodeClass which is being deleted stays until nothing uses it any more.
 func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClaims []string) karpevents.Event {
@@ -167,31 +142,10 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims))
 }
 
-// ProviderConfigRejected reports why a configuration is not applied; the active one stays.
-func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
-	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err))
-}
-
-// ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
-func ControlPlaneChanged(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
-	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "%s", err)
-}
-
-// AccountUnpaid reports that the account is unpaid.
-func AccountUnpaid(config *v1alpha1.ProviderConfig, unpaid string) karpevents.Event {
-	return warning(config, fmt.Sprintf("%s-%s", config.UID, unpaid), ReasonAccountUnpaid,
-		"Launches are rejected and servers may be stopped until you pay; stopped servers are not deleted meanwhile: %s", unpaid)
-}
-
 // ControlPlaneUnconfirmed reports that nothing is done for a NodeClaim in a cluster that may be a clone.
 func ControlPlaneUnconfirmed(claim *karpv1.NodeClaim, err error) karpevents.Event {
 	return every(time.Hour, warning(claim, string(claim.UID), ReasonControlPlaneUnconfirmed,
 		"No server is launched, deleted or rebooted for this NodeClaim until the control plane is confirmed: %s", err))
-}
-
-// TuningUnusable reports why the tuning ConfigMap cannot be used; the active values stay.
-func TuningUnusable(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
-	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The tuning ConfigMap cannot be used, the active values stay: %s", err))
 }
 
 // TuningIgnored names an invalid key of the tuning ConfigMap, with its value, what may be used instead, and which value is

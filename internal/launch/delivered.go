@@ -5,7 +5,6 @@ package launch
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -18,8 +17,8 @@ import (
 )
 
 // Delivered is what a server had before its node registered: it is the server's own, because no pod could run by then.
-// Drift compares with it and not with what was requested. Where BizFly Cloud rounds a disk, names a plan differently or
-// adds a network of its own, its next server would be the same again, and nodes would be replaced indefinitely.
+// The limits of spending and drift use it, and not what was requested: where BizFly Cloud rounds a disk, names a plan
+// differently or adds a network of its own, its next server would be the same again.
 type Delivered struct {
 	// BillingPlan is the billing plan that BizFly Cloud returned.
 	BillingPlan string `json:"billingPlan,omitempty"`
@@ -32,17 +31,11 @@ type Delivered struct {
 	DataDisks int                      `json:"dataDisks,omitempty"`
 }
 
-// DeliveredDisk is what is compared of a disk; 0 and empty are unknown.
+// DeliveredDisk is what a disk is priced by; 0 and empty are unknown.
 type DeliveredDisk struct {
 	GiB    int                 `json:"gib"`
 	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
-
-// DiskOf returns what is compared of a volume.
-func DiskOf(v instance.Volume) DeliveredDisk { return DeliveredDisk{v.SizeGiB, v.Medium} }
-
-// String describes the disk for users.
-func (d DeliveredDisk) String() string { return fmt.Sprintf("a disk of %d GiB, %s", d.GiB, d.Medium) }
 
 // EncodeDelivered returns what the server of the NodeClaim has, of which these disks are its own, as text for
 // AnnotationDelivered. What is recorded stays as it is. Once the node has registered, at a time that is zero before,
@@ -53,8 +46,9 @@ func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []i
 	as := DeliveredOf(claim)
 	if registered.IsZero() || len(as.Disks) == 0 {
 		as.BillingPlan, as.DataDisks = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan), server.DataDisks
-		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, DeliveredDisk) { return v.ID, DiskOf(v) }),
-			as.Disks)
+		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, DeliveredDisk) {
+			return v.ID, DeliveredDisk{v.SizeGiB, v.Medium}
+		}), as.Disks)
 	}
 	if len(as.Interfaces) == 0 {
 		as.Interfaces = ports.Of(server.ID, registered)

@@ -162,7 +162,8 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 	}
 	for uid, claim := range claims {
 		offering := l.records.offeringOf(&claim)
-		if counted[uid] || !IsOurs(claim.Spec.NodeClassRef) || claim.Status.ProviderID == "" && offering.Flavor == "" {
+		launched := claim.Status.ProviderID != "" || offering.Flavor != ""
+		if counted[uid] || !launched || !v1alpha1.IsOurs(claim.Spec.NodeClassRef) {
 			continue
 		}
 		fleet = append(fleet, paid{claim.Name, claim.Spec.NodeClassRef.Name, offering.Flavor, offering.Zone, &claim})
@@ -218,12 +219,4 @@ func (l *Launcher) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
 		ok = ok && disk.GiB > 0
 	}
 	return item, ok && named && len(item.Disks) > record.DataDisks
-}
-
-// nodeClassKind is the one kind of NodeClass that is ours.
-const nodeClassKind = "BizflyNodeClass"
-
-// IsOurs reports whether a NodeClass is of our kind.
-func IsOurs(ref *karpv1.NodeClassReference) bool {
-	return ref != nil && ref.Group == v1alpha1.Group && ref.Kind == nodeClassKind
 }

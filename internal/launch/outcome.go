@@ -69,7 +69,8 @@ func (l *Launcher) handleFailure(ctx context.Context, launch *Launch, err error)
 	default:
 		key.NodeClass = capacity.NodeClassKey(launch.NodeClass)
 	}
-	l.applyConsequence(ctx, launch, key, lo.Ternary(launch.record.sent.IsZero(), intent.RequestedAt, launch.record.sent), f)
+	sent := lo.Ternary(launch.record.sent.IsZero(), intent.RequestedAt, launch.record.sent)
+	l.applyConsequence(ctx, launch, key, sent, f)
 	return f.reason
 }
 

@@ -15,10 +15,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -55,31 +52,10 @@ type Operator struct {
 	Tuning   *tuning.DefaultProvider
 }
 
-// DeviceAPI returns an error where core is to count what pods request by dynamic resource allocation and the API server does not serve
-// these objects: the oldest supported Kubernetes has none. Core's informers would wait for them, and then end the process without
-// naming the option.
-func DeviceAPI(mapper meta.RESTMapper, ignored bool) error {
-	if ignored {
-		return nil
-	}
-	_, err := mapper.RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "ResourceClaim"}, resourcev1.SchemeGroupVersion.Version)
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("IGNORE_DRA_REQUESTS is false, and the API server does not serve %s, which came with Kubernetes 1.34: "+
-			"set it to true (the chart's settings.ignoreDRARequests), or upgrade the cluster", resourcev1.SchemeGroupVersion)
-	}
-	if err != nil {
-		return fmt.Errorf("asking the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
-	}
-	return nil
-}
-
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
 func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
 	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
-	if err := DeviceAPI(core.GetRESTMapper(), coreoptions.FromContext(ctx).IgnoreDRARequests); err != nil {
-		return nil, err
-	}
 	reader := core.GetAPIReader()
 	if err := StripManagedFields(ctx, core.GetCache(), &corev1.Node{}, &corev1.Pod{}, &karpv1.NodeClaim{}); err != nil {
 		return nil, err

@@ -20,10 +20,10 @@ import (
 // Ready reports whether the controllers have found an object ready at its present generation, and which of its conditions are why it is not.
 // Without a cause it was not checked yet.
 func Ready(object status.Object) (ready bool, causes []status.Condition) {
-	conditions := object.StatusConditions(status.WithObservedOnly())
-	if root := conditions.Root(); root.IsTrue() && root.ObservedGeneration == object.GetGeneration() {
+	if v1alpha1.Resolved(object, status.ConditionReady) {
 		return true, nil
 	}
+	conditions := object.StatusConditions(status.WithObservedOnly())
 	return false, lo.Filter(conditions.List(), func(c status.Condition, _ int) bool {
 		return !c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
 	})

@@ -220,7 +220,7 @@ func (sim *simulation) newProcess() *process {
 	p.server = server.NewController(p.kube, p.instances, built.Networks, p.cloudProvider.Launches, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
-	p.status = status.NewController(p.kube, &sim.told, clock.RealClock{}, built.Catalog, built.Images, built.Networks, built.Bootstrap, built.Flavors)
+	p.status = status.NewController(p.kube, clock.RealClock{}, built.Catalog, built.Images, built.Networks, built.Bootstrap, built.Flavors)
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider
 	sim.processes = append(sim.processes, p)

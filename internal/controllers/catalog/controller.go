@@ -45,7 +45,8 @@ func (c *Controller) Name() string { return "catalog.refresh" }
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.catalog.Refresh(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed at least in part, its last good content is served")
+		log.FromContext(ctx).Error(err,
+			"refreshing the catalog of the cloud failed at least in part, its last good content is served")
 		return reconciler.Result{RequeueAfter: wait.Jitter(ttl.CatalogBackoff, jitter)}, nil
 	}
 	if snapshot, err := c.catalog.Snapshot(); err == nil && snapshot.ClusterUnknown {

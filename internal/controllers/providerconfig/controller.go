@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
@@ -55,8 +56,8 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonAccountUnreadable says that it is not known whether the account is unpaid.
-	ReasonAccountUnreadable = "AccountUnreadable"
+	// ReasonAccountUnpaid says that the account itself says so.
+	ReasonAccountUnpaid = "AccountUnpaid"
 	// ReasonConfigMapUnusable says that the ConfigMap named does not exist, is not the one that the Role grants, or
 	// could not be read.
 	ReasonConfigMapUnusable = "ConfigMapUnusable"
@@ -92,13 +93,14 @@ type Launches interface {
 	AccountRejected() (reason, description string)
 }
 
-// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
-// create says so. unpaid is that of the account.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
-	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, launches Launches,
-	unpaid func(ctx context.Context) (string, error), forms *instance.Forms, create bool, elected <-chan struct{}) *Controller {
-	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, launches: launches, unpaid: unpaid, forms: forms, elected: elected}
+// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is
+// none if create says so. unpaid is that of the account.
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder,
+	configProvider *config.DefaultProvider, tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider,
+	launches Launches, unpaid func(ctx context.Context) (string, error), forms *instance.Forms, create bool,
+	elected <-chan struct{}) *Controller {
+	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider,
+		tuning: tuningProvider, catalog: catalogProvider, launches: launches, unpaid: unpaid, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -123,7 +125,8 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		c.readAnew(ctx, result)
 		// The next leader pins the scope before anything can be launched, so it must not wait long.
 		closed := result.Object == nil || result.Object.RecordedScope() == nil
-		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
+		interval := lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)
+		return reconciler.Result{RequeueAfter: interval}, nil
 	}
 	if result.Object == nil && !c.create {
 		log.FromContext(ctx).Info("waiting for the ProviderConfig, in which the scope is written down",
@@ -142,7 +145,8 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow || c.readAnew(ctx, result), time.Millisecond, ttl.ProviderConfigInterval)}, nil
+	again := pinnedNow || c.readAnew(ctx, result)
+	return reconciler.Result{RequeueAfter: lo.Ternary(again, time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }
 
 // readAnew reads the catalog of another region or project, and reports whether it has: zones and flavors of the one
@@ -173,7 +177,7 @@ func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
 func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
-	c.conditions(object, result)
+	c.setConditions(object, result)
 	c.tuningCondition(object, tuned)
 	pinnedNow := false
 	if result.Scope != nil && result.ScopeErr == nil {
@@ -186,11 +190,9 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.RecordScope(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
-	c.checkLaunches(object.StatusConditions())
-	if result.Scope != nil {
-		c.checkAccount(ctx, object, object.StatusConditions())
-	}
-	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this object existed.
+	c.checkLaunches(ctx, object.StatusConditions(), result.Scope != nil)
+	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this
+	// object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
 	if result.Scope != nil && lo.FromPtr(object.Status.LastLoginTime).Time.Before(since.Time) {
 		object.Status.LastLoginTime = &since
@@ -204,7 +206,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		// Before the status: what must survive a restore comes first.
 		recorded := stored.DeepCopy()
 		recorded.Annotations = object.Annotations
-		err := c.kubeClient.Patch(ctx, recorded, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+		err := c.kubeClient.Patch(ctx, recorded, controllers.Locked(stored))
 		if apierrors.IsConflict(err) {
 			return true, nil
 		}
@@ -216,7 +218,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
 		return pinnedNow, nil
 	}
-	if err := c.kubeClient.Status().Patch(ctx, object, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.kubeClient.Status().Patch(ctx, object, controllers.Locked(stored)); err != nil {
 		if apierrors.IsConflict(err) {
 			return true, nil
 		}
@@ -237,12 +239,9 @@ func reasonOf(object *v1alpha1.ProviderConfig) string {
 	return ""
 }
 
-func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.Result) {
+// setConditions sets the conditions that the configuration leads to.
+func (c *Controller) setConditions(object *v1alpha1.ProviderConfig, result *config.Result) {
 	conditions := object.StatusConditions()
-	reject := func(condition, reason string, err error) {
-		conditions.SetFalse(condition, reason, err.Error())
-		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
-	}
 	// The column of kubectl get is the first reason: without a question to the cloud that of the scope, where it is why
 	// there was none.
 	notAsked, why := ReasonNotAsked, "The cloud could not be asked yet"
@@ -252,7 +251,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	switch {
 	case result.CredentialsErr != nil:
 		_, forbidden := errors.AsType[*config.ForbiddenError](result.CredentialsErr)
-		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(forbidden, ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeCredentialsReady,
+			lo.Ternary(forbidden, ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr.Error())
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:
@@ -260,7 +260,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.EndpointErr != nil:
-		reject(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr.Error())
 	case result.Scope != nil || bizfly.IsAuth(result.CredentialsErr) || bizfly.IsPermission(result.CredentialsErr):
 		conditions.SetTrue(v1alpha1.ConditionTypeEndpointReachable)
 	default:
@@ -268,41 +268,34 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.ScopeErr != nil:
-		reject(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
+		conditions.SetFalse(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr.Error())
 	case result.Scope != nil || object.RecordedScope() != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeScopePinned)
 	default:
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked, "No login has shown yet which project the credentials are for")
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked,
+			"No login has shown yet which project the credentials are for")
 	}
 }
 
-// checkLaunches reports what holds all launches back. The events are on the NodeClaims that end.
-func (c *Controller) checkLaunches(conditions status.ConditionSet) {
-	for conditionType, heldBack := range map[string]func() (reason, description string){
-		v1alpha1.ConditionTypeWithinSpendingLimits: c.launches.LimitReached,
-		v1alpha1.ConditionTypeAccountAccepted:      c.launches.AccountRejected,
-	} {
-		if reason, description := heldBack(); reason != "" {
-			conditions.SetFalse(conditionType, reason, description)
-			continue
+// checkLaunches reports what holds all launches back: a limit of the cluster, an account that is unpaid, or a rejection
+// of the account. The events are on the NodeClaims that end. What the account has said stays while it cannot be asked.
+func (c *Controller) checkLaunches(ctx context.Context, conditions status.ConditionSet, asked bool) {
+	set := func(condition, reason, description string) {
+		if reason == "" {
+			conditions.SetTrue(condition)
+			return
 		}
-		conditions.SetTrue(conditionType)
+		conditions.SetFalse(condition, reason, description)
 	}
-}
-
-// checkAccount reports whether the account is unpaid. What was known before stays while it cannot be asked.
-func (c *Controller) checkAccount(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
-	unpaid, err := c.unpaid(ctx)
-	switch {
-	case unpaid != "":
-		if conditions.SetFalse(v1alpha1.ConditionTypeAccountPaid, bizflyevents.ReasonAccountUnpaid, unpaid) {
-			c.recorder.Publish(bizflyevents.AccountUnpaid(object, unpaid))
+	reason, description := c.launches.LimitReached()
+	set(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
+	reason, description = c.launches.AccountRejected()
+	if asked {
+		if unpaid, _ := c.unpaid(ctx); unpaid != "" {
+			reason, description = ReasonAccountUnpaid, unpaid
 		}
-	case err != nil:
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeAccountPaid, ReasonAccountUnreadable, "The account does not say whether it is unpaid")
-	default:
-		conditions.SetTrue(v1alpha1.ConditionTypeAccountPaid)
 	}
+	set(v1alpha1.ConditionTypeAccountAccepted, reason, description)
 }
 
 // Register adds the controller to the manager; it runs before the lease is won.
@@ -316,7 +309,8 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 
 // retries repeats a look that failed as soon as any other: the back-off of controller-runtime grows to 17 minutes, for
 // which a status that cannot be written would keep new credentials from being applied.
-var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
+var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+	ttl.ProviderConfigInterval, ttl.ProviderConfigInterval)
 
 // tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true:
 // the others are active, and these keep their last valid values.
@@ -329,9 +323,9 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	switch {
 	case result.Err != nil:
 		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, ReasonConfigMapUnusable, result.Err.Error())
-		c.recorder.Publish(bizflyevents.TuningUnusable(object, ReasonConfigMapUnusable, result.Err))
 	case len(result.Problems) > 0:
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, strings.Join(lookup.Shorten(result.Problems), ". "))
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored,
+			strings.Join(lookup.Shorten(result.Problems), ". "))
 	default:
 		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
 	}

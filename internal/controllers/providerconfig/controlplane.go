@@ -10,7 +10,6 @@ import (
 
 	"github.com/awslabs/operatorpkg/status"
 
-	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -26,7 +25,8 @@ const (
 
 // checkControlPlane records the API servers with the scope, and reports whether they are still those. They may be
 // replaced one by one: one that has run beside a recorded one for a while is recorded too.
-func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.ProviderConfig, conditions status.ConditionSet) {
+func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.ProviderConfig,
+	conditions status.ConditionSet) {
 	found, err := c.config.APIServers(ctx)
 	recorded := object.RecordedAPIServers()
 	if err == nil && len(recorded) > 0 {
@@ -42,9 +42,7 @@ func (c *Controller) checkControlPlane(ctx context.Context, object *v1alpha1.Pro
 	changed, isChanged := errors.AsType[*config.ControlPlaneChangedError](err)
 	switch {
 	case isChanged:
-		if conditions.SetFalse(v1alpha1.ConditionTypeControlPlaneRecognized, ReasonControlPlaneChanged, changed.Error()) {
-			c.recorder.Publish(bizflyevents.ControlPlaneChanged(object, ReasonControlPlaneChanged, changed))
-		}
+		conditions.SetFalse(v1alpha1.ConditionTypeControlPlaneRecognized, ReasonControlPlaneChanged, changed.Error())
 	case err != nil && len(recorded) == 0:
 		// Some API servers publish no address: nothing is wrong there, and garbage collection goes on.
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeControlPlaneRecognized, ReasonControlPlaneUnknown,

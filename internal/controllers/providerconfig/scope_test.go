@@ -43,22 +43,21 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
 	})
 
-	It("should be of an account whose debt is reported once until it is paid", func() {
-		Expect(condition(v1alpha1.ConditionTypeAccountPaid).IsTrue()).To(BeTrue())
+	It("should be of an account whose debt is reported until it is paid", func() {
+		Expect(condition(v1alpha1.ConditionTypeAccountAccepted).IsTrue()).To(BeTrue())
 		sandbox.SetQuota(cloud.Quota{Suspended: true})
 		process.clock.Step(4 * time.Minute)
 		for range 3 {
 			process.clock.Step(time.Minute)
 			process.look()
-			Expect(condition(v1alpha1.ConditionTypeAccountPaid)).To(And(HaveField("Status", metav1.ConditionFalse),
+			Expect(condition(v1alpha1.ConditionTypeAccountAccepted)).To(And(HaveField("Status", metav1.ConditionFalse),
 				HaveField("Message", ContainSubstring("the account's balance is negative"))))
 		}
-		Expect(process.recorder.Calls("AccountUnpaid")).To(Equal(1))
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue(), "everything else goes on")
 		sandbox.SetQuota(cloud.Quota{})
 		process.clock.Step(time.Minute)
 		process.look()
-		Expect(condition(v1alpha1.ConditionTypeAccountPaid).IsTrue()).To(BeTrue())
+		Expect(condition(v1alpha1.ConditionTypeAccountAccepted).IsTrue()).To(BeTrue())
 	})
 	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
 		base := environment()

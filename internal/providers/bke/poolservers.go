@@ -182,7 +182,7 @@ func (p *DefaultProvider) joinedByNodeClaims(ctx context.Context) (string, error
 		return "", fmt.Errorf("listing NodeClaims, whose servers have joined this cluster: %w", err)
 	}
 	servers := lo.FilterMap(claims.Items, func(claim karpv1.NodeClaim, _ int) (string, bool) {
-		if ref := claim.Spec.NodeClassRef; ref == nil || ref.Group != v1alpha1.Group {
+		if !v1alpha1.IsOurs(claim.Spec.NodeClassRef) {
 			return "", false
 		}
 		return providerid.Parse(claim.Status.ProviderID)

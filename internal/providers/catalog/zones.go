@@ -122,9 +122,8 @@ type Disk struct {
 
 // Disks returns the disks of each server, the root disk first, with the defaults of unset fields.
 func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
-	root := lo.FromPtr(spec.RootDisk)
-	size := lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(v1alpha1.DefaultRootDiskSize)))
-	disks := []Disk{newDisk("spec.rootDisk", size, root.Medium, root.VolumeType)}
+	root := spec.EffectiveRootDisk()
+	disks := []Disk{newDisk("spec.rootDisk", root.Size, root.Medium, root.VolumeType)}
 	for i, data := range spec.DataDisks {
 		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Medium, data.VolumeType))
 	}
@@ -132,10 +131,7 @@ func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
 }
 
 func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) Disk {
-	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD), VolumeType: volumeType}
-	if volumeType != "" {
-		disk.Type = ""
-	}
+	disk := Disk{Field: field, Type: v1alpha1.EffectiveMedium(medium, volumeType), VolumeType: volumeType}
 	if size != nil {
 		disk.GiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
 	}

@@ -114,7 +114,7 @@ func (e *ScopeUnrecordedError) Error() string {
 
 // effective is the ProviderConfig over the environment.
 func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.ProviderConfig) (bizfly.Config, error) {
-	config, spec := p.Environment, object.Spec
+	config, spec := p.options.Environment, object.Spec
 	config.APIURL = lo.CoalesceOrEmpty(spec.Endpoint, config.APIURL)
 	config.Region = lo.CoalesceOrEmpty(spec.Region, config.Region)
 	config.ProjectID = lo.CoalesceOrEmpty(spec.ProjectID, config.ProjectID)
@@ -127,7 +127,7 @@ func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.Provid
 		overlay(&config.Limits.Create, limits.Create)
 	}
 	if spec.SecretRef != nil {
-		if err := p.credentials(ctx, cmp.Or(spec.SecretRef.Name, p.SecretName), &config); err != nil {
+		if err := p.credentials(ctx, cmp.Or(spec.SecretRef.Name, p.options.SecretName), &config); err != nil {
 			return config, err
 		}
 	}
@@ -136,8 +136,8 @@ func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.Provid
 
 func (p *DefaultProvider) credentials(ctx context.Context, name string, config *bizfly.Config) error {
 	secret := &corev1.Secret{}
-	if err := ReadGranted(ctx, p.Reader, secret, &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
-		Namespace: p.Namespace, Name: name, Granted: p.SecretName}); err != nil {
+	if err := ReadGranted(ctx, p.options.Reader, secret, &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
+		Namespace: p.options.Namespace, Name: name, Granted: p.options.SecretName}); err != nil {
 		return err
 	}
 	get := func(key string) string { return string(secret.Data[key]) }
@@ -151,7 +151,7 @@ func (p *DefaultProvider) credentials(ctx context.Context, name string, config *
 		config.Email, config.Password = get(SecretKeyEmail), get(SecretKeyPassword)
 	default:
 		return fmt.Errorf("spec.secretRef.name %q: the Secret in namespace %s has neither %s and %s nor %s and %s, or they are empty",
-			name, p.Namespace, SecretKeyAppCredID, SecretKeyAppCredSecret, SecretKeyEmail, SecretKeyPassword)
+			name, p.options.Namespace, SecretKeyAppCredID, SecretKeyAppCredSecret, SecretKeyEmail, SecretKeyPassword)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (e *ControlPlaneChangedError) Error() string {
 func (p *DefaultProvider) APIServers(ctx context.Context) ([]string, error) {
 	slice := &discoveryv1.EndpointSlice{}
 	name := types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
-	if err := p.Reader.Get(ctx, name, slice); err != nil {
+	if err := p.options.Reader.Get(ctx, name, slice); err != nil {
 		return nil, fmt.Errorf("%w: reading it: %w", ErrNoAPIServers, err)
 	}
 	port := ""

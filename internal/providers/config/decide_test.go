@@ -17,22 +17,23 @@ var _ = Describe("A scope", func() {
 	region.Region, project.ProjectID = "HoChiMinh", "p2"
 	waiting, launched := karpv1.NodeClaim{}, karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1"}}
 
-	DescribeTable("should be", func(recorded *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim, rejected error) {
-		err := decide(recorded, wanted, named, claims)
+	DescribeTable("should be", func(recorded *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim, expected decision, rejected error) {
+		is, err := decide(recorded, wanted, named, claims)
+		Expect(is).To(Equal(expected))
 		if rejected == nil {
 			Expect(err).ToNot(HaveOccurred())
 			return
 		}
 		Expect(err).To(BeAssignableToTypeOf(rejected))
 	},
-		Entry("taken where nothing is recorded and nothing exists", nil, here, "", nil, nil),
-		Entry("taken where nothing is recorded and no server exists", nil, here, "", []karpv1.NodeClaim{waiting}, nil),
-		Entry("rejected where nothing is recorded and a server exists", nil, here, "", []karpv1.NodeClaim{waiting, launched}, &ScopeUnrecordedError{}),
-		Entry("rejected where nothing is recorded and another project is named", nil, here, "p2", []karpv1.NodeClaim{launched}, &ScopeUnrecordedError{}),
-		Entry("taken where nothing is recorded and its project is named", nil, here, "p1", []karpv1.NodeClaim{launched}, nil),
-		Entry("kept where it is the recorded one", &here, here, "", []karpv1.NodeClaim{launched}, nil),
-		Entry("taken where it is another one and nothing exists", &here, project, "", nil, nil),
-		Entry("rejected where it is another project and a NodeClaim exists", &here, project, "p2", []karpv1.NodeClaim{waiting}, &ScopeChangedError{}),
-		Entry("rejected where it is another region and a NodeClaim exists", &here, region, "p1", []karpv1.NodeClaim{launched}, &ScopeChangedError{}),
+		Entry("adopted where nothing is recorded and nothing exists", nil, here, "", nil, adopt, nil),
+		Entry("adopted where nothing is recorded and no server exists", nil, here, "", []karpv1.NodeClaim{waiting}, adopt, nil),
+		Entry("rejected where nothing is recorded and a server exists", nil, here, "", []karpv1.NodeClaim{waiting, launched}, reject, &ScopeUnrecordedError{}),
+		Entry("rejected where nothing is recorded and another project is named", nil, here, "p2", []karpv1.NodeClaim{launched}, reject, &ScopeUnrecordedError{}),
+		Entry("adopted where nothing is recorded and its project is named", nil, here, "p1", []karpv1.NodeClaim{launched}, adopt, nil),
+		Entry("kept where it is the recorded one", &here, here, "", []karpv1.NodeClaim{launched}, keep, nil),
+		Entry("adopted where it is another one and nothing exists", &here, project, "", nil, adopt, nil),
+		Entry("rejected where it is another project and a NodeClaim exists", &here, project, "p2", []karpv1.NodeClaim{waiting}, reject, &ScopeChangedError{}),
+		Entry("rejected where it is another region and a NodeClaim exists", &here, region, "p1", []karpv1.NodeClaim{launched}, reject, &ScopeChangedError{}),
 	)
 })

@@ -47,7 +47,7 @@ type Options struct {
 
 // DefaultProvider looks at the configuration. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
-	Options
+	options Options
 
 	// active is the effective configuration that is applied, nil before the first, and since is when it was.
 	active *bizfly.Config
@@ -68,7 +68,7 @@ type probed struct {
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
-	return &DefaultProvider{Options: config}
+	return &DefaultProvider{options: config}
 }
 
 // Effective returns the configuration that Sync would check now, valid or with the error that says why it is not.
@@ -83,7 +83,7 @@ func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) 
 // read returns the ProviderConfig, an empty one without a name where there is none.
 func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	object := &v1alpha1.ProviderConfig{}
-	err := p.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)
+	err := p.options.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ProviderConfig %s: %w", v1alpha1.ProviderConfigName, err)
 	}
@@ -149,10 +149,10 @@ func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderCo
 
 // apply makes a candidate active, which is what the effective configuration comes to.
 func (p *DefaultProvider) apply(effective, candidate bizfly.Config, kept bool) error {
-	if err := p.Client.Reconfigure(candidate); err != nil {
+	if err := p.options.Client.Reconfigure(candidate); err != nil {
 		return err
 	}
-	p.active, p.kept, p.since = &effective, kept, p.Clock.Now()
+	p.active, p.kept, p.since = &effective, kept, p.options.Clock.Now()
 	return nil
 }
 
@@ -213,41 +213,51 @@ func target(config bizfly.Config) bizfly.Scope {
 
 // allow returns why a scope is rejected.
 func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, wanted bizfly.Scope) error {
-	if pinned != nil && *pinned == wanted {
-		return nil
-	}
-	claims, err := p.claims(ctx)
-	if err != nil {
+	if decision, err := decide(pinned, wanted, object.Spec.ProjectID, nil); decision == keep {
 		return err
 	}
-	return decide(pinned, wanted, object.Spec.ProjectID, claims)
+	claims, err := p.claims(ctx)
+	if err == nil {
+		_, err = decide(pinned, wanted, object.Spec.ProjectID, claims)
+	}
+	return err
 }
 
-// decide returns why a scope is rejected: anything exists that would not be found there. Where none is recorded
-// although servers exist, as with a ProviderConfig that was deleted while no controller ran, the user must name the
-// project.
-func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) error {
+// decision is what becomes of a scope that a configuration is about.
+type decision string
+
+const (
+	adopt  decision = "adopt"  // it is written down, and servers are launched in it
+	keep   decision = "keep"   // it is the one that is written down
+	reject decision = "reject" // anything exists that would not be found there
+)
+
+// decide returns what becomes of a scope, and why it is rejected. Where none is recorded although servers exist, as with a
+// ProviderConfig that was deleted while no controller ran, the user must name the project.
+func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) (decision, error) {
 	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
 	switch {
-	case pinned != nil && *pinned != wanted && len(claims) > 0:
-		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
+	case pinned != nil && *pinned == wanted:
+		return keep, nil
+	case pinned != nil && len(claims) > 0:
+		return reject, &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	case pinned == nil && servers > 0 && named != wanted.ProjectID:
-		return &ScopeUnrecordedError{Wanted: wanted, Servers: servers}
+		return reject, &ScopeUnrecordedError{Wanted: wanted, Servers: servers}
 	}
-	return nil
+	return adopt, nil
 }
 
 // claimsExist reports whether there is any NodeClaim, also of another provider, or whether that cannot be read. It is
 // asked often, and reads only one.
 func (p *DefaultProvider) claimsExist(ctx context.Context) bool {
 	list := &karpv1.NodeClaimList{}
-	return p.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
+	return p.options.Reader.List(ctx, list, client.Limit(1)) != nil || len(list.Items) > 0
 }
 
 // claims returns the NodeClaims of this provider.
 func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 	list := &karpv1.NodeClaimList{}
-	if err := p.Reader.List(ctx, list); err != nil {
+	if err := p.options.Reader.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("listing the NodeClaims, whose servers must not be lost: %w", err)
 	}
 	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool {
@@ -262,8 +272,8 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 		return
 	}
 	if pinned != nil {
-		if confirmed, ok := p.Client.Confirmed(); !ok || confirmed != *pinned {
-			p.Client.Confirm(*pinned)
+		if confirmed, ok := p.options.Client.Confirmed(); !ok || confirmed != *pinned {
+			p.options.Client.Confirm(*pinned)
 		}
 	}
 	if result.Scope != nil || result.Err() != nil {
@@ -271,7 +281,7 @@ func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderCo
 	}
 	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the
 	// latter.
-	scope, err := p.Client.Scope(ctx)
+	scope, err := p.options.Client.Scope(ctx)
 	switch {
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
 		result.CredentialsErr = err
@@ -292,7 +302,7 @@ func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.S
 	if recorded := object.RecordedScope(); recorded != nil {
 		return lo.ToPtr(bizfly.Scope(*recorded))
 	}
-	if confirmed, ok := p.Client.Confirmed(); ok {
+	if confirmed, ok := p.options.Client.Confirmed(); ok {
 		return &confirmed
 	}
 	return nil

@@ -123,9 +123,8 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 // unpriced reports whether the price of what a NodeClaim of this provider runs on is not known. Nothing is known before
 // the instance types of its NodeClass were asked for.
 func (p *DefaultProvider) unpriced(claim *karpv1.NodeClaim) bool {
-	ref := lo.FromPtr(claim.Spec.NodeClassRef)
-	e, known := (*p.entries.Load())[ref.Name]
-	if ref.Group != v1alpha1.Group || !known {
+	e, known := (*p.entries.Load())[lo.FromPtr(claim.Spec.NodeClassRef).Name]
+	if !v1alpha1.IsOurs(claim.Spec.NodeClassRef) || !known {
 		return false
 	}
 	_, offering := Find(e.types, claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone])

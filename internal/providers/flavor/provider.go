@@ -57,10 +57,10 @@ type DefaultProvider struct {
 
 // entry is the answer for one NodeClass. It is immutable.
 type entry struct {
-	version
-	zones []string
-	built []*built
-	types []*cloudprovider.InstanceType
+	version version
+	zones   []string
+	built   []*built
+	types   []*cloudprovider.InstanceType
 }
 
 // version is what an answer was built from, beside the resolved zones.
@@ -186,10 +186,16 @@ func SatisfyMinValues(ctx context.Context, types cloudprovider.InstanceTypes, re
 	return err
 }
 
-// CanLaunch reports whether a node of the NodePool could be launched now, because an offering that it allows is available.
-func CanLaunch(ctx context.Context, pool *karpv1.NodePool, types cloudprovider.InstanceTypes) bool {
+// RequirementsOf returns what a NodePool requires of its nodes, by its template's requirements and labels.
+func RequirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
 	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	return requirements
+}
+
+// CanLaunch reports whether a node of the NodePool could be launched now, because an offering that it allows is available.
+func CanLaunch(ctx context.Context, pool *karpv1.NodePool, types cloudprovider.InstanceTypes) bool {
+	requirements := RequirementsOf(pool)
 	fitting := lo.Filter(types, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
 	})
@@ -228,7 +234,7 @@ func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) (*entry, error) {
 	next := &entry{version: v, zones: slices.Clone(nodeClass.Status.Zones)}
 	previous := (*p.entries.Load())[nodeClass.Name]
-	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.withNews(v) == v {
+	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.version.withNews(v) == v {
 		profile, known := profileOf(nodeClass), p.learned.Load().byKey
 		for _, b := range previous.built {
 			next.built = append(next.built, p.refreshed(b, known[learnedKey{profile, b.Name}].believed))
@@ -294,8 +300,8 @@ func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	}
 	used := map[string][]map[string]string{}
 	for _, claim := range claims.Items {
-		ref, name := lo.FromPtr(claim.Spec.NodeClassRef), claim.Labels[corev1.LabelInstanceTypeStable]
-		if ref.Group == v1alpha1.Group && ref.Name == nodeClass.Name && name != "" && claim.Labels[corev1.LabelTopologyZone] != "" {
+		ref, name := claim.Spec.NodeClassRef, claim.Labels[corev1.LabelInstanceTypeStable]
+		if v1alpha1.IsOurs(ref) && ref.Name == nodeClass.Name && name != "" && claim.Labels[corev1.LabelTopologyZone] != "" {
 			used[name] = append(used[name], claim.Labels)
 		}
 	}

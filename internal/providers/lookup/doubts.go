@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -51,7 +50,7 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join([]string{string(nodeClass.UID), nodeClass.Name, condition, used}, "/")
-	if used == found || newer || !Resolved(nodeClass, condition) {
+	if used == found || newer || !v1alpha1.Resolved(nodeClass, condition) {
 		delete(d.seen, key)
 		return err
 	}
@@ -72,11 +71,4 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 	d.seen[key] = seen
 	return fmt.Errorf("%s: %s was found before and %s now; it stays in use until %d reads in a row agree (%d so far)",
 		condition, lo.CoalesceOrEmpty(used, "nothing"), lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
-}
-
-// Resolved reports whether the condition is that of the NodeClass's present spec, and true.
-func Resolved(nodeClass *v1alpha1.BizflyNodeClass, condition string) bool {
-	return lo.ContainsBy(nodeClass.Status.Conditions, func(c status.Condition) bool {
-		return c.Type == condition && c.IsTrue() && c.ObservedGeneration == nodeClass.Generation
-	})
 }

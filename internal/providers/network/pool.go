@@ -30,7 +30,7 @@ type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
 func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
 	known := nodeClass.Status.PoolServer
 	// Pools, lists and settings change, and running servers must not get other firewalls or public addresses for that.
-	if p.pools == nil || known != nil && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+	if p.pools == nil || known != nil && v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
 		return known, nil
 	}
 	nodes, err := p.pools(ctx)

@@ -8,7 +8,6 @@ package tuning
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,51 +67,48 @@ func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderCon
 		result.ConfigMap = cmp.Or(ref.Name, p.start.TuningConfigMapName)
 		if p.active == nil {
 			// What was active before the restart stays until the ConfigMap says otherwise.
-			p.apply(ctx, object.Status.Tuning, nil, result)
+			p.apply(ctx, object.Status.Tuning, result)
 			result.Problems, result.Changed = nil, nil
 		}
 	}
-	data, broken, err := p.read(ctx, result.ConfigMap)
+	data, err := p.read(ctx, result.ConfigMap)
 	if err != nil {
 		result.Err = err
 	} else {
-		p.apply(ctx, data, broken, result)
+		p.apply(ctx, data, result)
 	}
 	result.Active = maps.Clone(p.active)
 	return result
 }
 
-// read returns the keys of the ConfigMap, and those that are there but under binaryData.
-func (p *DefaultProvider) read(ctx context.Context, name string) (data map[string]string, broken map[string][]byte, err error) {
+// read returns the keys of the ConfigMap.
+func (p *DefaultProvider) read(ctx context.Context, name string) (map[string]string, error) {
 	if name == "" {
-		return nil, nil, nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
 	configMap := &corev1.ConfigMap{}
-	err = config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap",
+	err := config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap",
 		Variable: "TUNING_CONFIGMAP_NAME", Namespace: p.start.Namespace, Name: name, Granted: p.start.TuningConfigMapName})
 	if apierrors.IsNotFound(err) {
 		err = fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
 			"(empty for the defaults) or remove the reference", name, p.start.Namespace)
 	}
-	return configMap.Data, configMap.BinaryData, err
+	return configMap.Data, err
 }
 
 // apply activates the valid keys on top of the defaults.
-func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, broken map[string][]byte, result *Result) {
+func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, result *Result) {
 	before, next, valid := p.settings.Load(), *p.start, map[string]string{}
 	for _, setting := range options.Table() {
 		key := setting.Key
 		raw, given := data[key]
 		last, known := p.active[key]
-		_, binary := broken[key]
 		var err error
 		switch {
-		case key == "" || !given && !binary:
+		case key == "" || !given:
 			continue
-		case binary:
-			err = errors.New("it is under binaryData, put it under data")
 		case len(raw) > v1alpha1.MaxTuningValueBytes:
 			err = fmt.Errorf("it has %d bytes, of which at most %d are accepted", len(raw), v1alpha1.MaxTuningValueBytes)
 		default:
@@ -129,7 +125,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. There is no last valid value, so the default is active", err)))
 		}
 	}
-	result.Problems = append(result.Problems, unknownKeys(data, broken)...)
+	result.Problems = append(result.Problems, unknownKeys(data)...)
 	p.active = valid
 	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" && !s.Equal(before, &next) })
 	if len(result.Changed) > 0 {
@@ -139,10 +135,9 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 }
 
 // unknownKeys names the keys that do not exist.
-func unknownKeys(data map[string]string, broken map[string][]byte) []string {
+func unknownKeys(data map[string]string) []string {
 	known := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
-	given := slices.Sorted(maps.Keys(lo.Assign(data, lo.MapValues(broken, func([]byte, string) string { return "" }))))
-	return lo.Map(lo.Without(given, known...), func(name string, _ int) string {
+	return lo.Map(lo.Without(slices.Sorted(maps.Keys(data)), known...), func(name string, _ int) string {
 		return problem(name, data[name], "there is no such key, use one of "+strings.Join(known, ", "))
 	})
 }

@@ -112,11 +112,6 @@ var _ = Describe("Sync", func() {
 		Entry("when a value becomes too long for the status", func(ctx context.Context) {
 			write(ctx, configMap(map[string]string{"prices": expensive() + "#" + strings.Repeat("x", v1alpha1.MaxTuningValueBytes), "unavailableOfferingTTL": "5m"}))
 		}),
-		Entry("when a key moves to binaryData", func(ctx context.Context) {
-			moved := configMap(map[string]string{"unavailableOfferingTTL": "5m"})
-			moved.BinaryData = map[string][]byte{"prices": []byte("x")}
-			write(ctx, moved)
-		}),
 		Entry("when the ConfigMap is deleted", func(ctx context.Context) { Expect(kube.Delete(ctx, configMap(nil))).To(Succeed()) }),
 		Entry("when the ConfigMap cannot be read", func(context.Context) { readErr = errors.New("the API server is away") }),
 		Entry("when another ConfigMap is named", func(context.Context) { object.Spec.TuningConfigMapRef.Name = "other" }),

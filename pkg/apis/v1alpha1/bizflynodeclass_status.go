@@ -4,6 +4,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	"github.com/awslabs/operatorpkg/status"
 )
 
@@ -37,9 +39,6 @@ const (
 	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the metadata service all the
 	// same: its message says what else keeps them off.
 	ConditionTypePodAccessEnforced = "PodAccessEnforced"
-	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and deletes
-	// nodes by itself.
-	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 )
 
 // ReasonNotApplicable says that what the condition reports does not apply.
@@ -205,4 +204,12 @@ func (in *BizflyNodeClass) StatusConditions(opts ...status.ForOption) status.Con
 		ConditionTypeDisksReady,
 		ConditionTypeFlavorsReady,
 	).For(in, opts...)
+}
+
+// Resolved reports whether a condition of an object is true for its present spec. It reads the list itself: the set of
+// conditions, which is built for each call, would fill in what is missing in an object that may belong to a cache.
+func Resolved(object status.Object, condition string) bool {
+	return slices.ContainsFunc(object.GetConditions(), func(c status.Condition) bool {
+		return c.Type == condition && c.IsTrue() && c.ObservedGeneration == object.GetGeneration()
+	})
 }

@@ -260,7 +260,6 @@ var _ = Describe("A BizflyNodeClass", func() {
 	},
 		Entry("of launches", v1alpha1.ConditionTypeLaunchesSucceeding),
 		Entry("of egress", v1alpha1.ConditionTypeEgressAvailable),
-		Entry("of the billing plan", v1alpha1.ConditionTypeBillingPlanSuitable),
 	)
 	It("should be known by its kind where core looks for it", func() {
 		Expect(object.GVK(&v1alpha1.BizflyNodeClass{})).To(Equal(v1alpha1.GroupVersion.WithKind("BizflyNodeClass")))

@@ -25,7 +25,7 @@ const NodeClassHashVersion = "v3"
 // instead, so that a selector which is written differently but means the same rolls nothing. Networks that anyone in the project
 // creates must not roll anything either, so that only their terms do.
 func (in *BizflyNodeClass) Hash() string {
-	hash := lo.Must(hashstructure.Hash(in.Spec.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
+	hash := lo.Must(hashstructure.Hash(in.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
 		// Not as sets: two equal data disks would cancel each other out, and their order is the order of the devices.
 		SlicesAsSets:    false,
 		IgnoreZeroValue: true,
@@ -67,25 +67,22 @@ func (in *BizflyNodeClass) HashDiffers(launched string) bool {
 
 // effective returns the spec with every default written out and everything that says nothing left out, as far as hashed
 // fields go: what means the same must hash the same, however it is written.
-func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
+func (in *BizflyNodeClass) effective() *BizflyNodeClassSpec {
 	// JSON leaves out an empty list or map, like one that was never set.
 	spec := &BizflyNodeClassSpec{}
-	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in)), spec))
-	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
-	spec.NetworkPlan = lo.CoalesceOrEmpty(spec.NetworkPlan, NetworkPlanFreeDataTransfer)
+	lo.Must0(json.Unmarshal(lo.Must(json.Marshal(in.Spec)), spec))
+	spec.BillingPlan = in.EffectiveBillingPlan()
+	spec.NetworkPlan = in.EffectiveNetworkPlan()
 	spec.PublicIPv4 = nil // which Hash adds
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil
 	}
-	root := lo.FromPtr(spec.RootDisk)
-	root.Size = lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(DefaultRootDiskSize)))
-	root.Medium = effectiveMedium(root.Medium, root.VolumeType)
-	spec.RootDisk = &root
+	spec.RootDisk = lo.ToPtr(spec.EffectiveRootDisk())
 	for i := range spec.DataDisks {
-		spec.DataDisks[i].Medium = effectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
+		spec.DataDisks[i].Medium = EffectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
 	}
-	spec.BootstrapMode = lo.CoalesceOrEmpty(spec.BootstrapMode, BootstrapModeBKE)
-	spec.MetadataOptions = &MetadataOptions{PodAccess: in.EffectivePodAccess()}
+	spec.BootstrapMode = in.EffectiveBootstrapMode()
+	spec.MetadataOptions = &MetadataOptions{PodAccess: in.Spec.EffectivePodAccess()}
 	kubelet := lo.FromPtr(spec.Kubelet)
 	for _, values := range []map[string]string{
 		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft, kubelet.EvictionSoftGracePeriod,
@@ -104,8 +101,8 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	return spec
 }
 
-// effectiveMedium is the medium that is asked for: none where a volume type says it.
-func effectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
+// EffectiveMedium is the medium of a disk that is asked for: none where a volume type says it.
+func EffectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
 	if volumeType != "" {
 		return ""
 	}
@@ -135,4 +132,12 @@ func (in *BizflyNodeClass) EffectiveBootstrapMode() BootstrapMode {
 // EffectivePodAccess returns whether pods reach the metadata service, with its default.
 func (in *BizflyNodeClassSpec) EffectivePodAccess() PodAccess {
 	return lo.CoalesceOrEmpty(lo.FromPtr(in.MetadataOptions).PodAccess, PodAccessBlocked)
+}
+
+// EffectiveRootDisk returns the root disk with the defaults of what is not set.
+func (in *BizflyNodeClassSpec) EffectiveRootDisk() RootDisk {
+	root := lo.FromPtr(in.RootDisk)
+	root.Size = lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(DefaultRootDiskSize)))
+	root.Medium = EffectiveMedium(root.Medium, root.VolumeType)
+	return root
 }

@@ -25,6 +25,14 @@ const Group = "karpenter.bizflycloud.vn"
 // GroupVersion is the version of this package.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: "v1alpha1"}
 
+// NodeClassKind is the one kind of NodeClass of this provider.
+const NodeClassKind = "BizflyNodeClass"
+
+// IsOurs reports whether a reference is to a NodeClass of this provider.
+func IsOurs(ref *karpv1.NodeClassReference) bool {
+	return ref != nil && ref.Group == Group && ref.Kind == NodeClassKind
+}
+
 // AddToScheme adds the types of this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, GroupVersion)

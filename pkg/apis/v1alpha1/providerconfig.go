@@ -34,12 +34,10 @@ const (
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
-	// ConditionTypeAccountAccepted is False while BizFly Cloud rejects launches for the account's balance or its credentials: all launches
-	// pause then, and one is tried after each pause.
+	// ConditionTypeAccountAccepted is False while the account itself says that it is unpaid (AccountUnpaid: servers may be
+	// stopped, and stopped servers are not deleted), and while BizFly Cloud rejects launches for the account's balance or its
+	// credentials: all launches pause then, and one is tried after each pause.
 	ConditionTypeAccountAccepted = "AccountAccepted"
-	// ConditionTypeAccountPaid is False while the account has a negative balance or an overdue invoice: BizFly Cloud rejects launches
-	// and may stop servers, and stopped servers are not deleted.
-	ConditionTypeAccountPaid = "AccountPaid"
 )
 
 // ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's

@@ -174,7 +174,7 @@ func newWorld(schema *edits.Schema, base string, c *counts) *world {
 		d.Settings.Store(&settings)
 	})
 	w := &world{schema: schema, base: map[string]any{}, counts: c}
-	w.status = status.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors)
+	w.status = status.NewController(env.Client, env.Clock, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors)
 	w.usage = usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
 	w.server = server.NewController(env.Client, env.Instances, env.Networks, env.CloudProvider.Launches, nil, env.Recorder, env.Clock)
 	Expect(yaml.Unmarshal([]byte(base), &w.base)).To(Succeed())

@@ -58,7 +58,7 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		virtual := virtualpods.NewVirtualPodCache(kube)
 		// One cache for events and reads, as in the controller: an event whose object another cache does not have yet is the last one.
 		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(m.GetCache())).To(Succeed())
-		Expect(status.NewController(kube, env.Recorder, clk, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors).
+		Expect(status.NewController(kube, clk, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors).
 			Register(ctx, m)).To(Succeed())
 		Expect(readiness.NewController(clk, kube, env.CloudProvider).Register(ctx, m)).To(Succeed())
 		Expect(informer.NewNodeClaimController(kube, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, kube)).Register(ctx, m)).

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -20,43 +19,34 @@ import (
 func Events(text string) map[string]karpevents.Event {
 	claim := &karpv1.NodeClaim{}
 	claim.Name, claim.UID = "default-x", "uid"
-	pool, class, config := &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}
+	class, config := &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}
 	cause := errors.New(text)
 	return map[string]karpevents.Event{
-		"ServerLaunched":             events.ServerLaunched(claim, "server", "id", "nix.2c_4g", "HN1", 1234.5, "Cheapest"),
-		"OfferingUnavailable":        events.OfferingUnavailable(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
-		"LaunchRejected":             events.LaunchRejected(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
-		"LaunchFailed":               events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
-		"NodeNotRegistered":          events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
-		"LaunchSlow":                 events.LaunchSlow(claim, "server", time.Minute),
-		"NodePoolUnlimited":          events.NodePoolUnlimited(pool),
-		"LaunchesPaused":             events.LaunchesPaused(class, "LaunchFailed", time.Minute, cause),
-		"AccountLimitReached":        events.AccountLimitReached(claim, "QuotaExceeded", time.Minute, cause),
-		"QuotaTooSmall":              events.QuotaTooSmall(claim, 4, 8192, time.Minute, cause),
-		"ServerDrifted":              events.ServerDrifted(claim, "ImageDrift", "image a", text),
-		"ServerUpdated":              events.ServerUpdated(claim, text),
-		"ServerUpdateFailed":         events.ServerUpdateFailed(claim, cause),
-		"GarbageCollected":           events.GarbageCollected(config, "server", "id"),
-		"WouldGarbageCollect":        events.WouldGarbageCollect(config, "server", "id", "nodeclaim", text),
-		"GarbageCollectionSuspended": events.GarbageCollectionSuspended(config, 10, []string{text}),
-		"ServerLeft":                 events.ServerLeft(claim, "id"),
-		"ServerHeld":                 events.ServerHeld(claim, "id", "uid"),
-		"NodeSmallerThanPlanned":     events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
-		"NodeClassStale":             events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
-		"ServerElsewhere":            events.ServerElsewhere(claim),
-		"ServerKept":                 events.ServerKept(config, "server", "id"),
-		"ServerDeletionFailed":       events.ServerDeletionFailed("server", "id", cause),
-		"LeaveFailed":                events.LeaveFailed("server", cause),
-		"LeftoverDisk":               events.LeftoverDisk("server", "id", cause),
-		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
-			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
+		"ServerLaunched":                events.ServerLaunched(claim, "server", "id", "nix.2c_4g", "HN1", 1234.5, "Cheapest"),
+		"OfferingUnavailable":           events.OfferingUnavailable(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
+		"LaunchRejected":                events.LaunchRejected(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
+		"LaunchFailed":                  events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
+		"NodeNotRegistered":             events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
+		"LaunchSlow":                    events.LaunchSlow(claim, "server", time.Minute),
+		"LaunchesPaused":                events.LaunchesPaused(class, "LaunchFailed", time.Minute, cause),
+		"AccountLimitReached":           events.AccountLimitReached(claim, "QuotaExceeded", time.Minute, cause),
+		"QuotaTooSmall":                 events.QuotaTooSmall(claim, 4, 8192, time.Minute, cause),
+		"ServerDrifted":                 events.ServerDrifted(claim, "ImageDrift", "image a", text),
+		"ServerUpdated":                 events.ServerUpdated(claim, text),
+		"ServerUpdateFailed":            events.ServerUpdateFailed(claim, cause),
+		"GarbageCollected":              events.GarbageCollected(config, "server", "id"),
+		"WouldGarbageCollect":           events.WouldGarbageCollect(config, "server", "id", "nodeclaim", text),
+		"GarbageCollectionSuspended":    events.GarbageCollectionSuspended(config, 10, []string{text}),
+		"ServerLeft":                    events.ServerLeft(claim, "id"),
+		"NodeSmallerThanPlanned":        events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
+		"ServerKept":                    events.ServerKept(config, "server", "id"),
+		"ServerElsewhere":               events.ServerElsewhere(claim),
+		"ServerDeletionFailed":          events.ServerDeletionFailed("server", "id", cause),
+		"LeaveFailed":                   events.LeaveFailed("server", cause),
+		"LeftoverDisk":                  events.LeftoverDisk("server", "id", cause),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ControlPlaneUnconfirmed":       events.ControlPlaneUnconfirmed(claim, cause),
-		"AccountUnpaid":                 events.AccountUnpaid(config, text),
 		"ServerNotStarted":              events.ServerNotStarted(&corev1.Node{}, cause),
-		"ControlPlaneChanged":           events.ControlPlaneChanged(config, "ControlPlaneChanged", cause),
-		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
-		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapUnusable", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
 	}
 }

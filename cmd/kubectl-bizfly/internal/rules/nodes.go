@@ -209,10 +209,8 @@ var effects = map[string]string{
 		"pending",
 	v1alpha1.ConditionTypeControlPlaneRecognized: "no server is launched, deleted or rebooted, and garbage " +
 		"collection only reports, until a user confirms the control plane",
-	v1alpha1.ConditionTypeAccountAccepted:     "all launches pause, and one is tried after each pause",
-	v1alpha1.ConditionTypeAccountPaid:         "launches are rejected, and servers may be stopped until you pay",
-	v1alpha1.ConditionTypeLaunchesSucceeding:  "no server is launched with it while launches pause",
-	v1alpha1.ConditionTypeBillingPlanSuitable: "each launch is prepaid, so nodes that come and go cost more",
+	v1alpha1.ConditionTypeAccountAccepted:    "launches are rejected, and servers of an account that is unpaid may be stopped",
+	v1alpha1.ConditionTypeLaunchesSucceeding: "no server is launched with it while launches pause",
 }
 
 // reported are these conditions of an object, as the controller has stored them.

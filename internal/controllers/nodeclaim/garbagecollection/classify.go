@@ -15,9 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -35,8 +33,6 @@ type classification struct {
 	// orphans are the servers that no NodeClaim accounts for; unproven are those whose name does not prove that this
 	// cluster has launched them.
 	orphans, unproven []*instance.Instance
-	// held are the events of servers that a NodeClaim with another UID than theirs accounts for.
-	held []karpevents.Event
 	// leftovers are what deleted servers have left; unlisted is whether there may be others.
 	leftovers []instance.Leftover
 	unlisted  bool
@@ -57,7 +53,8 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 	}
 	leftBy := lo.KeyBy(leftovers, func(left instance.Leftover) string { return left.ID })
 	if err == nil { // what was not listed may still be there
-		maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
+		maps.DeleteFunc(c.firstSeen,
+			func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := c.apiReader.List(ctx, claims); err != nil {
@@ -93,11 +90,9 @@ func (c *Controller) classifyServer(found *classification, server *instance.Inst
 		// Nothing proves that it is ours to delete.
 	case server.Gone():
 		// It is only still listed.
-	case holder != nil && (claim == nil || holder.UID != claim.UID):
-		// A NodeClaim that was restored from a backup has a new UID, and the node of this server.
-		found.held = append(found.held, events.ServerHeld(holder, server.ID, server.NodeClaimUID))
 	case holder != nil, claim != nil && claim.Status.ProviderID == "":
-		// A NodeClaim that has no server yet may be about to get this one.
+		// A NodeClaim that was restored from a backup has this server under another UID, and one that has no server yet
+		// may be about to get it.
 	case !c.oldEnough(server.ID, server.CreatedAt):
 	case server.NameProven:
 		found.orphans = append(found.orphans, server)

@@ -91,10 +91,10 @@ type Instances interface {
 }
 
 // NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
-func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances Instances, recorder karpevents.Recorder,
-	clk clock.Clock) *Controller {
-	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
-		firstSeen: map[string]time.Time{}, deleting: map[string]*instance.Instance{}}
+func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances Instances,
+	recorder karpevents.Recorder, clk clock.Clock) *Controller {
+	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances,
+		recorder: recorder, clock: clk, firstSeen: map[string]time.Time{}, deleting: map[string]*instance.Instance{}}
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
@@ -134,22 +134,23 @@ func (c *Controller) pass(ctx context.Context) error {
 	}
 	orphanServers.Set(float64(len(found.orphans)), nil)
 	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
-	c.recorder.Publish(found.held...)
 	for _, server := range found.unproven {
-		log.FromContext(ctx).Info("keeping a server with this cluster's metadata, no NodeClaim and a name of its own", "server", server.ID, "name", server.Name)
+		log.FromContext(ctx).Info("keeping a server with this cluster's metadata, no NodeClaim and a name of its own",
+			"server", server.ID, "name", server.Name)
 		c.recorder.Publish(events.ServerKept(c.account(ctx), server.Name, server.ID))
 	}
 	switch {
 	case suspended:
 		names := lo.Map(found.orphans, func(server *instance.Instance, _ int) string { return server.Name })
 		// The event names a few, and may be dropped: client-go limits events per object.
-		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
-			names, "servers", len(found.servers.All()))
+		log.FromContext(ctx).Info("garbage collection is suspended: too many registered servers have no NodeClaim",
+			"orphans", names, "servers", len(found.servers.All()))
 		c.recorder.Publish(events.GarbageCollectionSuspended(c.account(ctx), len(found.servers.All()), names))
 		c.deleteServers(ctx, found.servers, nil)
 	case dryRun != "":
 		for _, server := range found.orphans {
-			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name, "because", dryRun)
+			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)",
+				"server", server.ID, "name", server.Name, "because", dryRun)
 			c.recorder.Publish(events.WouldGarbageCollect(c.account(ctx), server.Name, server.ID, server.NodeClaim, dryRun))
 		}
 	default:
@@ -179,10 +180,12 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 			c.deleting[server.ID] = server
 			continue
 		case errors.Is(err, errDraining):
-			log.FromContext(ctx).Info("a server without a NodeClaim is deleted when the pods of its node are gone", "server", server.ID, "name", server.Name)
+			log.FromContext(ctx).Info("a server without a NodeClaim is deleted when the pods of its node are gone",
+				"server", server.ID, "name", server.Name)
 			continue
 		case errors.Is(err, instance.ErrNotOurs):
-			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", server.ID, "name", server.Name)
+			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more",
+				"server", server.ID, "name", server.Name)
 		case errors.Is(err, instance.ErrNotFound):
 			c.recorder.Publish(events.GarbageCollected(c.account(ctx), server.Name, server.ID))
 			collectedTotal.Inc(nil)
@@ -202,7 +205,8 @@ var errDraining = errors.New("the node is being drained")
 // they are until Delete has found out which.
 func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance, listed bool) error {
 	nodes := &corev1.NodeList{}
-	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
+	if err := c.kubeClient.List(ctx, nodes,
+		client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
 		return fmt.Errorf("listing the nodes of server %s: %w", server.ID, err)
 	}
 	// Also where its deletion was requested before: requests get lost, and the server goes on running.
@@ -261,7 +265,8 @@ func (c *Controller) deleteLeftovers(ctx context.Context, found classification, 
 	defer cancel()
 	mutable.Shuffle(disks)
 	errs := slices.Repeat([]error{errNextPass}, len(disks))
-	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks), func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
+	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(disks),
+		func(i int) { errs[i] = c.instances.DeleteLeftover(ctx, disks[i]) })
 	for i, left := range disks {
 		if errs[i] == nil {
 			continue

@@ -33,7 +33,8 @@ type Controller struct {
 }
 
 // NewController returns a Controller.
-func NewController(kubeClient client.Client, flavors *flavor.DefaultProvider, recorder karpevents.Recorder) *Controller {
+func NewController(kubeClient client.Client, flavors *flavor.DefaultProvider,
+	recorder karpevents.Recorder) *Controller {
 	return &Controller{kubeClient: kubeClient, flavors: flavors, recorder: recorder}
 }
 
@@ -77,8 +78,9 @@ func hasNode(claim *karpv1.NodeClaim) bool {
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	relevant := func(claim *karpv1.NodeClaim) watched {
 		return watched{
-			node: hasNode(claim), flavor: claim.Labels[corev1.LabelInstanceTypeStable], initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
-			hash: claim.Annotations[v1alpha1.AnnotationNodeClassHash],
+			node: hasNode(claim), flavor: claim.Labels[corev1.LabelInstanceTypeStable],
+			initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
+			hash:        claim.Annotations[v1alpha1.AnnotationNodeClassHash],
 		}
 	}
 	return controllerruntime.NewControllerManagedBy(m).

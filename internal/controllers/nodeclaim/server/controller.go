@@ -87,8 +87,8 @@ type Instances interface {
 // NewController returns a Controller. tokens is nil without join tokens.
 func NewController(kubeClient client.Client, instances Instances, defaults DefaultFirewalls, launcher *launch.Launcher,
 	tokens jointoken.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens, recorder: recorder, clock: clk,
-		followed: cache.New(ttl.Launch, 0)}
+	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens,
+		recorder: recorder, clock: clk, followed: cache.New(ttl.Launch, 0)}
 	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
 		l.reconcile,
 		(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile,
@@ -192,12 +192,14 @@ type watched struct {
 // Register adds the controller to the manager. A NodeClass whose firewalls have changed is applied at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	relevant := func(claim *karpv1.NodeClaim) watched {
-		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched), claim.Annotations[v1alpha1.AnnotationDelivered], claim.Status.NodeName}
+		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched),
+			claim.Annotations[v1alpha1.AnnotationDelivered], claim.Status.NodeName}
 	}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(controllers.Managed(relevant))).
-		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changedFirewalls)).
+		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient),
+			builder.WithPredicates(changedFirewalls)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: retries}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

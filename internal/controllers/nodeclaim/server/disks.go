@@ -52,7 +52,8 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 		return again, nil
 	}
 	owned := ownedVolumes(s.server, s.registered, known > 0)
-	condition := slices.IndexFunc(s.claim.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
+	condition := slices.IndexFunc(s.claim.Status.Conditions,
+		func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
 	if len(owned) == 0 || condition < 0 {
 		return again, nil
 	}

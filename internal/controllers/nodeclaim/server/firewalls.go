@@ -177,7 +177,7 @@ func (f *firewalls) record(ctx context.Context, s *subject, recorded, attached [
 // changeable reports whether the firewalls of the status follow from the present spec. A running server needs neither
 // an image nor capacity.
 func changeable(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	return nodeClass.DeletionTimestamp.IsZero() && lookup.Resolved(nodeClass, v1alpha1.ConditionTypeFirewallsReady)
+	return nodeClass.DeletionTimestamp.IsZero() && v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeFirewallsReady)
 }
 
 // changedFirewalls passes those updates of a NodeClass after which its servers may have to be changed.

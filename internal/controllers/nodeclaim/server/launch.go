@@ -53,7 +53,8 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 	if s.server == nil || s.server.Failed() {
 		return l.replace(ctx, s)
 	}
-	if age := l.clock.Since(s.claim.CreationTimestamp.Time); s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
+	age := l.clock.Since(s.claim.CreationTimestamp.Time)
+	if s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
 		l.recorder.Publish(events.LaunchSlow(s.claim, s.server.Name, age))
 	}
 	return ttl.LaunchPoll, nil
@@ -92,7 +93,8 @@ func (l *launches) reportEnd(ctx context.Context, claim *karpv1.NodeClaim, since
 	switch {
 	case registered.IsTrue():
 		l.launcher.NodeRegistered(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
-	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration && l.clock.Since(since) >= ttl.Registration/3:
+	case l.clock.Since(registered.LastTransitionTime.Time) >= ttl.Registration &&
+		l.clock.Since(since) >= ttl.Registration/3:
 		l.launcher.LaunchFailed(ctx, claim, *intent, launch.ErrNotRegistered)
 	}
 }
@@ -101,7 +103,8 @@ func (l *launches) reportEnd(ctx context.Context, claim *karpv1.NodeClaim, since
 // does not exist any more counts as a failed launch: BizFly Cloud also removes servers that it failed to build, and the
 // next launch would meet the same offering.
 func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
-	intent := instance.Intent{Name: s.claim.Name, Flavor: s.claim.Labels[corev1.LabelInstanceTypeStable], Zone: s.claim.Labels[corev1.LabelTopologyZone]}
+	intent := instance.Intent{Name: s.claim.Name, Flavor: s.claim.Labels[corev1.LabelInstanceTypeStable],
+		Zone: s.claim.Labels[corev1.LabelTopologyZone]}
 	if written, err := launch.ReadIntent(s.claim); err == nil && written != nil {
 		intent = *written
 	}
@@ -110,11 +113,13 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}
 	// If the NodeClaim has changed since, for example because its node has registered after all, it is checked again.
-	err := l.kubeClient.Delete(ctx, s.claim.DeepCopy(), client.Preconditions{UID: &s.claim.UID, ResourceVersion: &s.claim.ResourceVersion})
+	err := l.kubeClient.Delete(ctx, s.claim.DeepCopy(),
+		client.Preconditions{UID: &s.claim.UID, ResourceVersion: &s.claim.ResourceVersion})
 	if result, err := controllers.AfterLocked(err); err != nil || result.RequeueAfter != 0 {
 		return result.RequeueAfter, err
 	}
 	reason := l.launcher.LaunchFailed(ctx, s.claim, intent, cause)
-	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.claim.Status.ProviderID, "reason", reason, "cause", cause.Error())
+	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.claim.Status.ProviderID,
+		"reason", reason, "cause", cause.Error())
 	return 0, nil
 }

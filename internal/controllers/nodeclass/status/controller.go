@@ -23,11 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -50,7 +48,6 @@ const (
 // Controller is nodeclass.status.
 type Controller struct {
 	kubeClient client.Client
-	recorder   karpevents.Recorder
 	clock      clock.Clock
 	catalog    catalog.Provider
 	images     *image.DefaultProvider
@@ -61,12 +58,13 @@ type Controller struct {
 
 // NewController returns the controller.
 func NewController(
-	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
-	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider, bootstraps *bootstrap.DefaultProvider,
-	flavors *flavor.DefaultProvider,
+	kubeClient client.Client, clk clock.Clock,
+	catalog catalog.Provider, images *image.DefaultProvider, networks *network.DefaultProvider,
+	bootstraps *bootstrap.DefaultProvider, flavors *flavor.DefaultProvider,
 ) *Controller {
 	return &Controller{
-		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
+		kubeClient: kubeClient, clock: clk, catalog: catalog, images: images, networks: networks,
+		bootstraps: bootstraps, flavors: flavors,
 	}
 }
 
@@ -106,14 +104,15 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if !nodeClass.DeletionTimestamp.IsZero() {
 		// Nothing is resolved any more, and kubectl get shows why the NodeClass is still there.
 		conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock), opstatus.WithObservedOnly())
-		conditions.SetFalse(opstatus.ConditionReady, ReasonDeleting, "It is being deleted, and stays until its last NodeClaim is gone")
+		conditions.SetFalse(opstatus.ConditionReady, ReasonDeleting,
+			"It is being deleted, and stays until its last NodeClaim is gone")
 		nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 		return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
 	}
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
 	for _, part := range c.subReconcilers() {
-		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation)
+		found := part.resolve(ctx, nodeClass).orStale(v1alpha1.Resolved(nodeClass, part.conditionType))
 		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
@@ -122,7 +121,6 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err := c.patch(ctx, stored, nodeClass); err != nil {
 		return controllers.AfterLocked(err)
 	}
-	c.publish(stored, nodeClass)
 	return reconcile.Result{RequeueAfter: requeue}, nil
 }
 
@@ -138,28 +136,13 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 	return nil
 }
 
-// publish emits an event for each condition that has become wrong since the NodeClass was stored.
-func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
-	before := lo.KeyBy(stored.Status.Conditions, func(condition opstatus.Condition) string { return condition.Type })
-	for _, condition := range nodeClass.Status.Conditions {
-		was := before[condition.Type]
-		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
-		switch {
-		case condition.Type == opstatus.ConditionReady: // only repeats the others
-		case condition.IsFalse() && changed:
-			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
-		case isStale(condition) && !isStale(was):
-			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))
-		}
-	}
-}
-
 // Register adds the controller to the manager. A change of the spec starts it, and not its own writes.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofStaticPool), builder.WithPredicates(unlaunched())).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofStaticPool),
+			builder.WithPredicates(unlaunched())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

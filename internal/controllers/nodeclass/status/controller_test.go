@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -51,7 +50,6 @@ var _ = Describe("The status of a NodeClass", func() {
 				Expect(condition(nodeClass, conditionType).ObservedGeneration).To(Equal(nodeClass.Generation), conditionType)
 			}
 			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
-			Expect(w.recorder.Events()).To(BeEmpty())
 		})
 		It("should have each of its conditions from the start, and none that looks like a fault", func() {
 			w := newSetup(nil)
@@ -162,13 +160,6 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(nodeClass).Reason).To(Equal(reason))
 			Expect(ready(nodeClass).Message).To(ContainSubstring(found.Message), "this is what core repeats on each NodePool")
 			Expect(result.RequeueAfter).To(BeNumerically("<=", time.Minute))
-			Expect(w.recorder.Events()).To(ContainElement(And(
-				HaveField("Type", corev1.EventTypeWarning), HaveField("Reason", reason), HaveField("Message", HavePrefix(conditionType+": ")))))
-			Expect(w.recorder.Calls(reason)).To(Equal(1))
-
-			w.look()
-			Expect(w.recorder.Calls(reason)).To(Equal(1), "nothing has changed")
-
 			apply("")
 			nodeClass, _ = w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
@@ -277,15 +268,6 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "),
 				ContainSubstring("laptop")))
 		})
-		It("should be published again when it is something else that is missing", func() {
-			w := newSetup(nil)
-			apply(`imageSelectorTerms: [{name: silver}]`)
-			w.look()
-			apply(`imageSelectorTerms: [{name: bronze}]`)
-			w.look()
-			Expect(w.recorder.Events()).To(HaveExactElements(
-				HaveField("Message", ContainSubstring("silver")), HaveField("Message", ContainSubstring("bronze"))))
-		})
 		It("should wait for the networks before it checks the zones", func() {
 			w := newSetup(nil)
 			apply(`networkSelectorTerms: [{name: office}]`)
@@ -354,7 +336,6 @@ var _ = Describe("The status of a NodeClass", func() {
 				values := after.DeepCopy()
 				values.Status.Conditions, values.Status.Summary = before.Status.Conditions, before.Status.Summary
 				Expect(values.Status).To(Equal(before.Status))
-				Expect(w.recorder.Calls("NodeClassStale")).To(Equal(len(conditionTypes)))
 				w.clock.Step(24 * time.Hour)
 			}
 			w.sandbox.ClearFaults()
@@ -399,9 +380,6 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(ready(nodeClass).IsFalse()).To(BeTrue())
 		for _, found := range nodeClass.Status.Conditions {
 			Expect(found.Message).ToNot(ContainSubstring(clusterToken))
-		}
-		for _, event := range w.recorder.Events() {
-			Expect(event.Message).ToNot(ContainSubstring(clusterToken))
 		}
 	})
 	It("should be retried soon after a conflict", func() {

@@ -5,16 +5,11 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,11 +25,14 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		return missingOr(err, reasonImageNotFound)
 	}
 	if bke := nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE; bke && found.PublicOS {
-		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
-			"use an alias such as bke@latest, or bootstrapMode Custom", found.Name, found.ID))
+		return missing(reasonImageUnsuitable, fmt.Sprintf(
+			"spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
+				"use an alias such as bke@latest, or bootstrapMode Custom", found.Name, found.ID))
 	} else if bke && found.Flatcar && (nodeClass.Spec.UserData != nil || nodeClass.Spec.UserDataFrom != nil) {
-		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) takes a single script, which is BKE's, so that spec.userData and "+
-			"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom", found.Name, found.ID))
+		return missing(reasonImageUnsuitable, fmt.Sprintf(
+			"spec.imageSelectorTerms: %s (%s) takes a single script, which is BKE's, so that spec.userData and "+
+				"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom",
+			found.Name, found.ID))
 	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
 		ID: found.ID, Name: found.Name, Type: found.Type,
@@ -58,33 +56,32 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 		return unavailable(err)
 	}
 	nodeClass.Status.UserDataHash = resolution.UserDataHash
-	notes := resolution.Notes
-	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		notes = append(notes, lo.Compact([]string{kubeletOfImage(nodeClass.Spec.Kubelet)})...)
-	}
-	found := fine(notes...)
+	found := fine(resolution.Notes...)
 	if nodeClass.Spec.UserDataFrom != nil {
 		found.retryAfter = requeueSecret
 	}
 	return found
 }
 
-// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the pod network, which is
-// not read here, may do the same.
+// resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
+// pod network, which is not read here, may do the same.
 func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
-		return awaiting(reasonAwaitingBootstrap, "whether pods are kept off the metadata service depends on the user data, which cannot be created")
+		return awaiting(reasonAwaitingBootstrap,
+			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
 	}
 	switch resolution.PodAccess {
 	case bootstrap.PodAccessEnforced:
 	case bootstrap.PodAccessNotAsked:
-		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable, message: "spec.metadataOptions.podAccess is Allowed"}
+		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable,
+			message: "spec.metadataOptions.podAccess is Allowed"}
 	default:
 		return doubtful(string(resolution.PodAccess), resolution.PodAccess.Message()+"; "+policyRemedy)
 	}
 	agents := &appsv1.DaemonSetList{}
-	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return unavailable(err)
 	}
 	if len(agents.Items) > 0 {
@@ -97,27 +94,3 @@ func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.B
 
 // policyRemedy is what holds without user data.
 const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
-
-// computedWith are the fields of spec.kubelet from which the scheduler computes what a node offers pods.
-var computedWith = []string{"maxPods", "podsPerCore", "systemReserved", "kubeReserved", "evictionHard", "evictionSoft"}
-
-// kubeletOfImage says what spec.kubelet does in BKE mode, field by field.
-func kubeletOfImage(kubelet *v1alpha1.KubeletConfiguration) string {
-	set := map[string]any{}
-	text, err := json.Marshal(kubelet)
-	if err == nil {
-		err = json.Unmarshal(text, &set)
-	}
-	if err != nil || len(set) == 0 {
-		return ""
-	}
-	computed, ignored := lo.FilterReject(slices.Sorted(maps.Keys(set)), func(name string, _ int) bool { return slices.Contains(computedWith, name) })
-	said := "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the kubelet"
-	if len(computed) > 0 {
-		said += ": the scheduler only computes with " + strings.Join(computed, ", ") + ", so set what the image has"
-	}
-	if len(ignored) > 0 {
-		said += "; " + strings.Join(ignored, ", ") + " has no effect"
-	}
-	return said
-}

@@ -22,7 +22,8 @@ func (c *Controller) resolvePoolServer(ctx context.Context, nodeClass *v1alpha1.
 	found, err := c.networks.PoolServer(ctx, nodeClass)
 	nodeClass.Status.PoolServer = found
 	if found != nil && err != nil {
-		log.FromContext(ctx).Info("the interfaces of a server of BKE's pools cannot be read, what is known of them stays", "error", err.Error())
+		log.FromContext(ctx).Info("the interfaces of a server of BKE's pools cannot be read, what is known of them stays",
+			"error", err.Error())
 		return nil
 	}
 	return err
@@ -33,7 +34,8 @@ func (c *Controller) resolveNetworks(ctx context.Context, nodeClass *v1alpha1.Bi
 	spec := nodeClass.Spec
 	if err := c.resolvePoolServer(ctx, nodeClass); err != nil &&
 		(len(spec.NetworkSelectorTerms) == 0 || len(spec.FirewallSelectorTerms) == 0 || spec.PublicIPv4 == nil) {
-		return unavailable(fmt.Errorf("%w (not needed once networkSelectorTerms, firewallSelectorTerms and publicIPv4 are set)", err))
+		return unavailable(
+			fmt.Errorf("%w (not needed once networkSelectorTerms, firewallSelectorTerms and publicIPv4 are set)", err))
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
@@ -63,8 +65,9 @@ func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.B
 
 // publicWithoutFirewall names the risk. It is not rejected: what BizFly Cloud's default firewall lets in is up to the
 // project.
-const publicWithoutFirewall = "risk: servers have public IPv4 addresses, and no firewall is selected: BizFly Cloud attaches its default one, which may let " +
-	"the internet reach the kubelet and NodePorts; select a firewall by spec.firewallSelectorTerms, or set spec.publicIPv4 to false"
+const publicWithoutFirewall = "risk: servers have public IPv4 addresses, and no firewall is selected: " +
+	"BizFly Cloud attaches its default one, which may let the internet reach the kubelet and NodePorts; " +
+	"select a firewall by spec.firewallSelectorTerms, or set spec.publicIPv4 to false"
 
 // resolveSSHKey finds the SSH key.
 func (c *Controller) resolveSSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
@@ -83,7 +86,8 @@ func (c *Controller) resolveEgress(ctx context.Context, nodeClass *v1alpha1.Bizf
 		return fine("servers have public IPv4 addresses")
 	}
 	if nodeClass.Spec.PublicIPv4 == nil {
-		return fine("node " + nodeClass.Status.PoolServer.Node + ", which is of a pool of BKE, has joined without a public IPv4 address, too")
+		return fine("node " + nodeClass.Status.PoolServer.Node +
+			", which is of a pool of BKE, has joined without a public IPv4 address, too")
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if lookup.IsNotFound(err) {
@@ -95,9 +99,10 @@ func (c *Controller) resolveEgress(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if gateway, ok := lo.Find(networks, func(n network.Network) bool { return n.InternetGateway }); ok {
 		return fine(fmt.Sprintf("network %s has an internet gateway", gateway.Name))
 	}
+	names := lo.Map(networks, func(n network.Network, _ int) string { return fmt.Sprintf("%s (%s)", n.Name, n.ID) })
 	return doubtful(reasonNoEgress, fmt.Sprintf(
-		"spec.publicIPv4 is false and no network of the servers has an internet gateway (%s): they reach no image registry and, unless it is on these networks, "+
-			"no cluster; "+
-			"set spec.publicIPv4 to true, attach an internet gateway, or select a network that has one by spec.networkSelectorTerms",
-		strings.Join(lo.Map(networks, func(n network.Network, _ int) string { return fmt.Sprintf("%s (%s)", n.Name, n.ID) }), ", ")))
+		"spec.publicIPv4 is false and no network of the servers has an internet gateway (%s): "+
+			"they reach no image registry and, unless it is on these networks, no cluster; set spec.publicIPv4 to true, "+
+			"attach an internet gateway, or select a network that has one by spec.networkSelectorTerms",
+		strings.Join(names, ", ")))
 }

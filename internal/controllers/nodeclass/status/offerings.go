@@ -23,7 +23,7 @@ import (
 // resolveFlavors checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they
 // become available again by themselves.
 func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
-	if !isTrue(nodeClass, v1alpha1.ConditionTypeZonesReady) {
+	if !v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeZonesReady) {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
 	}
 	unmatched, miss, err := c.unmatched(nodeClass.Spec.FlavorSelectorTerms)
@@ -33,7 +33,7 @@ func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.Biz
 	if miss {
 		return missing(reasonFlavorNotFound, strings.Join(unmatched, "; "))
 	}
-	if !isTrue(nodeClass, v1alpha1.ConditionTypeDisksReady) {
+	if !v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeDisksReady) {
 		return awaiting(reasonAwaitingDisks, "flavors depend on the disks, which are not available as specified")
 	}
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
@@ -68,7 +68,8 @@ func (c *Controller) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []
 			return nil, false, err
 		}
 		if len(matching) == 0 {
-			messages = append(messages, fmt.Sprintf("spec.flavorSelectorTerms[%d]: no flavor matches %s; available: %v", i, termOf(term), lookup.Shorten(every)))
+			messages = append(messages, fmt.Sprintf("spec.flavorSelectorTerms[%d]: no flavor matches %s; available: %v",
+				i, termOf(term), lookup.Shorten(every)))
 		}
 	}
 	return messages, len(terms) > 0 && len(messages) == len(terms), nil
@@ -88,14 +89,16 @@ func termOf(term v1alpha1.FlavorSelectorTerm) string {
 // still run on is listed even where the class could not launch it again.
 func launchable(it *cloudprovider.InstanceType, zone string) bool {
 	return it.Requirements.Get(corev1.LabelTopologyZone).Has(zone) &&
-		lo.ContainsBy(it.Offerings, func(o *cloudprovider.Offering) bool { return o.Requirements.Get(corev1.LabelTopologyZone).Has(zone) })
+		lo.ContainsBy(it.Offerings,
+			func(o *cloudprovider.Offering) bool { return o.Requirements.Get(corev1.LabelTopologyZone).Has(zone) })
 }
 
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
-	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()), describe(catalog.Disks(&nodeClass.Spec))}
+	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()),
+		describe(catalog.Disks(&nodeClass.Spec))}
 	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
-		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }),
-			", or ")+")")
+		names := lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) })
+		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(names, ", or ")+")")
 	}
 	return fmt.Sprintf("no flavor is available in zones %v with %s; change one of these, or allow more zones",
 		nodeClass.Status.Zones, strings.Join(asked, " and "))
@@ -112,7 +115,8 @@ func (c *Controller) resolveZones(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	names := lo.Map(all, func(z catalog.Zone, _ int) string { return z.Name })
 	for i, wanted := range nodeClass.Spec.Zones {
 		if !slices.Contains(names, wanted) {
-			return missing(reasonZoneNotFound, fmt.Sprintf("spec.zones[%d]: no zone of the region matches %q; available: %v", i, wanted, lookup.Shorten(names)))
+			return missing(reasonZoneNotFound, fmt.Sprintf("spec.zones[%d]: no zone of the region matches %q; available: %v",
+				i, wanted, lookup.Shorten(names)))
 		}
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
@@ -124,7 +128,8 @@ func (c *Controller) resolveZones(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}
 	usable, excluded := usableZones(all, nodeClass.Spec.Zones, networks)
 	if len(usable) == 0 {
-		return missing(reasonNoZones, fmt.Sprintf("spec.zones: no zone is left in which servers may be launched: %s; available zones of the region: %v",
+		return missing(reasonNoZones, fmt.Sprintf(
+			"spec.zones: no zone is left in which servers may be launched: %s; available zones of the region: %v",
 			strings.Join(excluded, "; "), lookup.Shorten(names)))
 	}
 	nodeClass.Status.Zones = usable
@@ -144,7 +149,8 @@ func usableZones(all []catalog.Zone, wanted []string, networks []network.Network
 		case !z.Active:
 			excluded = append(excluded, fmt.Sprintf("zone %s is closed for new servers", z.Name))
 		case found:
-			excluded = append(excluded, fmt.Sprintf("network %s (%s) is not in zone %s, only in %v", unreachable.Name, unreachable.ID, z.Name, unreachable.Zones))
+			excluded = append(excluded, fmt.Sprintf("network %s (%s) is not in zone %s, only in %v",
+				unreachable.Name, unreachable.ID, z.Name, unreachable.Zones))
 		default:
 			usable = append(usable, z.Name)
 		}
@@ -159,13 +165,16 @@ func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyN
 	if err != nil {
 		return unavailable(err)
 	}
-	if !isTrue(nodeClass, v1alpha1.ConditionTypeZonesReady) {
+	if !v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeZonesReady) {
 		return awaiting(reasonAwaitingZones, "volume types depend on the zones, which are not known yet")
 	}
 	disks := catalog.Disks(&nodeClass.Spec)
-	if image := nodeClass.Status.Image(); image != nil && isTrue(nodeClass, v1alpha1.ConditionTypeImagesReady) && int(image.MinDiskGiB) > disks[0].GiB {
-		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
-			disks[0].GiB, strings.ToLower(string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))), image.Name, image.ID, image.MinDiskGiB,
+	image := lo.FromPtr(nodeClass.Status.Image())
+	if v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeImagesReady) && int(image.MinDiskGiB) > disks[0].GiB {
+		kind := strings.ToLower(string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage)))
+		return missing(reasonRootDiskTooSmall, fmt.Sprintf(
+			"spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
+			disks[0].GiB, kind, image.Name, image.ID, image.MinDiskGiB,
 			(image.MinDiskGiB+v1alpha1.DiskStepGiB-1)/v1alpha1.DiskStepGiB*v1alpha1.DiskStepGiB))
 	}
 	without := lo.Reject(nodeClass.Status.Zones, func(in string, _ int) bool { return together(snapshot, disks, in) })
@@ -192,13 +201,14 @@ func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []
 	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return snapshot.VolumeTypesIn(in) }))
 	for _, disk := range disks {
 		if !slices.ContainsFunc(zones, func(in string) bool { return together(snapshot, []catalog.Disk{disk}, in) }) {
-			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not available in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
+			return missing(reasonDiskNotSold, fmt.Sprintf(
+				"%s is not available in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
 				disk, zones, available, disk.Field))
 		}
 	}
 	return missing(reasonDisksNotTogether, fmt.Sprintf(
-		"%s are each available in zones %v, but no zone has all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or "+
-			"volume types of one category",
+		"%s are each available in zones %v, but no zone has all of them for servers of one category; "+
+			"volume types there: %v; use medium (SSD or HDD) or volume types of one category",
 		describe(disks), zones, available))
 }
 

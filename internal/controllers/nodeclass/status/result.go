@@ -120,8 +120,8 @@ func missingOr(err error, reason string) result {
 
 // orStale keeps a condition true that was true for this spec while the cloud cannot be asked: a launch with what does
 // not exist any more fails by itself.
-func (f result) orStale(was *opstatus.Condition, generation int64) result {
-	if f.reason == reasonCloudUnavailable && was.IsTrue() && was.ObservedGeneration == generation {
+func (f result) orStale(resolved bool) result {
+	if f.reason == reasonCloudUnavailable && resolved {
 		f.status = metav1.ConditionTrue
 	}
 	return f
@@ -130,12 +130,6 @@ func (f result) orStale(was *opstatus.Condition, generation int64) result {
 // isStale reports whether a condition is true on what was resolved before.
 func isStale(condition opstatus.Condition) bool {
 	return condition.IsTrue() && condition.Reason == reasonCloudUnavailable
-}
-
-// isTrue reports whether a condition that others depend on is true for this spec. Where it is not, the status still
-// holds what an earlier spec resolved to: nothing may follow from that for this one.
-func isTrue(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) bool {
-	return nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(conditionType).IsTrue()
 }
 
 func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {

@@ -35,7 +35,8 @@ const (
 // static, some lack nodes, and no offering that these allow is available. Core creates a NodeClaim of a static NodePool
 // again as soon as one ends, whatever is available, and schedules nothing for anyone while that has no server
 // (kubernetes-sigs/karpenter#3198); it stops only for a NodePool that is not ready.
-func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, types cloudprovider.InstanceTypes) (result, bool, error) {
+func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
+	types cloudprovider.InstanceTypes) (result, bool, error) {
 	list := &karpv1.NodePoolList{}
 	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return result{}, false, fmt.Errorf("listing NodePools: %w", err)
@@ -44,14 +45,15 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	for i := range list.Items {
 		pool := &list.Items[i]
 		ref := pool.Spec.Template.Spec.NodeClassRef
-		if ref == nil || ref.Group != v1alpha1.Group || ref.Name != nodeClass.Name || !pool.DeletionTimestamp.IsZero() {
+		if !v1alpha1.IsOurs(ref) || ref.Name != nodeClass.Name || !pool.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if pool.Spec.Replicas == nil {
 			return result{}, false, nil
 		}
 		claims := &karpv1.NodeClaimList{}
-		if err := c.kubeClient.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		if err := c.kubeClient.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool.Name},
+			client.UnsafeDisableDeepCopy); err != nil {
 			return result{}, false, fmt.Errorf("listing NodeClaims: %w", err)
 		}
 		nodes := lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
@@ -73,8 +75,9 @@ func (c *Controller) staticWait(ctx context.Context, nodeClass *v1alpha1.BizflyN
 		return result{}, false, nil
 	}
 	waits := missing(reasonNothingLaunchable, fmt.Sprintf(
-		"static NodePools %v lack nodes, and nothing that they allow can be launched at the moment (see events of their NodeClaims); they wait until an offering "+
-			"is available again. Allow more flavors or zones", lookup.Shorten(lacking)))
+		"static NodePools %v lack nodes, and nothing that they allow can be launched at the moment "+
+			"(see events of their NodeClaims); they wait until an offering is available again. Allow more flavors or zones",
+		lookup.Shorten(lacking)))
 	waits.retryAfter = retryStatic
 	return waits, true, nil
 }

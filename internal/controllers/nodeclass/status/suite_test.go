@@ -15,7 +15,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
@@ -89,7 +88,7 @@ func newUnreadSetup(content *cloud.Catalog, configure ...func(*options.Options))
 			return made
 		},
 	})
-	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
+	w.controller = status.NewController(env.Client, w.clock,
 		w.Catalog, w.Images, w.Networks, w.Bootstrap, w.Flavors)
 	return w
 }

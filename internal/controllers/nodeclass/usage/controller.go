@@ -46,9 +46,9 @@ type Controller struct {
 	cloudProvider *cloudprovider.CloudProvider
 }
 
-// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by
-// NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, cloudProvider *cloudprovider.CloudProvider) *Controller {
+// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims by NodeClass.
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
+	cloudProvider *cloudprovider.CloudProvider) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, cloudProvider: cloudProvider}
 }
 
@@ -155,18 +155,19 @@ func stampOf(nodeClass *v1alpha1.BizflyNodeClass) map[string]string {
 
 // retries are never later than the next reconciliation would be: a back-off of up to 17 minutes would put off every
 // step because of one.
-var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](ttl.Conflict, ttl.NodeClassConditions)
+var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+	ttl.Conflict, ttl.NodeClassConditions)
 
 // Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false },
-			UpdateFunc: func(event.UpdateEvent) bool { return false },
-		})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf),
+			builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(event.CreateEvent) bool { return false },
+				UpdateFunc: func(event.UpdateEvent) bool { return false },
+			})).
 		WithOptions(controller.Options{RateLimiter: retries}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

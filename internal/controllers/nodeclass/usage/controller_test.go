@@ -12,8 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
@@ -54,63 +52,6 @@ func change(edit func(*v1alpha1.BizflyNodeClassSpec)) {
 	Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
 }
 
-var _ = Describe("A saving plan", func() {
-	const reason = "SavingPlanOnDynamicNodePool"
-	suitable := func() *status.Condition {
-		GinkgoHelper()
-		return condition(v1alpha1.ConditionTypeBillingPlanSuitable)
-	}
-	saving := func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }
-	pool := func(name string, replicas *int64) *karpv1.NodePool {
-		GinkgoHelper()
-		made := unit.NodePool()
-		made.Name, made.Spec.Replicas = name, replicas
-		if replicas != nil {
-			made.Spec.Weight, made.Spec.Limits = nil, nil
-		}
-		Expect(env.Client.Create(ctx, made)).To(Succeed())
-		return made
-	}
-
-	notApplicable := HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", v1alpha1.ReasonNotApplicable)))
-
-	It("should not apply to a NodeClass that is paid for on demand", func() {
-		pool("dynamic", nil)
-		Expect(suitable()).To(notApplicable)
-		Expect(env.Recorder.Calls(reason)).To(BeZero())
-	})
-	It("should be warned of with NodePools that create and delete nodes, once, naming them", func() {
-		pool("b-dynamic", nil)
-		pool("a-dynamic", nil)
-		pool("static", lo.ToPtr[int64](2))
-		change(saving)
-		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", reason), HaveField("Message", And(
-			ContainSubstring("NodePools [a-dynamic b-dynamic] are not static, so that nothing is launched for them"),
-			ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
-		look()
-		Expect(env.Recorder.Calls(reason)).To(Equal(1))
-	})
-	It("should suit NodePools whose nodes stay", func() {
-		pool("static", lo.ToPtr[int64](2))
-		change(saving)
-		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "StaticNodePools"))))
-		Expect(env.Recorder.Calls(reason)).To(BeZero())
-	})
-	It("should ignore NodePools of another NodeClass", func() {
-		other := coretest.NodePool()
-		Expect(env.Client.Create(ctx, other)).To(Succeed())
-		change(saving)
-		Expect(suitable().IsTrue()).To(BeTrue())
-	})
-	It("should be forgotten with the plan", func() {
-		pool("dynamic", nil)
-		change(saving)
-		Expect(suitable().IsFalse()).To(BeTrue())
-		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanOnDemand })
-		Expect(suitable()).To(notApplicable)
-	})
-})
-
 var _ = Describe("The controller", func() {
 	It("should not start conditions of others", func() {
 		fresh := &v1alpha1.BizflyNodeClass{}
@@ -118,9 +59,7 @@ var _ = Describe("The controller", func() {
 		Expect(env.Client.Create(ctx, fresh)).To(Succeed())
 		Expect(controller().Reconcile(ctx, fresh)).Error().ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
-		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(
-			v1alpha1.ConditionTypeBillingPlanSuitable,
-			v1alpha1.ConditionTypeLaunchesSucceeding))
+		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(v1alpha1.ConditionTypeLaunchesSucceeding))
 	})
 	It("should write once and leave the order of others while nothing changes", func() {
 		first := look()
@@ -160,24 +99,5 @@ var _ = Describe("The controller", func() {
 		expectations.ExpectObjectReconciled(ctx, env.Client, controller(), nodeClass)
 		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
 		Expect(env.Sandbox.Requests()).To(BeEmpty())
-	})
-	It("should react to new NodePools", func() {
-		manager := unit.NewManager(env.Environment.Config)
-		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(manager.GetCache())).To(Succeed())
-		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.CloudProvider).Register(ctx, manager)).To(Succeed())
-		defer unit.RunManager(ctx, manager)() // or it gives NodeClasses that are cleaned up their finalizer again
-		current := func(conditionType string) func() *status.Condition {
-			return func() *status.Condition {
-				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
-			}
-		}
-		Eventually(func() error {
-			nodeClass := stored()
-			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
-			return env.Client.Update(ctx, nodeClass)
-		}).Should(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
-		Expect(env.Client.Create(ctx, unit.NodePool())).To(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
 	})
 })
