@@ -99,7 +99,7 @@ func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.B
 const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
 
 // computedWith are the fields of spec.kubelet from which the scheduler computes what a node offers pods.
-var computedWith = []string{"maxPods", "podsPerCore", "systemReserved", "kubeReserved", "evictionHard", "evictionSoft"}
+var computedWith = []string{"maxPods", "podsPerCore", "systemReserved", "kubeReserved", "evictionHard"}
 
 // kubeletOfImage says what spec.kubelet does in BKE mode, field by field.
 func kubeletOfImage(kubelet *v1alpha1.KubeletConfiguration) string {
