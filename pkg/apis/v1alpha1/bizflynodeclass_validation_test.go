@@ -298,8 +298,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("values for templates", `userDataValues: {kubernetesMinor: v1.35, k3s_sha256: ""}`, valid),
 		Entry("a value that no template can name", `userDataValues: {k3s-version: x}`, `userDataValues: key "k3s-version": a key has at most 63 letters`),
 		Entry("a long value", `userDataValues: {x: `+strings.Repeat("x", 4097)+`}`, `userDataValues: key "x": `),
-		Entry("thirty-two", `tags: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
-		Entry("thirty-three", `tags: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
+		Entry("thirty", `tags: {`+strings.Trim(list(30, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
+		Entry("thirty-one", `tags: {`+strings.Trim(list(31, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 30 items"),
 	)
 })
 
