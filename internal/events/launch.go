@@ -24,6 +24,7 @@ const (
 	ReasonAccountLimit           = "AccountLimitReached"
 	ReasonQuotaTooSmall          = "QuotaTooSmall"
 	ReasonNodePoolUnlimited      = "NodePoolUnlimited"
+	ReasonStaticNodePoolWaits    = "StaticNodePoolWaits"
 	ReasonLaunchFailed           = "LaunchFailed"
 	ReasonLaunchSlow             = "LaunchSlow"
 	ReasonLaunchesPaused         = "LaunchesPaused"
@@ -89,7 +90,14 @@ func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Dura
 // NodePoolUnlimited reports that nothing limits how many servers are launched for the NodePool.
 func NodePoolUnlimited(pool *karpv1.NodePool) karpevents.Event {
 	return every(untilActed, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
-		"Nothing limits what is launched for this NodePool. Set spec.limits, for example cpu, or limit the whole cluster by MAX_SERVERS or MAX_VND_PER_HOUR"))
+		"Nothing limits what is launched for this NodePool. Set spec.limits, for example cpu, or limit the whole cluster by settings.maxServers or settings.maxVNDPerHour of the chart"))
+}
+
+// StaticNodePoolWaits reports that a static NodePool lacks nodes and nothing that it allows can be launched now.
+func StaticNodePoolWaits(pool *karpv1.NodePool, lacking int64) karpevents.Event {
+	return warning(pool, string(pool.UID), ReasonStaticNodePoolWaits,
+		"%d nodes are missing, and nothing that this NodePool allows can be launched at the moment (see events of its NodeClaims). No NodeClaim is created until "+
+			"an offering is available again. Allow more flavors or zones, or lower spec.replicas", lacking)
 }
 
 // QuotaTooSmall reports that the quota of vCPUs or memory does not allow a server of this size.

@@ -158,9 +158,9 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims))
 }
 
-// ProviderConfigRejected reports why a configuration is not applied; the active one stays.
+// ProviderConfigRejected reports why a configuration is not applied; one that is active stays, and after a restart there may be none.
 func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
-	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, the active one stays: %s", err))
+	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "The configuration is not applied, and one that has worked since the start stays: %s", err))
 }
 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
