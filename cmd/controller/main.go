@@ -68,7 +68,7 @@ func main() {
 	exitOn(err)
 	ours := providerControllers(op, options.FromContext(ctx), wired.Cluster)
 	op.
-		WithControllers(ctx, corecontrollers.NewControllers(
+		WithControllers(ctx, op.CloudProvider.HoldStaticPools(corecontrollers.NewControllers(
 			ctx,
 			op.Manager,
 			op.Clock,
@@ -79,7 +79,7 @@ func main() {
 			wired.Cluster,
 			wired.Overlays,
 			op.PredictionStore,
-		)...).
+		))...).
 		WithControllers(ctx, ours...).
 		Start(ctx)
 }

@@ -23,6 +23,7 @@ import (
 const (
 	ReasonAccountLimit           = "AccountLimitReached"
 	ReasonQuotaTooSmall          = "QuotaTooSmall"
+	ReasonStaticNodePoolWaits    = "StaticNodePoolWaits"
 	ReasonLaunchFailed           = "LaunchFailed"
 	ReasonLaunchSlow             = "LaunchSlow"
 	ReasonLaunchesPaused         = "LaunchesPaused"
@@ -83,6 +84,13 @@ func some(names []string) string {
 func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
 	return every(pause, warning(claim, reason, ReasonAccountLimit,
 		"%s: all launches pause for %s. Check the account's balance and its credentials. BizFly Cloud answered: %s", reason, pause, cause))
+}
+
+// StaticNodePoolWaits reports that a static NodePool lacks nodes and nothing that it allows can be launched now.
+func StaticNodePoolWaits(pool *karpv1.NodePool, lacking int64) karpevents.Event {
+	return warning(pool, string(pool.UID), ReasonStaticNodePoolWaits,
+		"%d nodes are missing, and nothing that this NodePool allows can be launched at the moment (see events of its NodeClaims). No NodeClaim is created until "+
+			"an offering is available again. Allow more flavors or zones, or lower spec.replicas", lacking)
 }
 
 // QuotaTooSmall reports that the quota of vCPUs or memory does not allow a server of this size.

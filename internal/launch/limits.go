@@ -67,7 +67,8 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 	}
 	if limits.MaxServers > 0 && len(fleet) >= int(limits.MaxServers) {
 		return l.holdBack(ctx, nil, ReasonMaxServersReached,
-			fmt.Errorf("the cluster has %d servers, and MAX_SERVERS is %.0f: delete what is not needed, or raise it",
+			fmt.Errorf("the cluster has %d servers, and settings.maxServers (MAX_SERVERS) is %.0f: "+
+				"delete what is not needed, or raise it",
 				len(fleet), limits.MaxServers))
 	}
 	if limits.MaxVNDPerHour > 0 {
@@ -80,8 +81,8 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 		price := prices[len(fleet)]
 		if left := limits.MaxVNDPerHour - lo.Sum(prices[:len(fleet)]); price > left {
 			return l.holdBack(ctx, l.moreExpensive(ctx, launch, candidate, left), ReasonMaxVNDPerHourReached,
-				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of MAX_VND_PER_HOUR=%.0f: "+
-					"delete what is not needed, or raise it",
+				fmt.Errorf("%s in %s costs %.0f VND per hour, and %.0f are left of "+
+					"settings.maxVNDPerHour (MAX_VND_PER_HOUR), which is %.0f: delete what is not needed, or raise it",
 					added.flavor, added.zone, price, max(left, 0), limits.MaxVNDPerHour))
 		}
 	}

@@ -219,7 +219,7 @@ func checkRegionLabel(o *Options) error {
 // checkClusterName requires the name, which is written on every server.
 func checkClusterName(o *Options) error {
 	if o.ClusterName == "" || len(o.ClusterName) > 255 {
-		return errors.New("use a name of 1 to 255 characters, which is written on every server")
+		return errors.New("use a name of 1 to 255 bytes, which is written on every server")
 	}
 	return nil
 }

@@ -148,11 +148,34 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- end }}
 {{- end }}
 
+{{/* The seconds of a duration, which the schema has checked. */}}
+{{- define "karpenter.seconds" -}}
+{{- $seconds := 0.0 }}
+{{- range regexFindAll "[0-9.]+[a-z]+" . -1 }}
+{{- $unit := get (dict "ns" 1e-9 "us" 1e-6 "ms" 1e-3 "s" 1.0 "m" 60.0 "h" 3600.0) (regexFind "[a-z]+" .) }}
+{{- $seconds = addf $seconds (mulf (regexFind "[0-9.]+" .) $unit) }}
+{{- end }}
+{{- $seconds }}
+{{- end }}
+
 {{/* What the schema cannot say: each message names the value and the remedy. */}}
 {{- define "karpenter.validate" -}}
 {{- $v := .Values }}
 {{- if not $v.settings.clusterName }}
 {{- fail "settings.clusterName is empty: set it to the name of this cluster, which is written on every server" }}
+{{- end }}
+{{- if gt (len $v.settings.clusterName) 255 }}
+{{- fail (printf "settings.clusterName has %d bytes: use at most 255, which is what a server's metadata holds (letters with accents are two or three)" (len $v.settings.clusterName)) }}
+{{- end }}
+{{- $launch := default "3m" $v.settings.launchTimeout }}
+{{- $timeout := include "karpenter.seconds" $launch | float64 }}
+{{- if or (lt $timeout 10.0) (gt $timeout 600.0) }}
+{{- fail (printf "settings.launchTimeout is %s: use 10s to 10m" $launch) }}
+{{- end }}
+{{- $grace := default "5m" $v.settings.garbageCollectionGrace }}
+{{- $age := include "karpenter.seconds" $grace | float64 }}
+{{- if or (le $age $timeout) (gt $age 86400.0) }}
+{{- fail (printf "settings.garbageCollectionGrace is %s: use more than settings.launchTimeout, which is %s, and at most 24h" $grace $launch) }}
 {{- end }}
 {{- if not (has (toString (get $v.settings "vmMemoryOverheadPercent")) (list "" "0.075" "<nil>")) }}
 {{- fail "settings.vmMemoryOverheadPercent has no effect here: set tuning.data.vmMemoryOverheadPercent, which can change while the controller runs" }}

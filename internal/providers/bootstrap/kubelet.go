@@ -132,7 +132,8 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 }
 
 // Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and bytes of file system, of which
-// the kubelet takes percentages. Together they may exceed the server: the flavor provider cuts them to its capacity.
+// the kubelet takes percentages. Soft thresholds keep nothing from pods, as in the kubelet. Together they may exceed the server: the
+// flavor provider excludes such a flavor.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int, fileSystem int64) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)
 	return Reservations{
@@ -141,8 +142,8 @@ func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu,
 		KubeReserved:   quantities(settings.KubeReserved),
 		SystemReserved: quantities(settings.SystemReserved),
 		EvictionThreshold: corev1.ResourceList{
-			corev1.ResourceMemory:           highest(settings, evictionMemory, int64(memoryMiB)<<20),
-			corev1.ResourceEphemeralStorage: highest(settings, evictionNodeFS, fileSystem),
+			corev1.ResourceMemory:           threshold(settings.EvictionHard[evictionMemory], int64(memoryMiB)<<20),
+			corev1.ResourceEphemeralStorage: threshold(settings.EvictionHard[evictionNodeFS], fileSystem),
 		},
 	}
 }
@@ -157,16 +158,6 @@ func quantities(values map[string]string) corev1.ResourceList {
 		}
 	}
 	return list
-}
-
-// highest is the higher one of the hard and the soft threshold: the kubelet's own allocatable leaves out the hard one alone, but
-// pods that are placed above the soft one are evicted again once its time is over.
-func highest(settings v1alpha1.KubeletConfiguration, signal string, total int64) resource.Quantity {
-	hard, soft := threshold(settings.EvictionHard[signal], total), threshold(settings.EvictionSoft[signal], total)
-	if soft.Cmp(hard) > 0 {
-		return soft
-	}
-	return hard
 }
 
 // threshold is a quantity or a percentage of the total, and nothing where it is neither.

@@ -4,6 +4,8 @@
 package flavor
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -13,6 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -43,11 +46,8 @@ type built struct {
 // zones in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
 	price, priced := c.settings.Prices.Price(c.item(f))
-	b := built{
-		facts: f, rootDiskGiB: c.disks[0].GiB,
-		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB)),
-		InstanceType: &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))},
-	}
+	b := p.unsized(c, f)
+	b.InstanceType = &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))}
 	var offerings cloudprovider.Offerings
 	for i, zone := range slices.Concat(usable, lo.Without(used, usable...)) {
 		key, launchable := c.key(f, zone), i < len(usable) && priced && c.open(f, zone)
@@ -55,6 +55,28 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price, Available: launchable && p.unmarked(key)})
 	}
 	return p.with(b, offerings, p.learned.Load().byKey[learnedKey{c.profile, f.name}].believed)
+}
+
+// unsized is what the size of the flavor's nodes is computed from.
+func (p *DefaultProvider) unsized(c *class, f *facts) built {
+	return built{
+		facts: f, rootDiskGiB: c.disks[0].GiB,
+		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB)),
+	}
+}
+
+// overcommitted says of which resource the kubelet keeps more than a server of the flavor has: it would not start. Empty where it does.
+func (p *DefaultProvider) overcommitted(c *class, f *facts) string {
+	b := p.unsized(c, f)
+	r, capacities := b.reservations, p.estimated(&b)
+	kept := resources.Merge(r.KubeReserved, r.SystemReserved, r.EvictionThreshold)
+	for _, name := range slices.Sorted(maps.Keys(capacities)) {
+		if keeps, has := kept[name], capacities[name]; keeps.Cmp(has) > 0 {
+			return fmt.Sprintf("kubeReserved, systemReserved and evictionHard of spec.kubelet keep %s of %s, and a server of %s has %s",
+				keeps.String(), name, f.name, has.String())
+		}
+	}
+	return ""
 }
 
 // unmarked reports whether no mark covers the offering.

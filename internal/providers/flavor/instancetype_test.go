@@ -183,22 +183,30 @@ var _ = Describe("Instance types", func() {
 		Entry(nil, 1000, 0.98323, 0.98423),
 		Entry(nil, 5000, 0.99190, 0.98429),
 	)
-	It("should take the kubelet's settings from the NodeClass and never go below zero", func(ctx context.Context) {
-		nodeClass.Spec.BootstrapMode, nodeClass.Spec.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#!/bin/sh")
+	It("should take the kubelet's settings from the NodeClass", func(ctx context.Context) {
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
-			MaxPods:      lo.ToPtr[int32](42),
-			KubeReserved: map[string]string{"cpu": "500m", "memory": "4Gi"}, SystemReserved: map[string]string{"cpu": "3", "memory": "1Gi"},
-			EvictionHard: map[string]string{"memory.available": "99%", "nodefs.available": "1Ti"},
+			MaxPods: lo.ToPtr[int32](42), KubeReserved: map[string]string{"cpu": "500m"}, SystemReserved: map[string]string{"cpu": "1500m"},
 		}
 		it := only(ctx)
 		Expect(it.Capacity.Pods().Value()).To(BeEquivalentTo(42))
 		Expect(it.Overhead.KubeReserved.Cpu().String()).To(Equal("500m"))
-		Expect(it.Overhead.SystemReserved.Cpu().String()).To(Equal("1500m"), "the rest")
-		allocatable := it.Allocatable()
-		Expect(allocatable.Cpu().Sign()).To(BeZero())
-		Expect(allocatable.Memory().Sign()).To(BeZero())
-		Expect(allocatable.StorageEphemeral().Sign()).To(BeZero())
+		Expect(it.Overhead.SystemReserved.Cpu().String()).To(Equal("1500m"))
 	})
+	DescribeTable("should be left out where the kubelet keeps more than there is, and have nothing for pods where NodeClaims run on them",
+		func(ctx context.Context, kubelet v1alpha1.KubeletConfiguration, resource corev1.ResourceName) {
+			nodeClass.Spec.Kubelet = &kubelet
+			Expect(r.list(ctx, nodeClass)).To(BeEmpty())
+			Expect(r.Overcommitted(nodeClass)).To(HaveKeyWithValue("p2.2c_4g", ContainSubstring(" of "+string(resource)+", ")))
+			left := r.Launched(nodeClass, "p2.2c_4g", "HN1")[0].Allocatable()[resource]
+			Expect(left.Sign()).To(BeZero())
+		},
+		Entry("cpu", v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "3"}}, corev1.ResourceCPU),
+		Entry("memory, together", v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"memory": "3Gi"},
+			SystemReserved: map[string]string{"memory": "1Gi"}}, corev1.ResourceMemory),
+		Entry("the root disk", v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"ephemeral-storage": "40Gi"}}, corev1.ResourceEphemeralStorage),
+		Entry("an eviction threshold", v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"nodefs.available": "40Gi"}},
+			corev1.ResourceEphemeralStorage),
+	)
 	It("should define labels that do not apply as not existing", func(ctx context.Context) {
 		it := only(ctx)
 		for _, key := range []string{v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, corev1.LabelWindowsBuild} {

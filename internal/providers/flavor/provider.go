@@ -212,6 +212,22 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 	return lo.FilterMap(p.indexOf(snapshot).flavors, func(f *facts, _ int) (string, bool) { return f.name, f.matches(term) }), nil
 }
 
+// Overcommitted says by flavor of which resource spec.kubelet keeps more than a server has; the others are not in it. Errors are
+// catalog.ErrNotReady.
+func (p *DefaultProvider) Overcommitted(nodeClass *v1alpha1.BizflyNodeClass) (map[string]string, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	c, said := newClass(nodeClass, snapshot, p.options.Load()), map[string]string{}
+	for _, f := range p.indexOf(snapshot).flavors {
+		if said[f.name] = p.overcommitted(c, f); said[f.name] == "" {
+			delete(said, f.name)
+		}
+	}
+	return said, nil
+}
+
 // Flush forgets all answers, for tests.
 func (p *DefaultProvider) Flush() { p.entries.Store(&map[string]*entry{}) }
 
@@ -277,7 +293,11 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	}
 	var all []*built
 	for _, f := range idx.flavors {
-		if usable := c.usableZones(f); len(usable) > 0 || len(used[f.name]) > 0 {
+		usable := c.usableZones(f)
+		if p.overcommitted(c, f) != "" {
+			usable = nil
+		}
+		if len(usable) > 0 || len(used[f.name]) > 0 {
 			all = append(all, p.build(c, f, usable, zonesOf(used[f.name])))
 		}
 	}

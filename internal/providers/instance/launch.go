@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -264,17 +265,11 @@ const maxMetadataValue = 255
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
 func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script *bootstrap.Output) (map[string]string, error) {
-	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
+	result := lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
-	}), func(value, _ string) string { return bounded(value) })
-	for key, value := range script.Metadata {
-		// A shortened token or endpoint would boot a paid server that never joins. The value may be a secret.
-		if length := len(value); length > maxMetadataValue {
-			return nil, invalid("the bootstrap value %s is %d bytes long and server metadata holds %d", key, length, maxMetadataValue)
-		}
-		result[key] = value
-	}
-	maps.Copy(result, lo.MapValues(lo.OmitByValues(map[string]string{
+	})
+	maps.Copy(result, script.Metadata)
+	maps.Copy(result, lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  p.cluster.name,
 		v1alpha1.MetadataClusterUID:   p.cluster.uid,
@@ -289,13 +284,14 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script
 		// present ones must not be replaced over those of a minute ago.
 		v1alpha1.MetadataUserDataHash: script.UserDataHash,
 		v1alpha1.MetadataDataDisks:    strconv.Itoa(len(request.NodeClass.Spec.DataDisks)),
-	}, []string{""}), func(value, _ string) string { return bounded(value) }))
+	}, []string{""}))
+	for _, key := range slices.Sorted(maps.Keys(result)) {
+		// A shortened token or endpoint would boot a paid server that never joins. The value may be a secret.
+		if length := len(result[key]); length > maxMetadataValue {
+			return nil, invalid("the value of %s is %d bytes long and server metadata holds %d", key, length, maxMetadataValue)
+		}
+	}
 	return result, nil
-}
-
-// bounded cuts a value to what fits, between two characters.
-func bounded(value string) string {
-	return strings.ToValidUTF8(value[:min(len(value), maxMetadataValue)], "")
 }
 
 // invalid is the error of a request that is known to be wrong without asking the cloud.

@@ -17,7 +17,6 @@ import (
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -92,9 +91,6 @@ var _ = Describe("Launch", func() {
 			func(r *instance.LaunchRequest) {
 				r.NodeClass.Spec.Tags = map[string]string{"bke_cluster_id": "stolen"}
 			}),
-		Entry("values cut to 255 bytes", "metadata/bizfly-karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
-			r.NodeClaim.Labels[karpv1.NodePoolLabelKey] = strings.Repeat("é", 300)
-		}),
 	)
 	It("should put the firewalls on the wire", func() {
 		w := newWorld(cloud.Options{})
@@ -179,6 +175,9 @@ var _ = Describe("Launch", func() {
 		}, "zone HN2 has no such disks for dedicated servers"),
 		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
 		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaim.UID = "" }, "UID"),
+		Entry("a tag that metadata does not hold, instead of cutting it", func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.Tags = map[string]string{"team": strings.Repeat("é", 128)}
+		}, "the value of team is 256 bytes long and server metadata holds 255"),
 		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
 	)
 	It("should fail closed without the cluster's UID", func() {

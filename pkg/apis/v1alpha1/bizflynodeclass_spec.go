@@ -84,7 +84,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with the higher of both.
+	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with evictionHard alone, as the kubelet does.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoft values must be percentages below 100% or quantities above 0, for example 10% or 200Mi; 0% switches a threshold off",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
 	// +kubebuilder:validation:MaxProperties=16

@@ -288,7 +288,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a slash in a key, as on AWS", `tags: {team: x, karpenter.sh/discovery: x}`,
 			`tags: key "karpenter.sh/discovery": BizFly Cloud takes keys of 1 to 255 letters, digits, spaces and - _ . :, so write . for /`),
 		Entry("a key that is too long", `tags: {`+long+`: x}`, metadataForm),
-		Entry("a value that is too long", `tags: {x: `+long+`}`, metadataForm),
+		Entry("a value that is too long", `tags: {x: `+long+`}`, "values of at most 255 bytes"),
+		Entry("a value whose letters are two bytes each", `tags: {x: `+strings.Repeat("é", 250)+`}`, "values of at most 255 bytes"),
 		Entry("ours", `tags: {bizfly-karpenter-cluster-uid: x}`, reservedKeys),
 		Entry("the older provider's", `tags: {karpenter-managed: x}`, reservedKeys),
 		Entry("the worker image's", `tags: {bke_cluster_id: x}`, reservedKeys),
@@ -300,8 +301,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("values for templates", `userDataValues: {kubernetesMinor: v1.35, k3s_sha256: ""}`, valid),
 		Entry("a value that no template can name", `userDataValues: {k3s-version: x}`, `userDataValues: key "k3s-version": a key has at most 63 letters`),
 		Entry("a long value", `userDataValues: {x: `+strings.Repeat("x", 4097)+`}`, `userDataValues: key "x": `),
-		Entry("thirty-two", `tags: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
-		Entry("thirty-three", `tags: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
+		Entry("thirty", `tags: {`+strings.Trim(list(30, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
+		Entry("thirty-one", `tags: {`+strings.Trim(list(31, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 30 items"),
 	)
 })
 

@@ -345,6 +345,8 @@ spec:
 			Entry("spot alone as a label", "metadata.labels: {karpenter.sh/capacity-type: spot}", "leaves out on-demand"),
 			Entry("all but on-demand", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [on-demand]}]", "leaves out on-demand"),
 			Entry("no capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: DoesNotExist}]", "leaves out on-demand"),
+			Entry("an annotation that no NodeClaim can have", `metadata.annotations: {"my team": a, example.com/team: b}`,
+				"no NodeClaim can have the annotation my team of spec.template.metadata: write a key"),
 			Entry("core's taint as a startup taint", "spec.startupTaints: [{key: karpenter.sh/unregistered, effect: NoExecute}]",
 				"startupTaints may not have karpenter.sh/unregistered", "remove them", "for example node.cilium.io/agent-not-ready"),
 			Entry("core's other taint", "spec.startupTaints: [{key: karpenter.sh/disrupted, effect: NoSchedule}]", "karpenter.sh/disrupted"),
@@ -373,6 +375,13 @@ spec:
 				"there is no kind EC2NodeClass in karpenter.bizflycloud.vn: write BizflyNodeClass"),
 			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
 		)
+
+		It("should reject a name that is no label of NodeClaims", func(ctx context.Context) {
+			long := pool("{}")
+			long.SetName(strings.Repeat("a", 64))
+			Expect(c.Create(ctx, long, client.DryRunAll)).To(MatchError(ContainSubstring("at most 63 characters, and this one has 64")))
+		})
+
 		DescribeTable("should let pass", func(ctx context.Context, change string) {
 			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())
 		},

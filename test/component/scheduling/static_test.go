@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/awslabs/operatorpkg/controller"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -48,7 +49,7 @@ func (c counting) Create(ctx context.Context, o client.Object, opts ...client.Cr
 
 // Core's own controllers run here: its static provisioning asks for no offering.
 var _ = Describe("A static NodePool of which nothing can be launched", func() {
-	It("should let core schedule for all others, and get its nodes once an offering is available", func() {
+	DescribeTable("should let core schedule for all others, and get its nodes once an offering is available", func(shared bool) {
 		gates := coretest.FeatureGates{StaticCapacity: lo.ToPtr(true)}
 		ctx := coreoptions.ToContext(context.Background(), coretest.Options(coretest.OptionsFields{FeatureGates: gates}))
 		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 0)
@@ -64,11 +65,15 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		Expect(informer.NewNodeClaimController(kube, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, kube)).Register(ctx, m)).
 			To(Succeed())
 		static := staticprovisioning.NewController(kube, cluster, env.Recorder, env.CloudProvider, nil, clk, deviceallocation.NewController(kube), virtual)
-		Expect(static.Register(ctx, m)).To(Succeed())
+		held := env.CloudProvider.HoldStaticPools([]controller.Controller{static})[0]
+		Expect(held.Register(ctx, m)).To(Succeed())
 		Expect(lifecycle.NewController(clk, kube, env.CloudProvider, env.Recorder, cluster, nodepoolhealth.NewState(), nil).Register(ctx, m)).To(Succeed())
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 		pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(3)), nil
 		ready(pool)
+		if shared {
+			ready(unit.NodePool())
+		}
 		unit.RunManager(ctx, m)
 
 		claims := func() []karpv1.NodeClaim {
@@ -77,6 +82,9 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 			return list.Items
 		}
 		Eventually(func() string {
+			if shared {
+				return lo.Ternary(env.Recorder.Calls("StaticNodePoolWaits") > 0, "NothingLaunchable", "")
+			}
 			nodeClass := &v1alpha1.BizflyNodeClass{}
 			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 			return nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeFlavorsReady).Reason
@@ -86,7 +94,7 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 			g.Expect(claims()).To(BeEmpty())
 			g.Expect(cluster.Synced(ctx)).To(BeTrue())
 			created := kube.claims.Load()
-			g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+			g.Expect(env.CloudProvider.LaunchablePools(kube).Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
 			g.Expect(static.Reconcile(ctx, pool)).Error().ToNot(HaveOccurred())
 			g.Expect(kube.claims.Load()).To(Equal(created))
 		}).WithTimeout(time.Minute).Should(Succeed())
@@ -95,6 +103,9 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		for _, zone := range []string{"HN1", "HN2"} {
 			env.Capacity.MarkAvailable(capacity.Offering{Flavor: "p2.2c_4g", Zone: zone, BillingPlan: "on_demand"})
 		}
-		Eventually(claims).Should(And(HaveLen(3), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
-	})
+		Eventually(claims).WithTimeout(time.Minute).Should(And(HaveLen(3), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
+	},
+		Entry("with a NodeClass of its own", false),
+		Entry("that shares its NodeClass with a dynamic NodePool", true),
+	)
 })

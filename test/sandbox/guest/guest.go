@@ -220,6 +220,9 @@ func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) erro
 // boot lets a machine join, or records why it does not.
 func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
 	p, reason := g.prepare(ctx, s)
+	if reason == "" {
+		_, _, reason = g.resources(s, p.kubelet)
+	}
 	if reason != "" {
 		g.opts.Log.Info("a guest does not join", "server", s.Name, "reason", reason)
 		g.cloud.SetGuest(s.ID, cloud.Guest{Reason: reason})

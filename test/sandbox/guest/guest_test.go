@@ -83,6 +83,9 @@ var _ = Describe("A guest", func() {
 		Entry("a taint without effect", func(s *cloud.ServerSpec) {
 			s.UserData = "#!/bin/bash\necho KUBELET_EXTRA_ARGS=--register-with-taints=a=b > /etc/default/kubelet\n" + script
 		}, "invalid taint"),
+		Entry("more memory than its kubelet is to keep", func(s *cloud.ServerSpec) {
+			s.UserData = "#!/bin/bash\necho KUBELET_EXTRA_ARGS=--kube-reserved=memory=900Gi > /etc/default/kubelet\n" + script
+		}, "invalid Node Allocatable configuration: memory"),
 	)
 
 	It("should never join from an image without the script", func() {

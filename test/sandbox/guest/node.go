@@ -74,8 +74,8 @@ func (g *Guests) visibleMemory(s cloud.Server) int64 {
 	return int64(float64(s.Truth.Flavor.RAM)*(1-overhead)*mebibyte) &^ 0xfff // whole pages
 }
 
-// resources are what the machine has and what of it pods may use.
-func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList) {
+// resources are what the machine has, what of it pods may use, and why a kubelet that is to keep more than there is does not start.
+func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList, invalid string) {
 	flavor := s.Truth.Flavor
 	memory := g.visibleMemory(s)
 	disk := int64(float64(s.Truth.RootDiskGiB-bootGiB) * gibibyte * filesystemShare)
@@ -103,12 +103,13 @@ func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable cor
 			rest := allocatable[name]
 			rest.Sub(quantity)
 			if rest.Sign() < 0 {
-				rest = *resource.NewQuantity(0, quantity.Format)
+				has := capacity[name]
+				invalid = fmt.Sprintf("kubelet: invalid Node Allocatable configuration: %s has a capacity of %s, which is less than is reserved", name, has.String())
 			}
 			allocatable[name] = rest
 		}
 	}
-	return capacity, allocatable
+	return capacity, allocatable, invalid
 }
 
 func reservation(milliCPU, mib int64) map[corev1.ResourceName]resource.Quantity {
@@ -151,7 +152,7 @@ func hostname(s cloud.Server) string { return strings.ToLower(s.Name) }
 
 // node is the Node as a kubelet with an external cloud provider registers it.
 func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
-	capacity, allocatable := g.resources(s, k)
+	capacity, allocatable, _ := g.resources(s, k)
 	labels := map[string]string{
 		corev1.LabelHostname: hostname(s), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64", LabelAlive: "true",

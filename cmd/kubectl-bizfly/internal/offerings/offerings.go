@@ -70,6 +70,9 @@ func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, e
 		}
 		r.selected = append(r.selected, selected...)
 	}
+	if r.overcommitted, err = p.Overcommitted(nodeClass); err != nil {
+		return nil, err
+	}
 	plan := nodeClass.EffectiveBillingPlan()
 	var explained []Explanation
 	for _, name := range names {
@@ -114,6 +117,8 @@ type reasons struct {
 	disks     []catalog.Disk
 	// selected are the flavors that a term of the NodeClass selects.
 	selected []string
+	// overcommitted says by flavor of what spec.kubelet keeps more than a server has.
+	overcommitted map[string]string
 }
 
 // priced are the disks with their media; a volume type that names none counts as SSD.
@@ -149,7 +154,7 @@ func (r *reasons) excluded(f *gobizfly.ServerFlavorResponse, category string) st
 	case byName && !slices.ContainsFunc(r.nodeClass.Status.Zones, suits):
 		return fmt.Sprintf("no zone has the volume types of the disks for the category %s", category)
 	}
-	return ""
+	return r.overcommitted[f.Name]
 }
 
 // closed returns why no server can be created in the zone at the moment; empty where one can.

@@ -31,6 +31,17 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(found.Message).To(And(HavePrefix("risk: servers join at http://engine.example"), ContainSubstring("BKE_JOIN_ENDPOINT"),
 			Not(ContainSubstring(clusterToken))))
 	})
+	It("should say that spec.kubelet has no effect in BKE's worker image, and not in mode Custom", func() {
+		w := newSetup(nil)
+		apply("kubelet: {maxPods: 30, kubeReserved: {cpu: 100m}, clusterDNS: [10.96.0.10], cpuCFSQuota: false}")
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(And(
+			HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"), ContainSubstring("only computes with kubeReserved, maxPods, so"),
+			HaveSuffix("; clusterDNS, cpuCFSQuota has no effect")))
+		apply(`kubelet: {maxPods: 30}, bootstrapMode: Custom, userData: "#!/bin/bash"`)
+		nodeClass, _ = w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
+	})
 	It("should say where the BKE values were learned", func() {
 		w := newSetup(nil, func(o *options.Options) {
 			o.BKEClusterToken, o.BKEJoinEndpoint, o.BKELogEndpoint, o.BKEDiscoverFromPool = "", "", "", true

@@ -204,6 +204,10 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`,
 				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
+			Entry("kubelet settings that no server has room for", `rootDisk: {size: 20Gi}, kubelet: {kubeReserved: {ephemeral-storage: 30Gi}}`,
+				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+				`spec\.kubelet \(\d+ flavors are too small: kubeReserved, systemReserved and evictionHard of spec\.kubelet keep `+
+					`\S+ of ephemeral-storage, and a server of \S+ has \S+\)`),
 			Entry("user data that cannot be rendered", `bootstrapMode: Custom, userData: "{{ .Hostname }}"`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
 				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
 		)

@@ -6,6 +6,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -45,7 +46,11 @@ func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.Biz
 	})
 	nodeClass.Status.FlavorCount = int32(min(usable, math.MaxInt32)) //nolint:gosec // G115: bounded
 	if usable == 0 {
-		return missing(reasonNoFlavors, noFlavors(nodeClass))
+		overcommitted, err := c.flavors.Overcommitted(nodeClass)
+		if err != nil {
+			return unavailable(err)
+		}
+		return missing(reasonNoFlavors, noFlavors(nodeClass, overcommitted))
 	}
 	if waits, found, err := c.staticWait(ctx, nodeClass, instanceTypes); err != nil {
 		return unavailable(err)
@@ -93,12 +98,16 @@ func launchable(it *cloudprovider.InstanceType, zone string) bool {
 			func(o *cloudprovider.Offering) bool { return o.Requirements.Get(corev1.LabelTopologyZone).Has(zone) })
 }
 
-func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
+// noFlavors names all that excludes flavors; overcommitted are those for which spec.kubelet keeps too much.
+func noFlavors(nodeClass *v1alpha1.BizflyNodeClass, overcommitted map[string]string) string {
 	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()),
 		describe(catalog.Disks(&nodeClass.Spec))}
 	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
 		names := lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) })
 		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(names, ", or ")+")")
+	}
+	if names := slices.Sorted(maps.Keys(overcommitted)); len(names) > 0 {
+		asked = append(asked, fmt.Sprintf("spec.kubelet (%d flavors are too small: %s)", len(names), overcommitted[names[0]]))
 	}
 	return fmt.Sprintf("no flavor is available in zones %v with %s; change one of these, or allow more zones",
 		nodeClass.Status.Zones, strings.Join(asked, " and "))
