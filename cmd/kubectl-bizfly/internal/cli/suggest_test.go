@@ -180,7 +180,7 @@ var _ = Describe("plan explain", func() {
 		}
 		_, err = explain.Compute(s.Context(ctx), s, input.Options{Files: []string{written("pods.csv", table)}}, func(n int) { passes = n })
 		Expect(err).ToNot(HaveOccurred())
-		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 24)))
+		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 40)))
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {

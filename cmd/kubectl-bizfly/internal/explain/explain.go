@@ -50,7 +50,7 @@ const (
 	// leastPrice is the part of the bill below which a constraint has no effect: less is within what chance makes of two plans.
 	leastPrice = 0.01
 	// maxPasses is how many times pods are scheduled in search of the constraints: what is not split until then is reported together.
-	maxPasses = 20
+	maxPasses = 40
 )
 
 // Compute plans in two stages: without all constraints of a kind, and then without parts of the kinds that cost something. OnPass is called with the
