@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // HoldStaticPools makes core's static provisioning, which is one of the controllers, wait while nothing that a NodePool

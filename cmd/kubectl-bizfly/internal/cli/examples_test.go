@@ -6,6 +6,7 @@ package cli_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -30,21 +31,23 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
-	It("should list the rules", func() {
-		const begin, end = "<!-- rules -->\n", "<!-- end of rules -->"
+	It("should have the rules beside it", func() {
 		table := "| code | severity | about | why it matters |\n| --- | --- | --- | --- |\n"
 		for _, d := range rules.Codes() {
 			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.About, lo.CoalesceOrEmpty(d.Why, "depends on what was found"))
 		}
-		text := string(lo.Must(os.ReadFile(examplesPage)))
-		before, rest, found := strings.Cut(text, begin)
-		written, after, ended := strings.Cut(rest, end)
-		Expect(found && ended).To(BeTrue())
-		if os.Getenv("UPDATE_DOCS") != "" {
-			Expect(os.WriteFile(examplesPage, []byte(before+begin+table+end+after), 0o644)).To(Succeed())
-			written = table
+		rulesPage := filepath.Join(filepath.Dir(examplesPage), "rules.md")
+		for of, list := range map[string]string{"rules": table, "rules of why": "`" + strings.Join(rules.PodCodes(), "`, `") + "`\n"} {
+			begin, end := "<!-- "+of+" -->\n", "<!-- end of "+of+" -->"
+			before, rest, found := strings.Cut(string(lo.Must(os.ReadFile(rulesPage))), begin)
+			written, after, ended := strings.Cut(rest, end)
+			Expect(found && ended).To(BeTrue())
+			if os.Getenv("UPDATE_DOCS") != "" {
+				Expect(os.WriteFile(rulesPage, []byte(before+begin+list+end+after), 0o644)).To(Succeed())
+				written = list
+			}
+			Expect(written).To(Equal(list), "UPDATE_DOCS=true writes it")
 		}
-		Expect(written).To(Equal(table), "UPDATE_DOCS=true writes it")
 	})
 
 	It("should show what the commands print", func() {

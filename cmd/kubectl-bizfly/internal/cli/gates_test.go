@@ -108,13 +108,13 @@ var _ = Describe("feature gates", func() {
 		setEnv("FEATURE_GATES", gates)
 		file := written("web.yaml", web)
 		commands := map[string][][]string{
-			"flavors":        {{}, {"--nodepool", "default"}},
+			"flavors":        {{}, {"--nodepool", "default"}, {"--pod", "waits", "-n", "shop"}},
 			"plan":           {{}, {"--pending"}, {"-f", file}, {"-f", file, "--pending"}, {"-f", file, "--offline"}},
 			"plan compare":   {{written("pools.yaml", pools)}},
 			"plan explain":   {{"-f", file}},
 			"plan suggest":   {{"-f", file}},
 			"repack":         {{}, {"default", "--yes"}},
-			"why":            {{"runs", "-n", "shop"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
+			"why":            {{"runs", "-n", "shop"}, {"waits", "-n", "shop"}, {"nodepool/default"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
 			"doctor":         {{}, {"--preflight"}},
 			"top":            {{}},
 			"pool list":      {{}},

@@ -200,7 +200,8 @@ var _ = Describe("why", func() {
 		f.apply(pools + "---\n" + web)
 		limited("10", "8")(f)
 		limits := func() []rules.Check {
-			return lo.Filter(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c rules.Check, _ int) bool { return c.Name == "limits" && !c.OK })
+			return lo.Filter(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks,
+				func(c rules.Check, _ int) bool { return c.Name == "limits" && !c.OK && !c.Unknown })
 		}
 		Expect(limits()).To(BeEmpty())
 		limited("10", "9")(f) // the smallest flavor fits, and is too small for the pod
@@ -311,9 +312,9 @@ var _ = Describe("why", func() {
 			found, _ := lo.Find(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c rules.Check) bool { return c.Name == "zone" })
 			return found
 		}
-		Expect(zone()).To(Equal(rules.Check{Name: "zone", Detail: "its volumes let it run in no zone of the NodePool's flavors (HN1, HN2)"}))
+		Expect(zone()).To(Equal(rules.Check{Code: "PodZoneMissing", Name: "zone", Detail: "its volumes let it run in no zone of the NodePool's flavors (HN1, HN2)"}))
 		f.put(inZone("HN2"))
-		Expect(zone()).To(Equal(rules.Check{Name: "zone", OK: true, Detail: "its volumes let it run in HN2"}))
+		Expect(zone()).To(Equal(rules.Check{Code: "PodZoneMissing", Name: "zone", OK: true, Detail: "its volumes let it run in HN2"}))
 	})
 
 	It("should say which offerings are unavailable, until when and why", func() {
@@ -459,7 +460,7 @@ var _ = Describe("why", func() {
 		f.put(pool)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Pools[0].Fits).To(BeFalse())
-		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Name: "static",
+		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "PoolStatic", Name: "static",
 			Detail: "it is static: Karpenter launches the 3 nodes of its spec.replicas, and none for a pod"}))
 		Expect(p.Help).To(ContainElement(HavePrefix("raise spec.replicas of NodePool default")))
 		Expect(p.Outcome).To(HavePrefix("Karpenter cannot place it"))
@@ -473,7 +474,7 @@ var _ = Describe("why", func() {
 		f.put(paused)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Pools).To(HaveExactElements(HaveField("Fits", false)))
-		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Name: "launches", Detail: "launches with this NodeClass fail"}))
+		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "LaunchesHeldBack", Name: "launches", Detail: "launches with this NodeClass fail"}))
 		Expect(p.Outcome).To(HavePrefix("Karpenter cannot place it"))
 		Expect(p.Help).To(ContainElement(HavePrefix("remove what holds launches of NodePool default back")))
 		f.apply(strings.ReplaceAll(pools, "default", "other"))
@@ -486,7 +487,7 @@ var _ = Describe("why", func() {
 		config.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers, and MAX_SERVERS is 3")
 		f.put(config)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
-		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Name: "launches", Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
+		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "LaunchesHeldBack", Name: "launches", Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
 		Expect(p.Outcome).To(And(HavePrefix("Karpenter can launch"),
 			HaveSuffix("unless a limit of the cluster holds the launch back: the cluster has 3 servers, and MAX_SERVERS is 3")))
 	})

@@ -18,9 +18,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
 )
 
-// timeLimit is the default of what varies plans.
-const timeLimit = 40 * time.Second
-
 func (a *App) suggest(shared *planFlags) *cobra.Command {
 	var limit time.Duration
 	var write string
@@ -57,7 +54,7 @@ func (a *App) suggest(shared *planFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&write, "write", "", "the file for the NodePool, in place of the standard output")
-	cmd.Flags().DurationVar(&limit, "time-limit", timeLimit, "after how long it tries nothing more")
+	cmd.Flags().DurationVar(&limit, "time-limit", 40*time.Second, "after how long it tries nothing more")
 	return cmd
 }
 

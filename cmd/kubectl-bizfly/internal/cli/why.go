@@ -106,12 +106,16 @@ func printPool(printer *output.Printer, pool rules.Pool, can, cannot string) {
 	failed := lo.ContainsBy(pool.Checks, func(c rules.Check) bool { return !c.OK && !c.Unknown })
 	answer := lo.Ternary(failed, cannot, lo.Ternary(known, can, "what is known does not prevent it, and not everything is known"))
 	printer.Printf("NodePool %s: %s\n", pool.Name, answer)
+	// What is not known for the same reason is one line.
+	byReason := lo.GroupBy(pool.Checks, func(c rules.Check) string { return lo.Ternary(c.Unknown, c.Detail, "") })
 	for _, check := range pool.Checks {
-		if check.Unknown {
-			printer.Printf("  ? %s: not known: %s\n", check.Name, check.Detail)
-			continue
+		if !check.Unknown {
+			printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
+		} else if same := byReason[check.Detail]; len(same) > 0 {
+			names := lo.Uniq(lo.Map(same, func(c rules.Check, _ int) string { return c.Name }))
+			printer.Printf("  ? %s: not known: %s\n", strings.Join(names, ", "), check.Detail)
+			delete(byReason, check.Detail)
 		}
-		printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
 	}
 }
 

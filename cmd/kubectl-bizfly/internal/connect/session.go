@@ -111,7 +111,10 @@ func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Op
 		apply(s)
 	}
 	if s.ClusterErr = errOffline; !s.offline {
-		s.connect(ctx, configure)
+		s.ClusterErr = s.connect(ctx, configure)
+	}
+	if s.ClusterErr != nil {
+		s.Kubernetes = nil
 	}
 	return s, s.settings(ctx)
 }
@@ -138,13 +141,7 @@ func NewFor(ctx context.Context, config *rest.Config, reader client.Reader, opts
 	return s, s.settings(ctx)
 }
 
-func (s *Session) connect(ctx context.Context, configure func() (*rest.Config, error)) {
-	if s.ClusterErr = s.tryConnect(ctx, configure); s.ClusterErr != nil {
-		s.Cluster, s.Kubernetes = nil, nil
-	}
-}
-
-func (s *Session) tryConnect(ctx context.Context, configure func() (*rest.Config, error)) error {
+func (s *Session) connect(ctx context.Context, configure func() (*rest.Config, error)) error {
 	config, err := configure()
 	if err != nil {
 		return fmt.Errorf("no cluster is configured (%w); set --kubeconfig, --context or KUBECONFIG", err)

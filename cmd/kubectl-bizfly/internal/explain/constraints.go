@@ -20,6 +20,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -144,46 +145,13 @@ func addNodeRequirements(pod *corev1.Pod, add func(kind, detail string, drop fun
 	for key, value := range pod.Spec.NodeSelector {
 		add(KindSelector, key+"="+value, func(pod *corev1.Pod) { delete(pod.Spec.NodeSelector, key) })
 	}
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
-		return
-	}
 	var keys []string
-	for _, term := range nodeTerms(pod) {
+	for _, term := range sim.NodeTerms(pod) {
 		keys = append(keys, lo.Map(term.MatchExpressions, func(r corev1.NodeSelectorRequirement, _ int) string { return r.Key })...)
 	}
 	for _, key := range lo.Uniq(keys) {
-		add(KindNodeAffinity, key, func(pod *corev1.Pod) {
-			for _, term := range nodeTerms(pod) {
-				term.MatchExpressions = lo.Reject(term.MatchExpressions, func(r corev1.NodeSelectorRequirement, _ int) bool { return r.Key == key })
-			}
-			dropEmptyTerms(pod.Spec.Affinity.NodeAffinity)
-		})
+		add(KindNodeAffinity, key, func(pod *corev1.Pod) { sim.DropNodeAffinity(pod, key) })
 	}
-}
-
-// nodeTerms are all terms of a node affinity, to be read or changed.
-func nodeTerms(pod *corev1.Pod) []*corev1.NodeSelectorTerm {
-	var terms []*corev1.NodeSelectorTerm
-	affinity := pod.Spec.Affinity.NodeAffinity
-	if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		for i := range required.NodeSelectorTerms {
-			terms = append(terms, &required.NodeSelectorTerms[i])
-		}
-	}
-	for i := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
-		terms = append(terms, &affinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
-	}
-	return terms
-}
-
-// dropEmptyTerms removes what selects nothing: one required term that is empty would match no node, and is one that matches every node here.
-func dropEmptyTerms(affinity *corev1.NodeAffinity) {
-	empty := func(term corev1.NodeSelectorTerm) bool { return len(term.MatchExpressions)+len(term.MatchFields) == 0 }
-	if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil && slices.ContainsFunc(required.NodeSelectorTerms, empty) {
-		affinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
-	}
-	affinity.PreferredDuringSchedulingIgnoredDuringExecution = lo.Reject(affinity.PreferredDuringSchedulingIgnoredDuringExecution,
-		func(term corev1.PreferredSchedulingTerm, _ int) bool { return empty(term.Preference) })
 }
 
 // addVolumes adds the zones of volumes that exist.

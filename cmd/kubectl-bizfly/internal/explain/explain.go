@@ -65,11 +65,11 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass fu
 		return nil, err
 	}
 	p := &pricer{base: base, onPass: onPass}
-	if p.launched, err = p.launch(ctx, nil); err != nil {
+	if p.launched, err = p.plan(ctx, nil, false); err != nil {
 		return nil, err
 	}
 	kinds := lo.PartitionBy(all, func(d droppable) string { return d.kind })
-	found, err := p.dear(ctx, p.settle, base.Result, kinds...)
+	found, err := p.dear(ctx, true, kinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +79,14 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass fu
 		if err != nil {
 			return nil, err
 		}
-		// What is launched differs by chance more than what is left after consolidation.
-		settled, err := p.dear(ctx, p.settle, base.Result, lo.Map(parts, func(part priced, _ int) []droppable { return part.set })...)
-		if err != nil {
-			return nil, err
-		}
-		if len(settled) == 0 {
-			settled = []priced{kind}
+		settled := []priced{kind}
+		if len(parts) > 1 || len(parts[0].set) < len(kind.set) {
+			// What is launched differs by chance more than what is left after consolidation.
+			confirmed, err := p.dear(ctx, true, lo.Map(parts, func(part priced, _ int) []droppable { return part.set })...)
+			if err != nil {
+				return nil, err
+			}
+			settled = lo.Ternary(len(confirmed) > 0, confirmed, settled)
 		}
 		for _, part := range settled {
 			result.Constraints, result.Free = append(result.Constraints, part.constraint()), result.Free-len(part.set)
@@ -114,27 +115,16 @@ type priced struct {
 	placed int
 }
 
-// settle plans without some constraints.
-func (p *pricer) settle(ctx context.Context, without []droppable) (*sim.Result, error) {
-	result, _, err := plan.FromEmpty(ctx, p.base.Cloud, dropped(p.base.Objects, without))
+// plan plans without some constraints. Only a settled plan consolidates, which takes most of the time.
+func (p *pricer) plan(ctx context.Context, without []droppable, settle bool) (*sim.Result, error) {
+	result, _, err := sim.FromEmpty(ctx, p.base.Cloud, dropped(p.base.Objects, without), settle)
 	return result, err
 }
 
-// launch lets core schedule without some constraints, and not consolidate, which takes most of the time of a plan.
-func (p *pricer) launch(ctx context.Context, without []droppable) (*sim.Result, error) {
-	simulation, err := sim.New(ctx, p.base.Cloud, dropped(p.base.Objects, without))
-	if err != nil {
-		return nil, err
-	}
-	if err := simulation.Empty(ctx); err != nil {
-		return nil, err
-	}
-	return simulation.Run(ctx)
-}
-
-// dear returns the sets that cost something, the dearest first. That a plan costs more without a constraint is no price: core found a better one with it.
-func (p *pricer) dear(ctx context.Context, run func(context.Context, []droppable) (*sim.Result, error), whole *sim.Result,
-	sets ...[]droppable) (found []priced, err error) {
+// dear returns the sets that cost something, the dearest first. That a plan costs more without a constraint is no price:
+// core found a better one with it.
+func (p *pricer) dear(ctx context.Context, settle bool, sets ...[]droppable) (found []priced, err error) {
+	whole := lo.Ternary(settle, p.base.Result, p.launched)
 	results, errs := make([]*sim.Result, len(sets)), make([]error, len(sets))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
@@ -143,7 +133,7 @@ func (p *pricer) dear(ctx context.Context, run func(context.Context, []droppable
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer defect.Recover(&errs[i])
-			results[i], errs[i] = run(ctx, sets[i])
+			results[i], errs[i] = p.plan(ctx, sets[i], settle)
 		})
 	}
 	all.Wait()
@@ -168,7 +158,7 @@ func (p *pricer) split(ctx context.Context, whole priced) (parts []priced, err e
 	if half == 0 || p.passes+2 > maxPasses {
 		return []priced{whole}, nil
 	}
-	halves, err := p.dear(ctx, p.launch, p.launched, whole.set[:half], whole.set[half:])
+	halves, err := p.dear(ctx, false, whole.set[:half], whole.set[half:])
 	if err != nil || len(halves) == 0 {
 		return []priced{whole}, err
 	}

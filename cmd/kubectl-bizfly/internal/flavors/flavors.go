@@ -66,7 +66,7 @@ type Options struct {
 // ParseRequirements reads requirements as a label selector writes them: "cpu in (4,8),zone=HN1,gpu-count notin (0)", with
 // Gt and Lt as "key>4". Keys without a domain are those of this provider: "category" is its instance-category.
 func ParseRequirements(text string) (scheduling.Requirements, error) {
-	selector, err := labels.Parse(expandKeys(text))
+	selector, err := labels.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("--requirements %q: %w; write for example 'category=premium,cpu>3,zone in (HN1,HN2)'", text, err)
 	}
@@ -78,7 +78,8 @@ func ParseRequirements(text string) (scheduling.Requirements, error) {
 	parsed, _ := selector.Requirements()
 	requirements := scheduling.NewRequirements()
 	for _, r := range parsed {
-		requirements.Add(scheduling.NewRequirement(r.Key(), operators[r.Operator()], r.ValuesUnsorted()...))
+		key := lo.CoalesceOrEmpty(shortKeys[r.Key()], r.Key())
+		requirements.Add(scheduling.NewRequirement(key, operators[r.Operator()], r.ValuesUnsorted()...))
 	}
 	return requirements, nil
 }
@@ -88,33 +89,6 @@ var shortKeys = map[string]string{
 	"zone": corev1.LabelTopologyZone, "flavor": corev1.LabelInstanceTypeStable, "arch": corev1.LabelArchStable, "os": corev1.LabelOSStable,
 	"category": v1alpha1.LabelInstanceCategory, "generation": v1alpha1.LabelInstanceGeneration, "cpu": v1alpha1.LabelInstanceCPU,
 	"memory": v1alpha1.LabelInstanceMemory, "gpu-name": v1alpha1.LabelInstanceGPUName, "gpu-count": v1alpha1.LabelInstanceGPUCount,
-}
-
-// expandKeys replaces short keys at the beginning of each requirement.
-func expandKeys(text string) string {
-	depth, start := 0, 0
-	var parts []string
-	for i, r := range text {
-		switch {
-		case r == '(':
-			depth++
-		case r == ')':
-			depth--
-		case r == ',' && depth == 0:
-			parts = append(parts, text[start:i])
-			start = i + 1
-		}
-	}
-	parts = append(parts, text[start:])
-	return strings.Join(lo.Map(parts, func(part string, _ int) string {
-		trimmed := strings.TrimSpace(part)
-		bare := strings.TrimPrefix(trimmed, "!")
-		key := strings.FieldsFunc(bare, func(r rune) bool { return strings.ContainsRune(" =!<>(", r) })
-		if len(key) > 0 && shortKeys[key[0]] != "" {
-			return strings.Repeat("!", len(trimmed)-len(bare)) + shortKeys[key[0]] + bare[len(key[0]):]
-		}
-		return trimmed
-	}), ",")
 }
 
 // List returns the rows, sorted by price. Excluded ones are there only where a NodePool or NodeClass is named.
@@ -230,8 +204,7 @@ func addNodePool(ctx context.Context, s *connect.Session, name string, requireme
 	if ref := lo.FromPtr(template.Spec.NodeClassRef); ref.Group != v1alpha1.GroupVersion.Group || ref.Kind != "BizflyNodeClass" {
 		return "", fmt.Errorf("NodePool %s is of another provider (%s of %s): no controller here serves it", name, ref.Kind, ref.Group)
 	}
-	requirements.Add(scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...).Values()...)
-	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	requirements.Add(sim.RequirementsOf(pool).Values()...)
 	return lo.FromPtr(template.Spec.NodeClassRef).Name, nil
 }
 

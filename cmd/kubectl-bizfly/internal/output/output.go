@@ -165,10 +165,7 @@ func (p *Printer) Rows(titles []string, rows [][]string) {
 // columnWidth lets the last column, which is prose, wrap in what a terminal leaves.
 func (p *Printer) columnWidth(columns, i int) int {
 	const prose = 60
-	if i < columns-1 {
-		return 0
-	}
-	if p.Width == 0 {
+	if i < columns-1 || p.Width == 0 {
 		return 0
 	}
 	return max(prose, p.Width-columns*16)

@@ -79,25 +79,12 @@ func ComputeBase(ctx context.Context, s *connect.Session, o input.Options) (*Bas
 	if err != nil {
 		return nil, err
 	}
-	result, simulation, err := FromEmpty(ctx, cloud, objects)
+	result, simulation, err := sim.FromEmpty(ctx, cloud, objects, true)
 	if err != nil {
 		return nil, err
 	}
 	catalog, err := cloud.EmbeddedCatalog()
 	return &Base{&Plan{Result: result, Assumed: assumed, Catalog: catalog}, cloud, objects, simulation}, err
-}
-
-// FromEmpty plans objects as if nothing ran yet, until core finds nothing to consolidate.
-func FromEmpty(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*sim.Result, *sim.Simulation, error) {
-	simulation, err := sim.New(ctx, cloud, objects)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := simulation.Empty(ctx); err != nil {
-		return nil, nil, err
-	}
-	result, err := simulation.Settle(ctx)
-	return result, simulation, err
 }
 
 func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Objects, *connect.Cloud, error) {

@@ -102,14 +102,14 @@ var _ = Describe("kubectl bizfly plan", func() {
 })
 
 var _ = Describe("What core says in a simulation", func() {
-	simulate := func(annotation string) *sim.Simulation {
+	simulate := func() *sim.Simulation {
 		GinkgoHelper()
 		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
 		Expect(err).ToNot(HaveOccurred())
 		cloud, err := s.Cloud(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		set, err := input.Read(strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, annotations: {"+annotation+
-			"}}\nspec: {containers: [{name: a, resources: {requests: {cpu: 100m}}}]}"), "-")
+		set, err := input.Read(strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\n"+
+			"spec: {containers: [{name: a, resources: {requests: {cpu: 100m}}}]}"), "-")
 		Expect(err).ToNot(HaveOccurred())
 		objects, _, err := input.WithSamples(set.Objects)
 		Expect(err).ToNot(HaveOccurred())
@@ -118,28 +118,8 @@ var _ = Describe("What core says in a simulation", func() {
 		Expect(simulation.Empty(ctx)).To(Succeed())
 		return simulation
 	}
-	claims := &karpv1.NodeClaimList{}
-
-	It("should be known of each NodeClaim: why it stays, and what blocks its disruption", func() {
-		simulation := simulate("")
-		_, err := simulation.Settle(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(simulation.Objects.List(ctx, claims)).To(Succeed())
-		reason, known := simulation.Unconsolidatable(claims.Items[0].Name)
-		Expect(known).To(BeTrue())
-		Expect(reason).ToNot(BeEmpty())
-
-		simulation = simulate(karpv1.DoNotDisruptAnnotationKey + `: "true"`)
-		_, err = simulation.Settle(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(simulation.Objects.List(ctx, claims)).To(Succeed())
-		reason, known = simulation.Blocked(claims.Items[0].Name)
-		Expect(known).To(BeTrue())
-		Expect(reason).To(ContainSubstring("do-not-disrupt"))
-	})
-
 	It("should be a line of the result where it is an error", func() {
-		simulation := simulate("")
+		simulation := simulate()
 		nodeClasses := &v1alpha1.BizflyNodeClassList{}
 		Expect(simulation.Objects.List(ctx, nodeClasses)).To(Succeed())
 		Expect(simulation.Objects.Remove(&nodeClasses.Items[0])).To(Succeed())

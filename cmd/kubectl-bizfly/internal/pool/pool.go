@@ -135,8 +135,7 @@ func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
 	if !p.Scales() {
 		return result, nil
 	}
-	still := func(p Pool) bool { return p.Scales() }
-	err := c.change(ctx, &result, "enable_autoscaling: false", bizfly.WorkerPoolChange{EnableAutoscaling: lo.ToPtr(false)}, still)
+	err := c.change(ctx, &result, "enable_autoscaling: false", bizfly.WorkerPoolChange{EnableAutoscaling: lo.ToPtr(false)})
 	if err != nil || !result.After.Scales() {
 		return result, err
 	}
@@ -146,16 +145,16 @@ func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
 	}
 	size := lo.ToPtr(result.After.DesiredSize)
 	err = c.change(ctx, &result, fmt.Sprintf("desired_size, min_size and max_size: %d", *size),
-		bizfly.WorkerPoolChange{DesiredSize: size, MinSize: size, MaxSize: size}, still)
+		bizfly.WorkerPoolChange{DesiredSize: size, MinSize: size, MaxSize: size})
 	if err == nil && result.After.Scales() {
 		err = &StillScalesError{Result: result}
 	}
 	return result, err
 }
 
-// change sends a change and reads the pool until it is not as before any more. A change that the cloud rejects as invalid is a step,
+// change sends a change and reads the pool until it does not scale any more. A change that the cloud rejects as invalid is a step,
 // not an error: another may be accepted. Where the answer is lost or unreadable, what is read back decides.
-func (c *Cluster) change(ctx context.Context, result *Result, what string, change bizfly.WorkerPoolChange, still func(Pool) bool) error {
+func (c *Cluster) change(ctx context.Context, result *Result, what string, change bizfly.WorkerPoolChange) error {
 	err := c.API.UpdateWorkerPool(ctx, c.UID, result.Before.ID, change)
 	if bizfly.IsInvalid(err) && !bizfly.IsNotSent(err) {
 		result.Steps = append(result.Steps, fmt.Sprintf("sent %s; BizFly Cloud rejected it: %s", what, err))
@@ -172,7 +171,7 @@ func (c *Cluster) change(ctx context.Context, result *Result, what string, chang
 		}
 		looks++
 		result.After = found
-		return !still(result.After) || looks == 3, nil
+		return !result.After.Scales() || looks == 3, nil
 	}); err != nil {
 		return fmt.Errorf("reading back the worker pool %s, whose change was sent: %w", result.Before.Name, err)
 	}

@@ -31,17 +31,16 @@ const (
 // identities are the labels that distinguish pods: each pod of a StatefulSet, all replicas of a Deployment, all pods of a Job.
 var identities = []string{appsv1.StatefulSetPodNameLabel, appsv1.DefaultDeploymentUniqueLabelKey, batchv1.JobNameLabel}
 
-// identity is the label that distinguishes a pod; false where it has none. Such a pod runs wherever the kube-scheduler binds it.
-func identity(pod *corev1.Pod) (key, value string, known bool) {
-	key, known = lo.Find(identities, func(key string) bool { return pod.Labels[key] != "" })
-	return key, pod.Labels[key], known
+// identity is the label that distinguishes pods, the same for all replicas. A pod without one runs wherever the
+// kube-scheduler binds it.
+type identity struct{ key, value string }
+
+func identityOf(pod *corev1.Pod) identity {
+	key, _ := lo.Find(identities, func(key string) bool { return pod.Labels[key] != "" })
+	return identity{key, pod.Labels[key]}
 }
 
-// nameOf is the identity of a pod as text, the same for all replicas; "" where it has none.
-func nameOf(pod *corev1.Pod) string {
-	key, value, known := identity(pod)
-	return lo.Ternary(known, key+"="+value, "")
-}
+func (i identity) known() bool { return i.key != "" }
 
 // rejecting is the required anti-affinity with which a pod on a node keeps the moving pods away that are planned for other nodes. The kube-scheduler and
 // core's scheduler both observe the anti-affinity of pods that run. So evicted pods come to the planned nodes, and the kube-scheduler is asked for no more
@@ -50,20 +49,18 @@ func nameOf(pod *corev1.Pod) string {
 // Each identity is a term of its own: core takes two lists of values for the same whose names differ alike, such as those of web-0 and web-1 and of
 // web-2 and web-3, and would keep the pods of one from the nodes of the other.
 func (p *Proposal) rejecting(planned []*corev1.Pod) *corev1.Affinity {
-	labels := func(pods []*corev1.Pod) []label {
-		return lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (label, bool) {
-			key, value, known := identity(pod)
-			return label{key, value}, known
+	identitiesOf := func(pods []*corev1.Pod) []identity {
+		return lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (identity, bool) {
+			id := identityOf(pod)
+			return id, id.known()
 		}))
 	}
-	others, _ := lo.Difference(labels(p.moving()), labels(planned))
-	slices.SortFunc(others, func(a, b label) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.value, b.value)) })
-	return p.antiAffinity(lo.Map(others, func(other label, _ int) metav1.LabelSelector {
+	others, _ := lo.Difference(identitiesOf(p.moving()), identitiesOf(planned))
+	slices.SortFunc(others, func(a, b identity) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.value, b.value)) })
+	return p.antiAffinity(lo.Map(others, func(other identity, _ int) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{other.key: other.value}}
 	}))
 }
-
-type label struct{ key, value string }
 
 // rejectingAll keeps all pods away that have an identity, in the namespaces of the pods that move. Those of DaemonSets have none.
 func (p *Proposal) rejectingAll() *corev1.Affinity {

@@ -36,7 +36,6 @@ type Options struct {
 	NodePool string
 	// Namespace is that of the pods which a repack adds.
 	Namespace string
-	Seed      uint64
 }
 
 // Node is a node that is replaced or added.
@@ -155,7 +154,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options) (*Proposal, err
 		p.Reason = err.Error()
 		return p, nil //nolint:nilerr // why nothing is done is the answer
 	}
-	return (&search{cloud: cloud, objects: objects, seed: o.Seed}).propose(ctx, p)
+	return (&search{cloud: cloud, objects: objects}).propose(ctx, p)
 }
 
 // nodePool returns the NodePool of a name, or the only one.

@@ -46,7 +46,6 @@ const (
 type search struct {
 	cloud   *connect.Cloud
 	objects memory.Objects
-	seed    uint64
 
 	types map[string]*corecloudprovider.InstanceType
 	// nodes are those of all NodePools that have pods, and own those of the NodePool.
@@ -247,19 +246,23 @@ func (s *search) claim(p *Proposal, node Node) *karpv1.NodeClaim {
 // waiting are the pods of nodes as if they waited, in their zone where they are bound to it, and which pods each stands for. Replicas are one pod where a
 // node of the size holds it: they come to one node, so that nothing depends on how the kube-scheduler divides them among several.
 func waiting(nodes []Node, size int64) (pods memory.Objects, standsFor map[types.UID][]*corev1.Pod) {
-	name := func(pod *corev1.Pod) string { return pod.Namespace + " " + nameOf(pod) }
-	replicas := lo.GroupBy(lo.FlatMap(nodes, func(n Node, _ int) []*corev1.Pod { return n.pods }), name)
+	type workload struct {
+		namespace string
+		identity
+	}
+	workloadOf := func(pod *corev1.Pod) workload { return workload{pod.Namespace, identityOf(pod)} }
+	replicas := lo.GroupBy(lo.FlatMap(nodes, func(n Node, _ int) []*corev1.Pod { return n.pods }), workloadOf)
 	standsFor = map[types.UID][]*corev1.Pod{}
 	for _, node := range nodes {
 		for _, original := range node.pods {
 			pod, all := original.DeepCopy(), []*corev1.Pod{original}
 			input.Unbind(pod)
-			alike := replicas[name(pod)]
+			alike := replicas[workloadOf(pod)]
 			requests := resources.RequestsForPods(alike...)
 			switch {
 			case sim.StaysInZone(pod):
 				pod.Spec.NodeSelector = lo.Assign(pod.Spec.NodeSelector, map[string]string{corev1.LabelTopologyZone: node.Zone})
-			case nameOf(pod) != "" && len(onNodes(pod)) == 0 && requests.Cpu().Value() <= size:
+			case identityOf(pod).known() && len(onNodes(pod)) == 0 && requests.Cpu().Value() <= size:
 				if original != alike[0] {
 					continue
 				}
@@ -278,15 +281,15 @@ func waiting(nodes []Node, size int64) (pods memory.Objects, standsFor map[types
 // certain reports whether it is certain to which node each pod comes that has an identity: replicas are all for one node, or each of them for another
 // one because they share none.
 func (p *Proposal) certain() bool {
-	nodes, pods := map[string]int{}, map[string][]*corev1.Pod{}
+	nodes, pods := map[identity]int{}, map[identity][]*corev1.Pod{}
 	for _, node := range append(slices.Clip(p.New), p.held...) {
-		for name, replicas := range lo.GroupBy(node.pods, nameOf) {
-			nodes[name], pods[name] = nodes[name]+1, append(pods[name], replicas...)
+		for id, replicas := range lo.GroupBy(node.pods, identityOf) {
+			nodes[id], pods[id] = nodes[id]+1, append(pods[id], replicas...)
 		}
 	}
-	return lo.EveryBy(lo.Keys(nodes), func(name string) bool {
-		most := onNodes(pods[name][0])
-		return name == "" || nodes[name] == 1 || len(most) > 0 && lo.Max(most) <= 1 && nodes[name] == len(pods[name])
+	return lo.EveryBy(lo.Keys(nodes), func(id identity) bool {
+		most := onNodes(pods[id][0])
+		return !id.known() || nodes[id] == 1 || len(most) > 0 && lo.Max(most) <= 1 && nodes[id] == len(pods[id])
 	})
 }
 
@@ -323,7 +326,7 @@ func (s *search) trial(ctx context.Context, seed uint64) (*sim.Simulation, error
 // fits nowhere.
 func (s *search) confirm(ctx context.Context, p *Proposal) (worst float64, err error) {
 	for seed := range uint64(trials) {
-		t, err := s.trial(ctx, s.seed+seed)
+		t, err := s.trial(ctx, seed)
 		if err != nil {
 			return 0, err
 		}

@@ -41,8 +41,7 @@ var autoscalerRules = []rule{
 		twoNodes,
 		given: given1(factDeployments, func(deployments *appsv1.DeploymentList) outcome {
 			return found(lo.FilterMap(deployments.Items, func(d appsv1.Deployment, _ int) (Finding, bool) {
-				images := strings.Join(lo.Map(d.Spec.Template.Spec.Containers, func(c corev1.Container,
-					_ int) string {
+				images := strings.Join(lo.Map(d.Spec.Template.Spec.Containers, func(c corev1.Container, _ int) string {
 					return c.Image
 				}), " ")
 				return Finding{What: fmt.Sprintf("the Deployment %s/%s is a cluster-autoscaler", d.Namespace, d.Name),
@@ -57,17 +56,11 @@ var autoscalerRules = []rule{
 		fix: "kubectl bizfly pool pin --all (kubectl -n kube-system describe configmap cluster-autoscaler-status shows " +
 			"which pools it scales)",
 		given: given2(factAutoscalerStatus, factTime, func(status *corev1.ConfigMap, now time.Time) outcome {
-			if status == nil {
-				return positive()
-			}
+			// Without a time it is not known to work.
 			written, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST",
-				status.Annotations["cluster-autoscaler.kubernetes.io/last-updated"])
-			if err != nil || now.Sub(written) > statusFresh {
-				return positive() // without a time it is not known to work
-			}
-			return found(Finding{What: "a cluster-autoscaler has written its status into ConfigMap " +
-				"kube-system/cluster-autoscaler-status at " +
-				written.UTC().Format(time.RFC3339)})
+				lo.FromPtr(status).Annotations["cluster-autoscaler.kubernetes.io/last-updated"])
+			return failsIf(err == nil && now.Sub(written) <= statusFresh, "a cluster-autoscaler has written its status into "+
+				"ConfigMap kube-system/cluster-autoscaler-status at %s", written.UTC().Format(time.RFC3339))
 		})},
 }
 
@@ -120,11 +113,8 @@ var bufferRules = []rule{{
 			return fmt.Sprintf("%s/%s (%s)", b.Namespace, b.Name, strategy), strategy != "" &&
 				strategy != autoscalingv1beta1.ActiveProvisioningStrategy
 		})
-		if len(foreign) == 0 {
-			return positive()
-		}
-		return found(Finding{What: "CapacityBuffers name a strategy of another component in spec.provisioningStrategy: " +
-			list(foreign)})
+		return failsIf(len(foreign) > 0, "CapacityBuffers name a strategy of another component in spec.provisioningStrategy: %s",
+			list(foreign))
 	}),
 }}
 
@@ -160,20 +150,14 @@ var ccmRules = []rule{
 			late := namesOf(nodes, func(n *corev1.Node) bool {
 				return uninitialized(n) && now.Sub(n.CreationTimestamp.Time) >= initializing
 			})
-			if len(late) == 0 {
-				return positive()
-			}
-			return found(Finding{What: "the cloud controller manager has not initialized " + list(late)})
+			return failsIf(len(late) > 0, "the cloud controller manager has not initialized %s", list(late))
 		})},
 	{code: "ForeignNodes", about: "cloud controller manager", severity: Warning,
 		why: "Karpenter neither prices nor manages them",
 		fix: "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID",
 		given: given1(factNodes, func(nodes *corev1.NodeList) outcome {
 			foreign := namesOf(nodes, func(n *corev1.Node) bool { return !uninitialized(n) && !ours(n) })
-			if len(foreign) == 0 {
-				return positive()
-			}
-			return found(Finding{What: "these nodes have no provider ID of BizFly Cloud: " + list(foreign)})
+			return failsIf(len(foreign) > 0, "these nodes have no provider ID of BizFly Cloud: %s", list(foreign))
 		})},
 	{code: "ZoneLabelWrong", about: "cloud controller manager", severity: Warning,
 		why: "pods that are spread over zones, or whose volume is in one, do not fit there",
@@ -185,10 +169,7 @@ var ccmRules = []rule{
 				zone := n.Labels[corev1.LabelTopologyZone]
 				return fmt.Sprintf("%s (%q)", n.Name, zone), !uninitialized(&n) && !zones[zone]
 			})
-			if len(wrong) == 0 {
-				return positive()
-			}
-			return found(Finding{What: "the label topology.kubernetes.io/zone is no zone of the region on " + list(wrong)})
+			return failsIf(len(wrong) > 0, "the label topology.kubernetes.io/zone is no zone of the region on %s", list(wrong))
 		})},
 }
 
@@ -213,10 +194,7 @@ var volumeRules = []rule{
 	{code: "CSIDriverMissing", about: "volumes", severity: Info, why: "pods with volumes of BizFly Cloud cannot run",
 		fix: "kubectl get csidrivers",
 		given: given1(factCSIDriver, func(driver *storagev1.CSIDriver) outcome {
-			if driver != nil {
-				return positive()
-			}
-			return found(Finding{What: "the cluster has no CSI driver " + v1alpha1.CSIBlockDriver})
+			return failsIf(driver == nil, "the cluster has no CSI driver %s", v1alpha1.CSIBlockDriver)
 		})},
 	{code: "VolumeBillingPlan", about: "volumes", severity: Warning,
 		why: "BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on " +
@@ -237,12 +215,8 @@ var volumeRules = []rule{
 						normalPlan(v.BillingPlan))
 				})
 				seen := sets.List(sets.New(lo.Map(ofPods, func(v *gobizfly.Volume, _ int) string { return v.BillingPlan })...))
-				result := positive()
-				if len(differ) > 0 {
-					result = found(Finding{What: fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s",
-						strings.Join(plans, ", "),
-						list(differ))})
-				}
+				result := failsIf(len(differ) > 0, "volumes of pods are billed by another plan than servers (%s): %s",
+					strings.Join(plans, ", "), list(differ))
 				result.known = []Known{{Name: name, Value: strings.Join(seen, ", ")}}
 				return result
 			})},
@@ -256,8 +230,7 @@ func billingPlans(nodeClasses []v1alpha1.BizflyNodeClass) []string {
 	if len(nodeClasses) == 0 {
 		nodeClasses = make([]v1alpha1.BizflyNodeClass, 1)
 	}
-	return lo.Uniq(lo.Map(nodeClasses, func(n v1alpha1.BizflyNodeClass,
-		_ int) string {
+	return lo.Uniq(lo.Map(nodeClasses, func(n v1alpha1.BizflyNodeClass, _ int) string {
 		return normalPlan(string(n.EffectiveBillingPlan()))
 	}))
 }

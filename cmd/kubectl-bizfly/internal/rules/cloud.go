@@ -4,7 +4,6 @@
 package rules
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,162 +19,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-// login is what came of logging in; exactly one of cloud and err is there.
-type login struct {
-	cloud *connect.Cloud
-	err   error
-	// region is the one that is configured, well or not.
-	region string
-}
-
-// cluster is the BKE cluster, as far as it is known.
-type bkeCluster struct {
-	values bke.Values
-	// unlearned is why it could not be learned from a worker pool.
-	unlearned error
-	// missing reports that the project has no such cluster.
-	missing bool
-	pools   []gobizfly.ExtendedWorkerPool
-}
-
-// errNoCluster says that there is no BKE cluster to look at, as in a cluster that is not BKE's.
-const errNoCluster = nothingToCheckError("no BKE cluster is known")
-
-var (
-	factAttempt = newFact("login", func(ctx context.Context, r *reading) (login, error) {
-		attempt := login{}
-		if attempt.cloud, attempt.err = r.Login(ctx); attempt.err != nil {
-			effective, _ := r.Effective(ctx)
-			attempt.region = effective.Region
-		}
-		return attempt, nil
-	})
-
-	factLogin = newFact("BizFly Cloud", func(ctx context.Context, r *reading) (*connect.Cloud, error) {
-		return r.Login(ctx)
-	})
-
-	// factUnread is why the catalog cannot be read; nil where it can.
-	factUnread = newFact("answer of the catalog", func(ctx context.Context, r *reading) (error, error) {
-		if _, err := r.Login(ctx); err != nil {
-			return nil, err
-		}
-		_, err := r.Cloud(ctx)
-		return err, nil
-	})
-
-	factCatalog = newFact("catalog", func(ctx context.Context, r *reading) (*catalog.Snapshot, error) {
-		cloud, err := r.Cloud(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return cloud.Catalog.Snapshot()
-	})
-
-	factAccount = newFact("account", func(ctx context.Context, r *reading) (bizfly.Account, error) {
-		cloud, err := r.Login(ctx)
-		if err != nil {
-			return bizfly.Account{}, err
-		}
-		return cloud.API.Account(ctx)
-	})
-
-	factServices = newFact("services", func(ctx context.Context, r *reading) ([]string, error) {
-		cloud, err := r.Login(ctx)
-		if err != nil {
-			return nil, err
-		}
-		// The services are known even where the state of the account is not.
-		account, err := cloud.API.Account(ctx)
-		if len(account.Services) > 0 {
-			err = nil
-		}
-		return account.Services, err
-	})
-
-	factServers = newFact("servers", func(ctx context.Context, r *reading) ([]*gobizfly.Server, error) {
-		return listed(ctx, r, "servers", bizfly.API.ListServers)
-	})
-
-	factVolumes = newFact("volumes", func(ctx context.Context, r *reading) ([]*gobizfly.Volume, error) {
-		return listed(ctx, r, "volumes", bizfly.API.ListVolumes)
-	})
-
-	factInterfaces = newFact("network interfaces", func(ctx context.Context, r *reading) ([]*gobizfly.NetworkInterface,
-		error) {
-		return listed(ctx, r, "network interfaces", bizfly.API.ListNetworkInterfaces)
-	})
-
-	factFirewalls = newFact("firewalls", func(ctx context.Context, r *reading) ([]*gobizfly.Firewall, error) {
-		return listed(ctx, r, "firewalls", bizfly.API.ListFirewalls)
-	})
-
-	factBKE = newFact("BKE cluster", readBKE)
-
-	// factSelected are the firewalls that each BizflyNodeClass selects, by its name; none where its selection fails, which
-	// a rule about it says.
-	factSelected = newFact("selected firewalls", func(ctx context.Context,
-		r *reading) (map[string][]v1alpha1.FirewallStatus, error) {
-		cloud, err := r.Cloud(ctx)
-		if err != nil {
-			return nil, err
-		}
-		nodeClasses, err := factNodeClasses.in(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		selected := map[string][]v1alpha1.FirewallStatus{}
-		for i := range nodeClasses.Items {
-			if of, err := cloud.Networks.Firewalls(ctx, &nodeClasses.Items[i]); err == nil {
-				selected[nodeClasses.Items[i].Name] = of
-			}
-		}
-		return selected, nil
-	})
-)
-
-// listed is a list of the project.
-func listed[T any](ctx context.Context, r *reading, what string, list func(bizfly.API, context.Context) ([]T,
-	error)) ([]T, error) {
-	cloud, err := r.Login(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := list(cloud.API, ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing %s: %w", what, err)
-	}
-	return all, nil
-}
-
-func readBKE(ctx context.Context, r *reading) (bkeCluster, error) {
-	cloud, err := r.Login(ctx)
-	if err != nil {
-		return bkeCluster{}, err
-	}
-	known := bkeCluster{}
-	if known.values, known.unlearned = cloud.BKE.Values(ctx); known.unlearned != nil {
-		return known, nil //nolint:nilerr // what could not be learned is a part of the answer
-	}
-	if known.values.ClusterID == "" {
-		return known, errNoCluster
-	}
-	answer, err := cloud.API.GetCluster(ctx, known.values.ClusterID)
-	if bizfly.IsNotFound(err) {
-		known.missing = true
-		return known, nil
-	}
-	if err != nil {
-		return known, fmt.Errorf("reading the BKE cluster: %w", err)
-	}
-	known.pools = answer.WorkerPools
-	return known, nil
-}
 
 const rejectsEverything = "every launch and every deletion is rejected"
 
@@ -217,19 +62,14 @@ var credentialRules = []rule{
 		why: "without flavors, zones and prices no server can be launched",
 		fix: "kubectl bizfly doctor (again, when BizFly Cloud answers)",
 		given: given1(factUnread, func(err error) outcome {
-			if err == nil || bizfly.IsNotFound(err) {
-				return positive()
-			}
-			return found(Finding{What: err.Error()})
+			return failsIf(err != nil && !bizfly.IsNotFound(err), "%s", err)
 		})},
 	{code: "EndpointWithoutTLS", about: "credentials and endpoint", severity: Warning,
 		why: "the token travels in the clear; that is for the sandbox only",
 		fix: "kubectl edit providerconfig default",
 		given: given1(factLogin, func(cloud *connect.Cloud) outcome {
-			if endpoint, err := url.Parse(cloud.Config.APIURL); err == nil && endpoint.Scheme == "http" {
-				return found(Finding{What: fmt.Sprintf("the endpoint %s has no TLS", cloud.Config.APIURL)})
-			}
-			return positive()
+			return failsIf(strings.HasPrefix(strings.ToLower(cloud.Config.APIURL), "http:"), "the endpoint %s has no TLS",
+				cloud.Config.APIURL)
 		})},
 }
 
@@ -323,14 +163,11 @@ var scopeRules = []rule{
 			if config == nil {
 				return positive()
 			}
-			pinned := config.RecordedScope()
-			if pinned == nil || pinned.ProjectID == cloud.Scope.ProjectID && pinned.Region == cloud.Scope.Region &&
-				pinned.Host == cloud.Scope.Host {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, "+
-				"region %s at %s", cloud.Scope,
-				pinned.ProjectID, pinned.Region, pinned.Host)})
+			pinned := lo.FromPtr(config.RecordedScope())
+			differs := pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region ||
+				pinned.Host != cloud.Scope.Host
+			return failsIf(config.RecordedScope() != nil && differs, "the credentials are for %s, and this cluster's servers are "+
+				"in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region, pinned.Host)
 		})},
 	{code: "ProviderConfigNotReady", about: "project", severity: Error,
 		why: "the controller keeps its last valid configuration, or has none",
@@ -339,10 +176,9 @@ var scopeRules = []rule{
 			if config == nil {
 				return inapplicable("there is no ProviderConfig")
 			}
-			if cause := notReady(config); cause != "" && config.StatusConditions().Root().IsFalse() {
-				return found(Finding{What: fmt.Sprintf("ProviderConfig %s is not ready: %s", config.Name, cause)})
-			}
-			return positive()
+			cause := notReady(config)
+			return failsIf(cause != "" && config.StatusConditions().Root().IsFalse(), "ProviderConfig %s is not ready: %s",
+				config.Name, cause)
 		})},
 }
 
@@ -359,10 +195,7 @@ var bkeRules = []rule{
 		why: "no worker image is known, and no node can join",
 		fix: "bizfly kubernetes list (then the chart's value bke.clusterID)",
 		given: given1(factBKE, func(known bkeCluster) outcome {
-			if !known.missing {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("the project has no BKE cluster %q", known.values.ClusterID)})
+			return failsIf(known.missing, "the project has no BKE cluster %q", known.values.ClusterID)
 		})},
 	{code: "BKEJoinIncomplete", about: "BKE cluster", severity: Warning,
 		why:   "servers of NodeClasses in mode BKE boot and never join, and each is replaced after 15 minutes",

@@ -25,22 +25,14 @@ const minimumVersion = "1.30.0"
 // clusterRules are about the API server.
 var clusterRules = []rule{
 	{code: "ClusterUnreachable", about: "cluster", severity: Error, why: "nothing in the cluster can be checked",
-		fix: "kubectl cluster-info",
-		given: given1(factConnection, func(err error) outcome {
-			if err == nil {
-				return positive()
-			}
-			return found(Finding{What: err.Error()})
-		})},
+		fix:   "kubectl cluster-info",
+		given: given1(factConnection, func(err error) outcome { return failsIf(err != nil, "%s", err) })},
 	{code: "APIServerTooOld", about: "API server version", severity: Error,
 		why: "the validation rules of the custom resources are rejected by an older API server",
 		fix: "upgrade the cluster's Kubernetes version in the BizFly Cloud console",
 		given: given1(factVersion, func(version *utilversion.Version) outcome {
-			if version.AtLeast(utilversion.MustParseGeneric(minimumVersion)) {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("the API server is version v%s, and %s or newer is needed", version,
-				minimumVersion)})
+			return failsIf(version.LessThan(utilversion.MustParseGeneric(minimumVersion)),
+				"the API server is version v%s, and %s or newer is needed", version, minimumVersion)
 		})},
 }
 
@@ -126,10 +118,7 @@ var installedRules = []rule{
 			if controller == nil {
 				return inapplicable("no controller is installed")
 			}
-			if skew := s.Skew(); skew.Message != "" {
-				return found(Finding{What: skew.Message})
-			}
-			return positive()
+			return failsIf(s.Skew().Message != "", "%s", s.Skew().Message)
 		})},
 	{code: "RightsMissing", about: "controller's rights", severity: Error,
 		why:   "the controller cannot launch, follow or delete nodes",

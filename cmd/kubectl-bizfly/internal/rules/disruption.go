@@ -51,8 +51,7 @@ func readDisruption(ctx context.Context, s *connect.Session, claim *karpv1.NodeC
 		} else {
 			around.pool, around.nodes = pool, len(members.Items)
 			around.disrupting = lo.CountBy(members.Items, func(n corev1.Node) bool {
-				return tainted(&n) ||
-					n.DeletionTimestamp != nil
+				return tainted(&n) || n.DeletionTimestamp != nil
 			})
 		}
 	}
@@ -66,8 +65,7 @@ func readDisruption(ctx context.Context, s *connect.Session, claim *karpv1.NodeC
 	if err := s.List(ctx, budgets); err != nil {
 		s.Note("PodDisruptionBudgets were not looked at: %s", err)
 	}
-	around.pods, around.budgets = lo.Filter(pods.Items, func(p corev1.Pod,
-		_ int) bool {
+	around.pods, around.budgets = lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool {
 		return podutils.IsActive(&p)
 	}), budgets.Items
 	return around

@@ -64,9 +64,12 @@ func (s setup) set(value string) string {
 }
 
 // listFact is a fact that is all objects of a kind.
-func listFact[L client.ObjectList](name string, empty func() L, opts ...client.ListOption) *fact[L] {
+func listFact[T any, L interface {
+	*T
+	client.ObjectList
+}](name string, opts ...client.ListOption) *fact[L] {
 	return newFact(name, func(ctx context.Context, r *reading) (L, error) {
-		list := empty()
+		list := L(new(T))
 		return list, r.List(ctx, list, opts...)
 	})
 }
@@ -85,8 +88,7 @@ func optional[O client.Object](ctx context.Context, r *reading, key types.Namesp
 }
 
 var (
-	factSetup = newFact("settings of the controller", func(_ context.Context, r *reading) (setup,
-		error) {
+	factSetup = newFact("settings of the controller", func(_ context.Context, r *reading) (setup, error) {
 		return setup{r.Session}, nil
 	})
 
@@ -106,10 +108,7 @@ var (
 		return utilversion.ParseGeneric(info.GitVersion)
 	})
 
-	factDefinitions = listFact("custom resource definitions",
-		func() *apiextensionsv1.CustomResourceDefinitionList {
-			return &apiextensionsv1.CustomResourceDefinitionList{}
-		})
+	factDefinitions = listFact[apiextensionsv1.CustomResourceDefinitionList]("custom resource definitions")
 
 	// factController is the controller's Deployment; nil where there is none.
 	factController = newFact("controller", func(_ context.Context, r *reading) (*appsv1.Deployment, error) {
@@ -121,7 +120,7 @@ var (
 
 	factGrants = newFact("rights of the controller", readGrants)
 
-	factDeployments = listFact("Deployments", func() *appsv1.DeploymentList { return &appsv1.DeploymentList{} })
+	factDeployments = listFact[appsv1.DeploymentList]("Deployments")
 
 	factAutoscalerStatus = newFact("status of a cluster-autoscaler", func(ctx context.Context,
 		r *reading) (*corev1.ConfigMap, error) {
@@ -129,22 +128,18 @@ var (
 			&corev1.ConfigMap{})
 	})
 
-	factBuffers = listFact("CapacityBuffers",
-		func() *autoscalingv1beta1.CapacityBufferList { return &autoscalingv1beta1.CapacityBufferList{} })
+	factBuffers = listFact[autoscalingv1beta1.CapacityBufferList]("CapacityBuffers")
 
-	factOverlays = listFact("NodeOverlays",
-		func() *karpv1alpha1.NodeOverlayList { return &karpv1alpha1.NodeOverlayList{} })
+	factOverlays = listFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
 
-	factNodes = listFact("nodes", func() *corev1.NodeList { return &corev1.NodeList{} })
+	factNodes = listFact[corev1.NodeList]("nodes")
 
-	factPoolNodes = listFact("nodes of BKE's pools", func() *corev1.NodeList { return &corev1.NodeList{} },
-		bke.SelectPoolNodes)
+	factPoolNodes = listFact[corev1.NodeList]("nodes of BKE's pools", bke.SelectPoolNodes)
 
-	factNodePools  = listFact("NodePools", func() *karpv1.NodePoolList { return &karpv1.NodePoolList{} })
-	factNodeClaims = listFact("NodeClaims", func() *karpv1.NodeClaimList { return &karpv1.NodeClaimList{} })
+	factNodePools  = listFact[karpv1.NodePoolList]("NodePools")
+	factNodeClaims = listFact[karpv1.NodeClaimList]("NodeClaims")
 
-	factNodeClasses = listFact("BizflyNodeClasses",
-		func() *v1alpha1.BizflyNodeClassList { return &v1alpha1.BizflyNodeClassList{} })
+	factNodeClasses = listFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
 
 	// Before the installation the cluster does not know these kinds, and has none of them.
 	factAnyNodePools   = orNone(factNodePools)

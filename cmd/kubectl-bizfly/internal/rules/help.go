@@ -17,6 +17,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -49,8 +50,7 @@ func (p *Pod) help(ctx context.Context, w *world, pod *corev1.Pod) {
 	for _, pool := range p.Pools {
 		failed := lo.Filter(pool.Checks, func(c Check, _ int) bool { return c.failed() })
 		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy {
-			return remediesOf(pool.Name,
-				pod, c)
+			return remediesOf(pool.Name, pod, c)
 		})) {
 			if tried++; len(combination) == 0 || tried > maxTried {
 				break
@@ -230,24 +230,7 @@ func sizeRemedies(pool string, pod *corev1.Pod, obstacle Check) []remedy {
 // dropKey takes a key from what the pod requires of its node.
 func dropKey(pod *corev1.Pod, key string) {
 	delete(pod.Spec.NodeSelector, key)
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
-		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return
-	}
-	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	for i := range required.NodeSelectorTerms {
-		term := &required.NodeSelectorTerms[i]
-		term.MatchExpressions = lo.Reject(term.MatchExpressions, func(r corev1.NodeSelectorRequirement,
-			_ int) bool {
-			return r.Key == key
-		})
-	}
-	required.NodeSelectorTerms = lo.Filter(required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm, _ int) bool {
-		return len(t.MatchExpressions)+len(t.MatchFields) > 0
-	})
-	if len(required.NodeSelectorTerms) == 0 {
-		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
-	}
+	sim.DropNodeAffinity(pod, key)
 }
 
 // dropRequirements takes keys from what a NodePool requires of its nodes.

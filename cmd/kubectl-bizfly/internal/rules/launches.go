@@ -96,8 +96,7 @@ func (s *simulation) waitAlone(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
-		return &other,
-			other.Spec.NodeName != ""
+		return &other, other.Spec.NodeName != ""
 	})
 	s.Objects.SetPods(append(bound, pod))
 	return s.Observe(ctx)
@@ -207,8 +206,7 @@ func (l launches) markSizes(ctx context.Context, s *connect.Session, simulation 
 			sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
 			if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
 				simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name},
-					fmt.Sprintf("quota exceeded, until about %s or longer",
-						until.Local().Format(time.TimeOnly)), time.Until(until))
+					fmt.Sprintf("quota exceeded, until about %s or longer", until.Local().Format(time.TimeOnly)), time.Until(until))
 			}
 		}
 	}

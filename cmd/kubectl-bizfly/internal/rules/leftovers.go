@@ -46,11 +46,7 @@ var (
 	})
 
 	// factFlavorPrices are the prices of flavors with the default disk, in VND per hour.
-	factFlavorPrices = newFact("prices of flavors", func(ctx context.Context, r *reading) (map[string]float64, error) {
-		cloud, err := r.Cloud(ctx)
-		if err != nil {
-			return nil, err
-		}
+	factFlavorPrices = catalogFact("prices of flavors", func(ctx context.Context, cloud *connect.Cloud) (map[string]float64, error) {
 		instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
 		if err != nil {
 			return nil, err
@@ -61,11 +57,7 @@ var (
 		}), nil
 	})
 
-	factPrices = newFact("price table", func(ctx context.Context, r *reading) (*pricing.Table, error) {
-		cloud, err := r.Cloud(ctx)
-		if err != nil {
-			return nil, err
-		}
+	factPrices = catalogFact("price table", func(_ context.Context, cloud *connect.Cloud) (*pricing.Table, error) {
 		return cloud.Settings.Load().Prices, nil
 	})
 )

@@ -4,7 +4,6 @@
 package rules
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -40,17 +39,11 @@ var metadataRules = []rule{
 		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there), or set " +
 			"metadataOptions.podAccess of the NodeClass to Blocked",
 		given: given2(factUserData, factMetadataPolicy, func(texts map[string]string, guarded bool) outcome {
-			open := lo.Filter(sortedKeys(texts), func(name string,
-				_ int) bool {
-				return !dropsMetadata.MatchString(texts[name])
-			})
-			if guarded || len(open) == 0 {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("nothing is found that keeps pods from the metadata service: the condition %s of "+
-				"BizflyNodeClass %s is not True, no rule in the user data drops traffic to %s, and no "+
+			open := lo.Filter(sortedKeys(texts), func(name string, _ int) bool { return !dropsMetadata.MatchString(texts[name]) })
+			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: the condition "+
+				"%s of BizflyNodeClass %s is not True, no rule in the user data drops traffic to %s, and no "+
 				"CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", v1alpha1.ConditionTypePodAccessEnforced,
-				list(open), metadataAddress)})
+				list(open), metadataAddress)
 		})},
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
@@ -58,13 +51,10 @@ var metadataRules = []rule{
 		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there; with kube-router, let only " +
 			"trusted pods run on these nodes)",
 		given: given2(factPoolNodes, factMetadataPolicy, func(nodes *corev1.NodeList, guarded bool) outcome {
-			if guarded || len(nodes.Items) == 0 {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("nothing is found that keeps pods on BKE's pool nodes %s from the metadata "+
-				"service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and user data of a "+
+			return failsIf(!guarded && len(nodes.Items) > 0, "nothing is found that keeps pods on BKE's pool nodes %s from the "+
+				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and user data of a "+
 				"BizflyNodeClass does not apply there",
-				list(lo.Map(nodes.Items, func(n corev1.Node, _ int) string { return n.Name })), metadataAddress)})
+				list(namesOf(nodes, func(*corev1.Node) bool { return true })), metadataAddress)
 		})},
 }
 

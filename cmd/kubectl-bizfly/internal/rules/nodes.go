@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -21,9 +19,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -107,8 +103,7 @@ func readOffers(ctx context.Context, r *reading) ([]offer, error) {
 	}
 	if len(pools.Items) == 0 {
 		all, _, err := price.StandardFlavors(ctx, cloud)
-		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType,
-			_ int) bool {
+		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool {
 			return len(it.Offerings.Available()) > 0
 		})}}, err
 	}
@@ -190,8 +185,7 @@ var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string,
 // nodeClassConditions are those that the controller's code resolves, without Ready.
 func nodeClassConditions() []string {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	types := lo.FilterMap(nodeClass.StatusConditions().List(), func(c status.Condition, _ int) (string,
-		bool) {
+	types := lo.FilterMap(nodeClass.StatusConditions().List(), func(c status.Condition, _ int) (string, bool) {
 		return c.Type, c.Type != status.ConditionReady
 	})
 	slices.Sort(types)
@@ -234,8 +228,7 @@ var storedRules = []rule{
 		})},
 	{code: "ConditionFalse", about: "NodeClasses", severity: Warning, given: given1(factNodeClasses,
 		func(nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
-			return found(lo.FlatMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass,
-				_ int) []Finding {
+			return found(lo.FlatMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) []Finding {
 				return reported("BizflyNodeClass", &n)
 			})...)
 		})},
@@ -264,28 +257,24 @@ var nodePoolRules = []rule{
 			})
 		})},
 	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
-		given: given1(factNodePools,
-			func(pools *karpv1.NodePoolList) outcome {
-				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-					return limited(pool, sim.LimitReached(pool,
-						nil))
-				})
-			})},
+		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
+			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+				return limited(pool, sim.LimitReached(pool, nil))
+			})
+		})},
 	// What is left of a limit that is not used up may be less than any flavor of the NodePool needs.
 	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
-		given: given2(factNodePools, factOffers,
-			func(pools *karpv1.NodePoolList, offers []offer) outcome {
-				flavors := lo.SliceToMap(offers, func(o offer) (string,
-					[]*corecloudprovider.InstanceType) {
-					return lo.FromPtr(o.pool).Name, o.flavors
-				})
-				return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-					if sim.LimitReached(pool, nil) != nil {
-						return Finding{}, false
-					}
-					return limited(pool, sim.LimitReached(pool, flavors[pool.Name]))
-				})
-			})},
+		given: given2(factNodePools, factOffers, func(pools *karpv1.NodePoolList, offers []offer) outcome {
+			flavors := lo.SliceToMap(offers, func(o offer) (string, []*corecloudprovider.InstanceType) {
+				return lo.FromPtr(o.pool).Name, o.flavors
+			})
+			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+				if sim.LimitReached(pool, nil) != nil {
+					return Finding{}, false
+				}
+				return limited(pool, sim.LimitReached(pool, flavors[pool.Name]))
+			})
+		})},
 }
 
 // limited is the finding about a limit. The number of nodes of a static NodePool does not follow pods, and one with a
@@ -303,8 +292,7 @@ func eachPool(pools *karpv1.NodePoolList, look func(*karpv1.NodePool) (Finding, 
 	if len(pools.Items) == 0 {
 		return inapplicable("there is no NodePool")
 	}
-	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding,
-		bool) {
+	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding, bool) {
 		return look(pool)
 	})...)
 }
@@ -385,50 +373,4 @@ func describeOffer(o offer) string {
 	return fmt.Sprintf("%d in %s, from %s at %s VND per hour", len(o.flavors), strings.Join(sortedKeys(zones), " and "),
 		cheapest.flavor,
 		output.VND(cheapest.price))
-}
-
-// recently is how far back events are looked at.
-const recently = 24 * time.Hour
-
-var launchRules = []rule{
-	{code: "QuotaRejected", about: "rejected launches", severity: Warning,
-		why: "pods stay pending, or run on flavors that cost more",
-		fix: "raise the project's quota in the BizFly Cloud console, or top up the balance",
-		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
-			quota := lo.Filter(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
-			if len(quota) == 0 {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: "+
-				"%s", len(quota),
-				quota[len(quota)-1].Message)})
-		})},
-	{code: "LaunchesFailed", about: "rejected launches", severity: Warning,
-		why: "nodes come late, and each attempt is paid for",
-		fix: "kubectl get events --namespace default --field-selector type=Warning",
-		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
-			other := lo.Reject(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
-			if len(other) == 0 {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other),
-				other[len(other)-1].Message)})
-		})},
-}
-
-// failedLaunches are the events of the last day that report one, the oldest first.
-func failedLaunches(all []corev1.Event, now time.Time) []corev1.Event {
-	of := lo.Filter(all, func(e corev1.Event, _ int) bool {
-		return now.Sub(lastSeen(&e)) <= recently && (ofQuota(&e) || lo.Contains([]string{events.ReasonLaunchesPaused,
-			events.ReasonLaunchRejected,
-			events.ReasonLaunchFailed, events.ReasonNodeNotRegistered}, e.Reason))
-	})
-	slices.SortStableFunc(of, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
-	return of
-}
-
-// ofQuota reports whether a launch was rejected by quota or balance.
-func ofQuota(e *corev1.Event) bool {
-	return e.Reason == events.ReasonAccountLimit || e.Reason == events.ReasonQuotaTooSmall ||
-		e.Reason == events.ReasonLaunchesPaused && strings.Contains(e.Message, capacity.ReasonQuotaExceeded)
 }

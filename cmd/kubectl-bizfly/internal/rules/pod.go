@@ -24,10 +24,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 )
 
 // Check is one thing that decides whether a NodePool can run the pod.
 type Check struct {
+	// Code is stable, in CamelCase.
+	Code string `json:"code"`
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 	// Unknown is true where it is not known, for the reason in Detail.
@@ -111,8 +114,7 @@ func ForWorkload(ctx context.Context, s *connect.Session, kind string, key types
 		return nil, true, fmt.Errorf("%s/%s has no pod: kubectl describe %[1]s %[2]s says why", kind, key.Name)
 	}
 	pending := lo.Filter(pods.Items, func(pod corev1.Pod, _ int) bool {
-		return pod.Spec.NodeName == "" &&
-			input.Counts(&pod)
+		return pod.Spec.NodeName == "" && input.Counts(&pod)
 	})
 	chosen, _ := lo.First(append(pending, pods.Items...))
 	s.Note("%d of the %d pods of %s/%s are pending; this is about %s", len(pending), len(pods.Items), kind, key.Name,
@@ -137,8 +139,7 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*Pool, e
 	pool := &answer.Pools[0]
 	// What is about pods alone does not matter here.
 	pool.Checks = lo.Reject(pool.Checks, func(c Check, _ int) bool {
-		return c.Name == "taints" || c.Name == "static" ||
-			c.Name == "size" && c.OK
+		return c.Name == "taints" || c.Name == "static" || c.Name == "size" && c.OK
 	})
 	pool.Fits = lo.EveryBy(pool.Checks, func(c Check) bool { return c.OK })
 	return pool, nil
@@ -248,7 +249,6 @@ func askPool(ctx context.Context, facts *reading, name string) Pool {
 	for _, about := range lo.Uniq(lo.Map(podRules, func(r rule, _ int) string { return r.about })) {
 		pool.Checks = append(pool.Checks, checksOf(about, byAbout[about])...)
 	}
-	pool.Checks = mergeUnknown(pool.Checks)
 	pool.Fits = lo.EveryBy(pool.Checks, func(c Check) bool { return c.OK })
 	return pool
 }
@@ -260,38 +260,18 @@ func checksOf(about string, outcomes []outcome) []Check {
 	for i, o := range outcomes {
 		others := slices.Concat(outcomes[:i], outcomes[i+1:])
 		for _, f := range o.findings {
-			checks = append(checks, Check{Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What})
+			checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What})
 		}
 		if o.state == notKnown && !lo.ContainsBy(outcomes, func(other outcome) bool { return other.state == fails }) {
-			checks = append(checks, Check{Name: about, Unknown: true, Detail: o.reason})
+			checks = append(checks, Check{Code: o.code, Name: about, Unknown: true, Detail: o.reason})
 		}
 		for _, k := range o.known {
 			if !lo.ContainsBy(others, func(other outcome) bool { return other.state == fails || other.state == notKnown }) {
-				checks = append(checks, Check{Name: lo.CoalesceOrEmpty(k.Name, about), OK: true, Detail: k.Value})
+				checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(k.Name, about), OK: true, Detail: k.Value})
 			}
 		}
 	}
 	return checks
-}
-
-// mergeUnknown makes one line of what is not known for the same reason.
-func mergeUnknown(checks []Check) []Check {
-	var merged []Check
-	at := map[string]int{}
-	for _, c := range checks {
-		first, seen := at[c.Detail]
-		if c.Unknown && seen {
-			if !slices.Contains(strings.Split(merged[first].Name, ", "), c.Name) {
-				merged[first].Name += ", " + c.Name
-			}
-			continue
-		}
-		if c.Unknown {
-			at[c.Detail] = len(merged)
-		}
-		merged = append(merged, c)
-	}
-	return merged
 }
 
 // podRequirements are what a pod asks of its node, sorted by key. Of alternatives the scheduler tries the first one
@@ -307,8 +287,7 @@ func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 	if pool == nil {
 		return scheduling.NewRequirements()
 	}
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	requirements := sim.RequirementsOf(pool)
 	requirements.Add(scheduling.NewRequirement(karpv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, pool.Name))
 	return requirements
 }
@@ -340,9 +319,7 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 	chosen, _ := lo.Find(p.Pools, func(pool Pool) bool { return pool.Name == n.NodePool })
 	held, isHeld := lo.Find(chosen.Checks, func(c Check) bool { return c.failed() && c.Name == "launches" })
 	limit, err := factLimit.in(ctx, facts)
-	unknown, isUnknown := lo.Find(chosen.Checks, func(c Check) bool {
-		return c.Unknown && slices.Contains(strings.Split(c.Name, ", "), "launches")
-	})
+	unknown, isUnknown := lo.Find(chosen.Checks, func(c Check) bool { return c.Unknown && c.Name == "launches" })
 	switch {
 	case err == nil && limit != "" && isHeld && held.Detail == limit:
 		p.Outcome += ", unless a limit of the cluster holds the launch back: " + limit

@@ -53,11 +53,7 @@ type poolServer struct {
 }
 
 var (
-	factJoin = newFact("join endpoint", func(ctx context.Context, r *reading) (connection, error) {
-		cloud, err := r.Login(ctx)
-		if err != nil {
-			return connection{}, err
-		}
+	factJoin = loginFact("join endpoint", func(ctx context.Context, cloud *connect.Cloud) (connection, error) {
 		join, err := url.Parse(cloud.BKE.Known().JoinEndpoint)
 		if err != nil || join.Host == "" {
 			return connection{}, nothingToCheckError("it is not known (bke.joinEndpoint)")

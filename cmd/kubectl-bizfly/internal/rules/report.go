@@ -84,8 +84,7 @@ type Read struct {
 // for what is not known.
 func (r *Report) Failed(strict bool) bool {
 	return strict && len(r.Skipped) > 0 || lo.ContainsBy(r.Findings, func(f Finding) bool {
-		return f.Severity == Error ||
-			strict && f.Severity == Warning
+		return f.Severity == Error || strict && f.Severity == Warning
 	})
 }
 
@@ -118,8 +117,7 @@ func Preflight(ctx context.Context, s *connect.Session) *Report {
 	defer cancel()
 	nodes := &corev1.NodeList{}
 	if s.Deployment == nil && s.Settings.BKEClusterID == "" && s.List(ctx, nodes, client.HasLabels{bke.LabelPoolNode},
-		client.Limit(1)) == nil &&
-		len(nodes.Items) > 0 {
+		client.Limit(1)) == nil && len(nodes.Items) > 0 {
 		s.Settings.BKEDiscoverFromPool = true
 	}
 	report := examine(ctx, newReading(s), preflightRules)
@@ -140,8 +138,7 @@ func examine(ctx context.Context, facts *reading, rules []rule) *Report {
 	for _, about := range lo.Uniq(lo.Map(rules, func(r rule, _ int) string { return r.about })) {
 		reasons := func(of state) string {
 			return strings.Join(lo.Uniq(lo.FilterMap(byAbout[about], func(o outcome, _ int) (string, bool) {
-				return o.reason,
-					o.state == of
+				return o.reason, o.state == of
 			})), "; ")
 		}
 		has := func(of state) bool {
@@ -158,8 +155,7 @@ func examine(ctx context.Context, facts *reading, rules []rule) *Report {
 		}
 	}
 	slices.SortStableFunc(report.Findings, func(a, b Finding) int {
-		return cmp.Compare(rank[a.Severity],
-			rank[b.Severity])
+		return cmp.Compare(rank[a.Severity], rank[b.Severity])
 	})
 	report.Notes = facts.Notes
 	for _, name := range slices.Sorted(maps.Keys(facts.facts)) {

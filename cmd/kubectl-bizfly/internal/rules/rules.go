@@ -109,6 +109,8 @@ const (
 
 // outcome is what came of a rule, and why if it does not apply or is not known.
 type outcome struct {
+	// code is that of the rule.
+	code     string
 	state    state
 	reason   string
 	findings []Finding
@@ -119,6 +121,18 @@ type outcome struct {
 // found is the outcome of a rule: it holds where there is no finding.
 func found(findings ...Finding) outcome {
 	return outcome{state: lo.Ternary(len(findings) > 0, fails, holds), findings: findings}
+}
+
+// no is the outcome of a rule with one finding, and failsIf that of one which may hold.
+func no(format string, args ...any) outcome {
+	return found(Finding{What: fmt.Sprintf(format, args...)})
+}
+
+func failsIf(condition bool, format string, args ...any) outcome {
+	if condition {
+		return no(format, args...)
+	}
+	return positive()
 }
 
 // positive is the outcome of a rule that holds, and what this lets a report say.
@@ -160,9 +174,7 @@ type given struct {
 }
 
 func given1[A any](a *fact[A], decide func(A) outcome) given {
-	return given{[]need{a}, func(ctx context.Context, r *reading) outcome {
-		return decide(lo.Must(a.in(ctx, r)))
-	}}
+	return given{[]need{a}, func(ctx context.Context, r *reading) outcome { return decide(lo.Must(a.in(ctx, r))) }}
 }
 
 func given2[A, B any](a *fact[A], b *fact[B], decide func(A, B) outcome) given {
@@ -195,10 +207,13 @@ func given5[A, B, C, D, E any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], e
 func (r *rule) apply(ctx context.Context, facts *reading) outcome {
 	for _, need := range r.needs {
 		if err := need.want(ctx, facts); err != nil {
-			return unread(ctx, err)
+			result := unread(ctx, err)
+			result.code = r.code
+			return result
 		}
 	}
 	result := r.decide(ctx, facts)
+	result.code = r.code
 	for i := range result.findings {
 		f := &result.findings[i]
 		f.Code, f.Severity = lo.CoalesceOrEmpty(f.Code, r.code), lo.CoalesceOrEmpty(f.Severity, r.severity)

@@ -32,7 +32,7 @@ var _ = ginkgo.Describe("a rule", func() {
 				for _, other := range r.needs {
 					facts.facts[other.called()] = read{err: lo.Ternary(other == missing, failed, nil)}
 				}
-				Expect(r.apply(ctx, facts)).To(Equal(outcome{state: notKnown, reason: "the fact failed"}), "%s without %s", r.code,
+				Expect(r.apply(ctx, facts)).To(Equal(outcome{code: r.code, state: notKnown, reason: "the fact failed"}), "%s without %s", r.code,
 					missing.called())
 			}
 		}
@@ -66,7 +66,7 @@ var _ = ginkgo.Describe("a rule", func() {
 			facts.Session = &connect.Session{}
 			return examine(ctx, facts, lo.Map(results, func(o outcome, _ int) rule { return of(o) }))
 		}
-		unknown := outcome{state: notKnown, reason: "forbidden"}
+		unknown := outcome{code: "A", state: notKnown, reason: "forbidden"}
 		Expect(report(positive(), positive()).Passed).To(ConsistOf("thing"))
 		Expect(report(positive(), inapplicable("none")).Passed).To(ConsistOf("thing"))
 		Expect(report(positive(), unknown)).To(And(HaveField("Passed", BeEmpty()), HaveField("Skipped",
@@ -76,6 +76,6 @@ var _ = ginkgo.Describe("a rule", func() {
 		Expect(report(inapplicable("none"))).To(And(HaveField("Passed", BeEmpty()), HaveField("NotApplicable",
 			HaveKeyWithValue("thing", "none"))))
 		Expect(checksOf("launches", []outcome{unknown, yes("nothing holds them back")})).To(
-			Equal([]Check{{Name: "launches", Unknown: true, Detail: "forbidden"}}))
+			Equal([]Check{{Code: "A", Name: "launches", Unknown: true, Detail: "forbidden"}}))
 	})
 })

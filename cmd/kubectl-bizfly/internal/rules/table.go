@@ -29,6 +29,9 @@ type Described struct {
 	Why         string
 }
 
+// PodCodes are the rules by which why decides about a NodePool.
+func PodCodes() []string { return lo.Map(podRules, func(r rule, _ int) string { return r.code }) }
+
 // Codes are the rules of doctor and its preflight, once each.
 func Codes() []Described {
 	all := lo.Filter(slices.Concat(installationRules, preflightRules), func(r rule, _ int) bool { return r.code != "" })

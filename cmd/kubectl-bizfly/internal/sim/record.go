@@ -11,33 +11,17 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 )
 
 // record keeps what core says meanwhile.
 type record struct {
-	mu sync.Mutex
-	// reports are the newest messages of NodeClaims, by reason and name.
-	reports map[string]map[string]string
-	notes   []string
+	mu    sync.Mutex
+	notes []string
 }
 
-// Publish implements events.Recorder.
-func (r *record) Publish(events ...karpevents.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, event := range events {
-		claim, ok := event.InvolvedObject.(*karpv1.NodeClaim)
-		if !ok {
-			continue
-		}
-		if r.reports[event.Reason] == nil {
-			r.reports[event.Reason] = map[string]string{}
-		}
-		r.reports[event.Reason][claim.Name] = event.Message
-	}
-}
+// Publish implements events.Recorder. What core decides is in the result.
+func (*record) Publish(...karpevents.Event) {}
 
 // note keeps a line once.
 func (r *record) note(format string, args ...any) {
@@ -46,23 +30,6 @@ func (r *record) note(format string, args ...any) {
 	if line := fmt.Sprintf(format, args...); !lo.Contains(r.notes, line) {
 		r.notes = append(r.notes, line)
 	}
-}
-
-// Unconsolidatable says of a NodeClaim why core does not consolidate it, as of the last time that it tried.
-func (s *Simulation) Unconsolidatable(nodeClaim string) (reason string, known bool) {
-	return s.reported(karpevents.Unconsolidatable, nodeClaim)
-}
-
-// Blocked says of a NodeClaim what keeps core from disrupting it at all.
-func (s *Simulation) Blocked(nodeClaim string) (reason string, known bool) {
-	return s.reported(karpevents.DisruptionBlocked, nodeClaim)
-}
-
-func (s *Simulation) reported(reason, nodeClaim string) (message string, known bool) {
-	s.record.mu.Lock()
-	defer s.record.mu.Unlock()
-	message, known = s.record.reports[reason][nodeClaim]
-	return message, known
 }
 
 // recorded is a context whose log is kept: an error of a core controller becomes a line of the result.

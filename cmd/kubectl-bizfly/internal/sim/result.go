@@ -206,13 +206,19 @@ func (s *Simulation) FlavorsOf(ctx context.Context, pool *karpv1.NodePool) ([]*c
 	if err != nil {
 		return nil, err
 	}
-	wanted := corescheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	wanted.Add(corescheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	wanted := RequirementsOf(pool)
 	possible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
 		return wanted.IsCompatible(it.Requirements, corescheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(wanted)
 	})
 	slices.SortFunc(possible, func(a, b *corecloudprovider.InstanceType) int { return cmp.Compare(a.Name, b.Name) })
 	return possible, nil
+}
+
+// RequirementsOf are what a NodePool asks of its nodes.
+func RequirementsOf(pool *karpv1.NodePool) corescheduling.Requirements {
+	requirements := corescheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	requirements.Add(corescheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	return requirements
 }
 
 // Static returns the names of static NodePools: how many nodes they have is decided by no pod, so no plan has any of them.

@@ -21,10 +21,11 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
-	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 const (
@@ -61,92 +62,6 @@ func (c *skippingClock) After(d time.Duration) <-chan time.Time {
 	return fired
 }
 
-// member is a node of a NodeClaim of the copy.
-type member struct {
-	claim *karpv1.NodeClaim
-	node  *corev1.Node
-	// pods are all on the node that have not ended, and daemons what DaemonSets request there whose pods the copy does not have.
-	pods    []*corev1.Pod
-	daemons corev1.ResourceList
-}
-
-// movable are the pods that a drain moves.
-func (m *member) movable() []*corev1.Pod {
-	return lo.Filter(m.pods, func(pod *corev1.Pod, _ int) bool { return podutils.IsReschedulable(pod) })
-}
-
-// requests are those of all that runs there.
-func (m *member) requests() corev1.ResourceList {
-	return resources.Merge(m.daemons, resources.RequestsForPods(m.pods...))
-}
-
-// members are the nodes of NodeClaims, in the order of the NodeClaims' names.
-func (s *Simulation) members(ctx context.Context) ([]*member, error) {
-	claims := &karpv1.NodeClaimList{}
-	if err := s.Objects.List(ctx, claims); err != nil {
-		return nil, err
-	}
-	var all []*member
-	for i := range claims.Items {
-		claim, node := &claims.Items[i], &corev1.Node{}
-		if claim.Status.NodeName == "" || !claim.DeletionTimestamp.IsZero() {
-			continue
-		}
-		if err := s.Objects.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); client.IgnoreNotFound(err) != nil {
-			return nil, err
-		} else if err != nil {
-			continue
-		}
-		pods, err := s.PodsOn(ctx, node.Name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, &member{claim, node, pods, s.daemons[claim.Name]})
-	}
-	return all, nil
-}
-
-// PodsOn returns the pods of a node that have not ended.
-func (s *Simulation) PodsOn(ctx context.Context, node string) ([]*corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, !podutils.IsTerminal(&pod) }), nil
-}
-
-// put writes an object, and lets core know.
-func (s *Simulation) put(ctx context.Context, object client.Object) error {
-	if err := s.Objects.Put(object); err != nil {
-		return err
-	}
-	switch o := object.(type) {
-	case *corev1.Pod:
-		return s.Cluster.UpdatePod(ctx, o)
-	case *corev1.Node:
-		return s.Cluster.UpdateNode(ctx, o)
-	case *karpv1.NodeClaim:
-		s.Cluster.UpdateNodeClaim(o)
-	}
-	return nil
-}
-
-// remove deletes an object, which nothing keeps in the copy, and lets core know.
-func (s *Simulation) remove(object client.Object) error {
-	if err := s.Objects.Remove(object); err != nil {
-		return err
-	}
-	switch o := object.(type) {
-	case *corev1.Pod:
-		s.Cluster.DeletePod(client.ObjectKeyFromObject(o))
-	case *corev1.Node:
-		s.Cluster.DeleteNode(o.Name)
-	case *karpv1.NodeClaim:
-		s.Cluster.DeleteNodeClaim(o.Name)
-	}
-	return nil
-}
-
 // bind runs a pod on a node; on none, it waits as the scheduler reports it.
 func (s *Simulation) bind(ctx context.Context, pod *corev1.Pod, node string) error {
 	pod = pod.DeepCopy()
@@ -156,8 +71,8 @@ func (s *Simulation) bind(ctx context.Context, pod *corev1.Pod, node string) err
 	return s.put(ctx, pod)
 }
 
-// join launches a NodeClaim, and its node joins. Daemons is what DaemonSets will request there.
-func (s *Simulation) join(ctx context.Context, name string, daemons corev1.ResourceList) error {
+// Join launches a NodeClaim of the copy, and its node joins. Daemons is what DaemonSets will request there.
+func (s *Simulation) Join(ctx context.Context, name string, daemons corev1.ResourceList) error {
 	claim, err := s.launch(ctx, name)
 	if err != nil {
 		return err
@@ -257,10 +172,23 @@ func (s *Simulation) launched(ctx context.Context, proposed *scheduling.NodeClai
 	if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
 		return "", err
 	}
-	if err := s.join(ctx, name, daemonsOf(claim.Spec.Resources.Requests, proposed.Pods)); err != nil {
+	if err := s.Join(ctx, name, daemonsOf(claim.Spec.Resources.Requests, proposed.Pods)); err != nil {
 		return "", errors.Join(fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err), s.remove(claim))
 	}
 	return name, nil
+}
+
+// FromEmpty plans objects as if nothing ran yet: what is launched at first or, settled, what is left after consolidation.
+func FromEmpty(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, settled bool) (*Result, *Simulation, error) {
+	s, err := New(ctx, cloud, objects)
+	if err == nil {
+		err = s.Empty(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	result, err := lo.Ternary(settled, s.Settle, s.Run)(ctx)
+	return result, s, err
 }
 
 // Settle launches nodes for all pods that wait, and lets core consolidate until it finds nothing to do any more: what is paid for after the first
@@ -342,7 +270,7 @@ func (s *Simulation) carryOut(ctx context.Context, command *disruption.Command) 
 		if err := s.Objects.Get(ctx, client.ObjectKey{Name: replacement.Name}, claim); err != nil {
 			return err
 		}
-		if err := s.join(ctx, replacement.Name, daemonsOf(claim.Spec.Resources.Requests, replacement.Pods)); err != nil {
+		if err := s.Join(ctx, replacement.Name, daemonsOf(claim.Spec.Resources.Requests, replacement.Pods)); err != nil {
 			return err
 		}
 		for _, pod := range replacement.Pods {

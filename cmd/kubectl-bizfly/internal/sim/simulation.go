@@ -102,8 +102,7 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 	}
 	providers := wiring.Build(d)
 	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
-		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{},
-		record: &record{reports: map[string]map[string]string{}}}
+		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}, record: &record{}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
 	s.CloudProvider = cloudprovider.New(config)

@@ -45,11 +45,6 @@ func (s *Simulation) Trial(ctx context.Context, seed uint64) error {
 	return s.Observe(ctx)
 }
 
-// Join launches a NodeClaim of the copy, and its node joins. Daemons is what DaemonSets will request there.
-func (s *Simulation) Join(ctx context.Context, name string, daemons corev1.ResourceList) error {
-	return s.join(ctx, name, daemons)
-}
-
 // RunPod makes a pod run on a node, besides those that are there.
 func (s *Simulation) RunPod(ctx context.Context, pod *corev1.Pod, node string) error {
 	pod = pod.DeepCopy()

@@ -198,14 +198,8 @@ func cpuOf(it *corecloudprovider.InstanceType) int {
 func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
 	unplaced int) (Candidate, error) {
 	pools := shape.apply(pool)
-	simulation, err := sim.New(ctx, cloud, objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...))
-	if err != nil {
-		return Candidate{}, err
-	}
-	if err := simulation.Empty(ctx); err != nil {
-		return Candidate{}, err
-	}
-	p, err := lo.Ternary(settled, simulation.Settle, simulation.Run)(ctx)
+	shaped := objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...)
+	p, _, err := sim.FromEmpty(ctx, cloud, shaped, settled)
 	if err != nil {
 		return Candidate{}, err
 	}

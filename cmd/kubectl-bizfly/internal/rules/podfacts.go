@@ -1,0 +1,246 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	corescheduling "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// question is what is asked: whether a NodePool can run a pod.
+type question struct {
+	pod  *corev1.Pod
+	pool *karpv1.NodePool
+}
+
+// zones are those that a pod may run in.
+type zones struct {
+	// causes are what limits them; nothing does where there is none.
+	causes []string
+	wants  *scheduling.Requirement
+	// left are those of exist, the zones of the NodePool's flavors, that the pod may run in.
+	left, exist []string
+}
+
+// fit is what of a NodePool's flavors is left for a pod.
+type fit struct {
+	wanted                   scheduling.Requirements
+	all, compatible, fitting []*corecloudprovider.InstanceType
+	requests                 corev1.ResourceList
+	rootDisk                 string
+	written                  map[string]string
+	unavailable              []string
+	available                int
+}
+
+var (
+	// factAsked is the NodePool, of whatever provider.
+	factAsked = newAsked("NodePool", func(_ context.Context, r *reading) (question, error) { return r.asked, nil })
+
+	// factServed is the NodePool that a controller here serves.
+	factServed = newAsked("NodePool of this provider", func(_ context.Context, r *reading) (question, error) {
+		if of := foreign(r.asked.pool); of != "" {
+			return question{}, nothingToCheckError(of)
+		}
+		return r.asked, nil
+	})
+
+	// factNodeClassOf is the NodePool's NodeClass as the controller has stored it; nil where there is none.
+	factNodeClassOf = newAsked("BizflyNodeClass", func(ctx context.Context, r *reading) (*v1alpha1.BizflyNodeClass,
+		error) {
+		q, err := factServed.in(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return optional(ctx, r, types.NamespacedName{Name: lo.FromPtr(q.pool.Spec.Template.Spec.NodeClassRef).Name},
+			&v1alpha1.BizflyNodeClass{})
+	})
+
+	// factLimit is what the controller reports of a limit of the whole cluster that holds launches back; empty where none
+	// does.
+	factLimit = newFact("limits of the cluster", func(ctx context.Context, r *reading) (string, error) {
+		config, err := factProviderConfig.in(ctx, r)
+		return falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits), err
+	})
+
+	factTypes = newAsked("instance types", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType,
+		error) {
+		w, err := copyFor(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		all, err := w.simulation.Provider.GetInstanceTypes(ctx, r.asked.pool)
+		if err != nil {
+			return nil, nothingToCheckError(err.Error())
+		}
+		return all, nil
+	})
+
+	factUsable = newAsked("flavors of the NodePool", func(ctx context.Context,
+		r *reading) ([]*corecloudprovider.InstanceType, error) {
+		w, err := copyFor(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		usable, _ := w.simulation.FlavorsOf(ctx, r.asked.pool) // where it fails, the rule about flavors says so
+		return usable, nil
+	})
+
+	factZones = newAsked("zones of the pod", readZones)
+
+	factFit = newAsked("flavors for the pod", readFit)
+)
+
+// copyFor is the copy of the cluster, for a NodePool that a controller here serves.
+func copyFor(ctx context.Context, r *reading) (*world, error) {
+	if _, err := factServed.in(ctx, r); err != nil {
+		return nil, err
+	}
+	return factWorld.in(ctx, r)
+}
+
+func readZones(ctx context.Context, r *reading) (zones, error) {
+	all, err := factTypes.in(ctx, r)
+	if err != nil {
+		return zones{}, err
+	}
+	w, err := factWorld.in(ctx, r)
+	if err != nil {
+		return zones{}, err
+	}
+	found := zones{wants: scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpExists)}
+	if own := scheduling.NewStrictPodRequirements(r.asked.pod); own.Has(corev1.LabelTopologyZone) {
+		found.wants, found.causes = found.wants.Intersection(own.Get(corev1.LabelTopologyZone)), append(found.causes,
+			"its node selector and affinity")
+	}
+	alternatives, err := corescheduling.NewVolumeTopology(w.simulation.Objects).GetRequirements(ctx, r.asked.pod)
+	if err != nil {
+		return zones{}, &volumeError{err}
+	}
+	// Of alternatives, which only volumes with several terms have, the first is what the scheduler tries first.
+	if volumes := lo.FirstOrEmpty(alternatives); volumes.Has(corev1.LabelTopologyZone) {
+		found.wants, found.causes = found.wants.Intersection(volumes.Get(corev1.LabelTopologyZone)), append(found.causes,
+			"its volumes")
+	}
+	found.exist = lo.Uniq(lo.FlatMap(all, func(it *corecloudprovider.InstanceType, _ int) []string {
+		return lo.Map(it.Offerings, func(o *corecloudprovider.Offering, _ int) string { return o.Zone() })
+	}))
+	slices.Sort(found.exist)
+	found.left = lo.Filter(found.exist, func(zone string, _ int) bool { return found.wants.Has(zone) })
+	return found, nil
+}
+
+// volumeError says why a volume of the pod cannot be used.
+type volumeError struct{ error }
+
+func readFit(ctx context.Context, r *reading) (fit, error) {
+	in, err := factZones.in(ctx, r)
+	if err != nil {
+		return fit{}, err
+	}
+	if len(in.left) == 0 && len(in.causes) > 0 {
+		return fit{}, nothingToCheckError("there is no zone for the pod")
+	}
+	all, err := factTypes.in(ctx, r)
+	if err != nil {
+		return fit{}, err
+	}
+	w, err := factWorld.in(ctx, r)
+	if err != nil {
+		return fit{}, err
+	}
+	f := fit{wanted: requirementsOf(r.asked.pool), all: all, requests: resources.RequestsForPods(r.asked.pod),
+		written: written(r.asked)}
+	f.wanted.Add(podRequirements(r.asked.pod)...)
+	if len(in.causes) > 0 {
+		f.wanted.Add(in.wants)
+	}
+	f.compatible = compatibleWith(all, f.wanted)
+	f.fitting = lo.Filter(f.compatible, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return resources.Fits(f.requests, it.Allocatable())
+	})
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := w.simulation.Objects.Get(ctx, types.NamespacedName{Name: r.asked.pool.Spec.Template.Spec.NodeClassRef.Name},
+		nodeClass); err != nil {
+		return f, err
+	}
+	f.rootDisk = v1alpha1.DefaultRootDiskSize
+	if size := lo.FromPtr(nodeClass.Spec.RootDisk).Size; size != nil {
+		f.rootDisk = size.String()
+	}
+	explained, err := w.simulation.Flavors.Explain(nodeClass)
+	if err != nil {
+		return f, err
+	}
+	fitting := lo.KeyBy(f.fitting, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	for _, e := range explained {
+		if fitting[e.Flavor] != nil && e.Unavailable != "" && f.wanted.Get(corev1.LabelTopologyZone).Has(e.Zone) {
+			f.unavailable = append(f.unavailable, fmt.Sprintf("%s in %s: %s", e.Flavor, e.Zone, e.Unavailable))
+		}
+	}
+	for _, it := range f.fitting {
+		f.available += len(it.Offerings.Compatible(f.wanted).Available())
+	}
+	return f, nil
+}
+
+func compatibleWith(all []*corecloudprovider.InstanceType,
+	wanted scheduling.Requirements) []*corecloudprovider.InstanceType {
+	return lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+			it.Offerings.HasCompatible(wanted)
+	})
+}
+
+// factVolumeError is why a volume of the pod cannot be used; nil where all can.
+var factVolumeError = newAsked("volumes of the pod", func(ctx context.Context, r *reading) (error, error) {
+	_, err := factZones.in(ctx, r)
+	if of, ok := err.(*volumeError); ok { //nolint:errorlint // it is never wrapped
+		return of.error, nil
+	}
+	return nil, err
+})
+
+// written are the requirements of pods and NodePools by key, as users have written them: core has one for each key,
+// with other operators.
+func written(q question) map[string]string {
+	texts := map[string][]string{}
+	add := func(key string, operator corev1.NodeSelectorOperator, values []string) {
+		const most = 5
+		if more := len(values) - most; more > 0 {
+			values = append(slices.Clone(values[:most]), fmt.Sprintf("and %d others", more))
+		}
+		texts[key] = append(texts[key], strings.TrimSuffix(fmt.Sprintf("%s %v", operator, values), " []"))
+	}
+	for _, r := range q.pool.Spec.Template.Spec.Requirements {
+		add(r.Key, r.Operator, r.Values)
+	}
+	for key, value := range q.pool.Spec.Template.Labels {
+		add(key, corev1.NodeSelectorOpIn, []string{value})
+	}
+	for key, value := range q.pod.Spec.NodeSelector {
+		add(key, corev1.NodeSelectorOpIn, []string{value})
+	}
+	if affinity := q.pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		// Of alternatives the scheduler tries the first one first.
+		terms := lo.FromPtr(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution).NodeSelectorTerms
+		for _, r := range lo.FirstOrEmpty(terms).MatchExpressions {
+			add(r.Key, r.Operator, r.Values)
+		}
+	}
+	return lo.MapValues(texts, func(of []string, key string) string { return key + " " + strings.Join(of, " and ") })
+}
