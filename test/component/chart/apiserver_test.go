@@ -384,6 +384,13 @@ spec:
 			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
 		)
 
+		It("should reject the labels of each provider that is known", func(ctx context.Context) {
+			for _, domain := range v1alpha1.ForeignLabelDomains {
+				Expect(c.Create(ctx, pool("spec.requirements: [{key: "+domain+"/a, operator: Exists}]"), client.DryRunAll)).To(
+					MatchError(ContainSubstring("requirements may not have " + domain + "/a")))
+			}
+		})
+
 		DescribeTable("should let pass", func(ctx context.Context, change string) {
 			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())
 		},

@@ -100,6 +100,7 @@ func kindsOf(set *Set) string {
 // Within is the cluster, or nothing, with the set in it: with the namespaces and the DaemonSets that the files imply, and with pods and claims such
 // as the API server and its controllers make them.
 func (s *Set) Within(cluster memory.Objects) memory.Objects {
+	s.leaveForeign()
 	s.addDaemonSets(cluster)
 	s.admit(cluster)
 	objects := slices.Clip(cluster)

@@ -13,10 +13,12 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // jsonPod is a Pod as JSON.
@@ -39,6 +41,12 @@ func example(name string) string {
 		}
 	}
 	panic("there is no input " + name)
+}
+
+// nodePool has requirements, and a NodeClass.
+func nodePool(group, kind, requirements string) string {
+	return fmt.Sprintf("apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: general}\nspec:\n  template:\n    spec:\n"+
+		"      nodeClassRef: {group: %s, kind: %s, name: a}\n      requirements: [%s]\n", group, kind, requirements)
 }
 
 // generated is a Job whose name is generated.
@@ -114,6 +122,13 @@ var _ = Describe("Read", func() {
 		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
 	)
 
+	It("should leave out NodePools of other providers", func() {
+		set, err := input.Read(strings.NewReader(nodePool("karpenter.k8s.aws", "EC2NodeClass", "")), "-")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(memory.Of[*karpv1.NodePool](set.Within(nil))).To(BeEmpty())
+		Expect(set.Notes).To(HaveExactElements(HavePrefix("NodePools of other providers are left out: general (EC2NodeClass of karpenter.k8s.aws)")))
+	})
+
 	DescribeTable("should name file, line, field and remedy", func(text string, errors ...string) {
 		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
 		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
@@ -140,6 +155,10 @@ var _ = Describe("Read", func() {
 		Entry("where a field is not known", deployment("web", "replicaz: 1"), `unknown field "spec.replicaz"`),
 		Entry("where it is no YAML", "a: b\n---\napiVersion: v1\nmetadata:\n  labels:\n   a: b\n    c: d\n",
 			"app.yaml:7: it is not YAML of an object: mapping values"),
+		Entry("where a NodePool has labels of another provider", nodePool(v1alpha1.Group, "BizflyNodeClass",
+			"{key: eks.amazonaws.com/instance-cpu, operator: In, values: ['4']}"), "app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
+		Entry("where a NodePool is of another architecture", nodePool(v1alpha1.Group, "BizflyNodeClass",
+			"{key: kubernetes.io/arch, operator: In, values: [arm64]}"), "add amd64 to the values of kubernetes.io/arch"),
 		Entry("where something follows a separator", jsonPod("a")+"--- !tag\n"+jsonPod("b"), `app.yaml:5: only a comment may follow ---, not "!tag"`),
 	)
 
