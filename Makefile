@@ -122,7 +122,7 @@ run-property = $(if $(filter $(1),$(or $(WHAT),$(1))),@cd $(2) && $(TRIMPATH) PR
 .PHONY: properties
 properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit each field of the custom resources, and 2000 pairs (21 min)
 	$(call run-property,consolidation,.,./test/component/properties)
-	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack)
+	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack ./internal/oracle)
 	$(call run-property,edits,.,./test/component/edits)
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m

@@ -367,6 +367,12 @@ spec:
 				"requirements may not have topology.k8s.aws/zone-id"),
 			Entry("a zone of another cloud's volumes", "spec.requirements: [{key: topology.ebs.csi.aws.com/zone, operator: In, values: [ap-southeast-1a]}]",
 				"requirements may not have topology.ebs.csi.aws.com/zone"),
+			Entry("a label of EKS", "spec.requirements: [{key: eks.amazonaws.com/instance-cpu, operator: In, values: [\"4\"]}]",
+				"requirements may not have eks.amazonaws.com/instance-cpu"),
+			Entry("a label of Google Cloud's provider", "spec.requirements: [{key: karpenter.k8s.gcp/instance-family, operator: In, values: [n2]}]",
+				"requirements may not have karpenter.k8s.gcp/instance-family"),
+			Entry("arm64 alone", "spec.requirements: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]", "all nodes are amd64 with Linux"),
+			Entry("no Linux", "spec.requirements: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]", "all nodes are amd64 with Linux"),
 			Entry("a generation as a number", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-generation, operator: Gt, values: [\"1\"]}]",
 				"not all values of karpenter.bizflycloud.vn/instance-generation are numbers", "write In or NotIn"),
 			Entry("a size as a number", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-size, operator: Lte, values: [\"8\"]}]",
@@ -381,6 +387,12 @@ spec:
 			long.SetName(strings.Repeat("a", 64))
 			Expect(c.Create(ctx, long, client.DryRunAll)).To(MatchError(ContainSubstring("at most 63 characters, and this one has 64")))
 		})
+		It("should reject the labels of each provider that is known", func(ctx context.Context) {
+			for _, domain := range v1alpha1.ForeignLabelDomains {
+				Expect(c.Create(ctx, pool("spec.requirements: [{key: "+domain+"/a, operator: Exists}]"), client.DryRunAll)).To(
+					MatchError(ContainSubstring("requirements may not have " + domain + "/a")))
+			}
+		})
 
 		DescribeTable("should let pass", func(ctx context.Context, change string) {
 			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())
@@ -394,6 +406,10 @@ spec:
 				"{key: karpenter.bizflycloud.vn/instance-memory, operator: Lt, values: [\"32769\"]}, "+
 				"{key: karpenter.bizflycloud.vn/instance-gpu-count, operator: Gte, values: [\"1\"]}]"),
 			Entry("on-demand as a label", "metadata.labels: {karpenter.sh/capacity-type: on-demand, example.com/team: shop}"),
+			Entry("labels of one's own, also below a domain like those of providers", "spec.requirements: [{key: karpenter.example.com/team, operator: In, "+
+				"values: [a]}, {key: my-eks.amazonaws.company.com/team, operator: Exists}, {key: topology.kubernetes.io/zone, operator: In, values: [HN1]}]"),
+			Entry("several architectures", "spec.requirements: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}, "+
+				"{key: kubernetes.io/os, operator: Exists}]"),
 			Entry("the taint of an agent that must start first", "spec.startupTaints: [{key: node.cilium.io/agent-not-ready, value: \"true\", effect: NoExecute}]"),
 			Entry("another provider's pool, whatever is in it",
 				"{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),

@@ -71,7 +71,7 @@ var _ = Describe("manifests", func() {
 	},
 		Entry("of a Deployment", workload("apps/v1", "Deployment", "web", "", "replicas: 2, ")+
 			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("apps/v1", "Deployment", "web"), "replicas: 2, ")+
-			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+"}\n", "web-0", "web-1"),
+			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+"}\nspec: {containers: [{name: main}]}\n", "web-0", "web-1"),
 		Entry("of a kind that is not planned",
 			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("argoproj.io/v1alpha1", "Rollout", "web"), "replicas: 1, ")+
 				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
@@ -84,6 +84,17 @@ var _ = Describe("manifests", func() {
 			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"+
 				"spec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
 	)
+
+	It("should place pods whose volumes are not there yet, or not in the files", func() {
+		withoutCredentials()
+		f.reader = nil
+		for _, name := range []string{"oracle/testdata/ephemeral", "oracle/testdata/immediate", "oracle/testdata/nomode", "oracle/testdata/staticpv",
+			"oracle/testdata/pvc-missing", "input/testdata/stsdump", "input/testdata/dsdump"} {
+			p := answer[plan.Plan](f, "plan", "-f", "../"+name+".yaml")
+			Expect(p.Unplaced).To(BeEmpty(), name)
+			Expect(p.Pods).To(BeNumerically(">", 0), name)
+		}
+	})
 
 	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, memory string) {
 		set, err := input.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+

@@ -32,7 +32,8 @@ import (
 // Exit statuses.
 const (
 	ExitOK = 0
-	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price, or that repack has left nodes.
+	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price, or that repack has left nodes,
+	// or that leftovers are left.
 	ExitFindings = 1
 	// ExitFailure says that there is no answer.
 	ExitFailure = 2
@@ -127,7 +128,7 @@ variables of the controller), else of the controller's Secret, if your kubeconfi
 	root.PersistentFlags().StringVar(&a.secretFile, "credential-secret-file", "", "a file with its secret")
 	root.MarkFlagsRequiredTogether("credential-id-file", "credential-secret-file")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.bundle(), a.version())
+	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.leftovers(), a.bundle(), a.version())
 	return root
 }
 

@@ -9,6 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +43,16 @@ func (s *Session) Copy(ctx context.Context) (memory.Objects, error) {
 		kinds = append(kinds, kind{&corev1.ServiceList{}, false}, kind{&appsv1.ReplicaSetList{}, false}, kind{&appsv1.StatefulSetList{}, false},
 			kind{&corev1.ReplicationControllerList{}, false})
 	}
+	return s.copyKinds(ctx, kinds)
+}
+
+// CopyAdmission reads by which rules the API server completes and rejects pods.
+func (s *Session) CopyAdmission(ctx context.Context) (memory.Objects, error) {
+	return s.copyKinds(ctx, []kind{{&corev1.LimitRangeList{}, false}, {&corev1.ResourceQuotaList{}, false},
+		{&schedulingv1.PriorityClassList{}, false}, {&nodev1.RuntimeClassList{}, false}})
+}
+
+func (s *Session) copyKinds(ctx context.Context, kinds []kind) (memory.Objects, error) {
 	var copied memory.Objects
 	for _, k := range kinds {
 		if err := s.List(ctx, k.list); err != nil {

@@ -15,8 +15,8 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -47,9 +47,11 @@ func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects
 		if set, err = ReadIn(cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Stdin, o.Files...); err != nil {
 			return nil, err
 		}
-		for _, note := range set.Notes {
-			s.Note("%s", note)
-		}
+		defer func() {
+			for _, note := range set.Notes {
+				s.Note("%s", note)
+			}
+		}()
 		if len(set.Pods()) == 0 && !o.Pending {
 			return nil, fmt.Errorf("the files have no pod to plan, only %s; give workloads, or a table of pods", kindsOf(set))
 		}
@@ -59,7 +61,7 @@ func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects
 			return nil, fmt.Errorf("there is nothing to plan: %w; or give manifests with -f", s.ClusterErr)
 		}
 		s.Note("planned without a cluster (%s), so without its NodePools, DaemonSets and volumes", s.ClusterErr)
-		return withSet(nil, set), nil
+		return set.Within(nil), nil
 	}
 	objects, err := s.Copy(ctx)
 	if err != nil {
@@ -77,7 +79,11 @@ func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects
 			return ok && Counts(pod)
 		})
 	}
-	return withSet(objects, set), nil
+	rules, err := s.CopyAdmission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return set.Within(slices.Concat(objects, rules)), nil
 }
 
 // kindsOf counts what was read.
@@ -91,43 +97,41 @@ func kindsOf(set *Set) string {
 	}), ", "), "nothing")
 }
 
-// withSet adds manifests, their namespaces and the classes of volumes that they assume.
-func withSet(objects memory.Objects, set *Set) memory.Objects {
-	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(set.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
-	for _, object := range set.Objects {
+// Within is the cluster, or nothing, with the set in it: with the namespaces and the DaemonSets that the files imply, and with pods and claims such
+// as the API server and its controllers make them.
+func (s *Set) Within(cluster memory.Objects) memory.Objects {
+	s.leaveForeign()
+	s.addDaemonSets(cluster)
+	s.admit(cluster)
+	objects := slices.Clip(cluster)
+	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(s.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
+	for _, object := range s.Objects {
 		if name := object.GetNamespace(); name != "" && !known[name] {
 			known[name] = true
 			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}})
 		}
 	}
-	objects = objects.With(set.Objects...)
-	for _, claim := range memory.Of[*corev1.PersistentVolumeClaim](set.Objects) {
-		objects = assumeClass(objects, claim)
-	}
+	objects = s.bindVolumes(objects.With(s.Objects...))
+	s.flush()
 	return objects
 }
 
-// assumeClass gives a claim the class that the cluster would give it. One that is not known binds to the node's zone, as those
-// of BizFly Cloud do.
-func assumeClass(objects memory.Objects, claim *corev1.PersistentVolumeClaim) memory.Objects {
-	classes := memory.Of[*storagev1.StorageClass](objects)
-	name := lo.FromPtr(claim.Spec.StorageClassName)
-	if name == "" {
-		chosen, _ := lo.Find(classes, func(class *storagev1.StorageClass) bool {
-			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
-		})
-		name = "assumed-default"
-		if chosen != nil {
-			name = chosen.Name
+// addDaemonSets adds those whose pods are in the files, as dumps of pods have them: each node needs room for their pods.
+func (s *Set) addDaemonSets(cluster memory.Objects) {
+	there := lo.SliceToMap(memory.Of[*appsv1.DaemonSet](cluster), func(d *appsv1.DaemonSet) (client.ObjectKey, bool) { return client.ObjectKeyFromObject(d), true })
+	for _, id := range slices.Sorted(maps.Keys(s.daemons)) {
+		pod := s.daemons[id]
+		daemon := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: metav1.GetControllerOf(pod).Name}}
+		if key := client.ObjectKeyFromObject(daemon); !there[key] {
+			daemon.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: *pod.Spec.DeepCopy()}
+			if affinity := daemon.Spec.Template.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+				affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil // it names the node
+			}
+			s.Objects = append(s.Objects, daemon)
+			s.noteOf("DaemonSets are not in the files, and their pods are (%s): each node is planned with one of each; "+
+				"add them if they run on some nodes alone (kubectl get daemonsets -A -o yaml)", key.String())
 		}
-		claim.Spec.StorageClassName = &name
 	}
-	if lo.ContainsBy(classes, func(class *storagev1.StorageClass) bool { return class.Name == name }) {
-		return objects
-	}
-	return append(objects, &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: v1alpha1.CSIBlockDriver, VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
-	})
 }
 
 // WithSamples adds the default sample's NodePool where there is none, without its limits, which are for beginners, and its NodeClass under

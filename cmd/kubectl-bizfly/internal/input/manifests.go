@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
@@ -63,6 +64,11 @@ type Set struct {
 	// scaled are the workloads that an autoscaler may scale, by ID.
 	scaled      map[string]scaled
 	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
+	// daemons are pods of DaemonSets that are not in the files, one for each, by the ID of the DaemonSet.
+	daemons map[string]*corev1.Pod
+	// collected are the names of which a note says the same, by its text; texts are those in their order.
+	collected map[string][]string
+	texts     []string
 }
 
 // Read is ReadIn for the namespace default.
@@ -76,6 +82,7 @@ func ReadIn(namespace string, stdin io.Reader, paths ...string) (*Set, error) {
 	set := &Set{
 		namespace: namespace, Skipped: map[string]int{}, sources: map[client.Object]source{}, workloads: map[string]bool{}, rows: map[client.ObjectKey]int{},
 		added: map[string][]client.Object{}, scaled: map[string]scaled{},
+		daemons: map[string]*corev1.Pod{}, collected: map[string][]string{},
 	}
 	var errs []error
 	for _, path := range paths {
@@ -277,7 +284,7 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	if !scheme.Scheme.Recognizes(gvk) {
-		s.skip(gvk.Kind, true)
+		s.skip(where, true)
 		return nil
 	}
 	if object.GetName() == "" {
@@ -286,6 +293,10 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 	typed, err := scheme.Scheme.New(gvk)
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
+	}
+	if !plannedKinds.Has(gvk.Kind) {
+		s.skip(where, gvk.Kind == "CapacityBuffer")
+		return nil
 	}
 	if err := decodeStrictly(object.Object, typed); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
@@ -304,7 +315,19 @@ func (s *Set) replace(where string, object client.Object) error {
 	count := len(s.Objects)
 	err := s.add(where, object)
 	s.added[id] = slices.Clone(s.Objects[count:])
+	if len(s.added[id]) > 0 && passes(kind, object.GetAnnotations()) {
+		s.drop(s.added[id])
+		delete(s.scaled, id)
+		s.noteOf("hooks are left out that do not run, or end, once it is installed: %s; to count one, remove its annotation", where)
+	}
 	return err
+}
+
+// passes reports whether what a hook of Helm or Argo CD creates is not there, or ends, once all is installed.
+func passes(kind string, annotations map[string]string) bool {
+	hooks := annotations["helm.sh/hook"] + "," + annotations["argocd.argoproj.io/hook"]
+	installed := lo.SomeBy([]string{"install", "upgrade", "Sync"}, func(when string) bool { return strings.Contains(hooks, when) })
+	return hooks != "," && (!installed || kind == "Pod" || kind == "Job" || strings.Contains(annotations["helm.sh/hook-delete-policy"], "hook-succeeded"))
 }
 
 // drop removes objects.
@@ -321,6 +344,11 @@ var (
 	}
 	formerGroups = map[string]bool{"extensions": true, "apps": true, "batch": true, "autoscaling": true, "karpenter.sh": true}
 )
+
+// plannedKinds are those that are read; what is wrong in others changes no plan.
+var plannedKinds = sets.New("Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "HorizontalPodAutoscaler", "Job", "CronJob",
+	"DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Namespace", "LimitRange", "ResourceQuota", "PriorityClass", "RuntimeClass",
+	"NodePool", "NodeOverlay", "BizflyNodeClass")
 
 // wrongType is how the decoder says that a value has another type than its field.
 var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)`)

@@ -13,9 +13,12 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // jsonPod is a Pod as JSON.
@@ -28,6 +31,22 @@ func jsonPod(name string) string {
 func deployment(name, spec string) string {
 	return fmt.Sprintf("---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: %s}\nspec:\n  %s\n  template:\n    spec:\n      containers:\n"+
 		"      - name: main\n        resources: {requests: {cpu: \"2\", memory: 4Gi}}\n", name, spec)
+}
+
+// example is one of the inputs that are compared with a cluster.
+func example(name string) string {
+	for _, folder := range []string{"../oracle/testdata", "testdata"} {
+		if text, err := os.ReadFile(filepath.Join(folder, name+".yaml")); err == nil { //nolint:gosec // of this repository
+			return string(text)
+		}
+	}
+	panic("there is no input " + name)
+}
+
+// nodePool has requirements, and a NodeClass.
+func nodePool(group, kind, requirements string) string {
+	return fmt.Sprintf("apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: general}\nspec:\n  template:\n    spec:\n"+
+		"      nodeClassRef: {group: %s, kind: %s, name: a}\n      requirements: [%s]\n", group, kind, requirements)
 }
 
 // generated is a Job whose name is generated.
@@ -74,6 +93,42 @@ var _ = Describe("Read", func() {
 			"objects of kind CapacityBuffer were not planned"),
 	)
 
+	DescribeTable("should make pods and claims as the API server and its controllers do", func(text string, pods int, cpu string, notes ...string) {
+		set, err := input.Read(strings.NewReader(text), "-")
+		Expect(err).ToNot(HaveOccurred())
+		objects := set.Within(nil)
+		requests := resources.RequestsForPods(memory.Of[*corev1.Pod](objects)...)
+		Expect(memory.Of[*corev1.Pod](objects)).To(HaveLen(pods))
+		Expect(requests.Cpu().String()).To(Equal(cpu))
+		Expect(set.Notes).To(HaveExactElements(lo.Map(notes, func(note string, _ int) any { return ContainSubstring(note) })...))
+	},
+		Entry("without the hooks that end", example("hook"), 1, "1", "hooks are left out that do not run, or end, once it is installed: Pod web-test, Job web-migrate"),
+		Entry("with a hook that stays", strings.Replace(deployment("web", "replicas: 1"), "{name: web}",
+			"{name: web, annotations: {helm.sh/hook: post-install}}", 1), 1, "2"),
+		Entry("with the defaults of a LimitRange", example("limitrange"), 4, "4"),
+		Entry("with the overhead of a RuntimeClass", example("overhead"), 1, "3"),
+		Entry("within LimitRanges and ResourceQuotas", example("admission"), 6, "8", "CronJobs count with the pods of one run at a time",
+			"not planned, since an API server rejects them: team/half-2, team/half-3, team/nightly-0, team/nightly-1; ResourceQuota team/total allows 5 requests.cpu",
+			"few/fits-4, few/fits-5, few/fits-6, few/fits-7, few/fits-8; ResourceQuota few/total allows 4 pods",
+			"team/large; LimitRange team/bounds allows at most 2 cpu for a container", "PriorityClasses are not in the files (missing of CronJob team/nightly)"),
+		Entry("with DaemonSets of which a dump has only pods", example("dsdump"), 1, "1",
+			"DaemonSets are not in the files, and their pods are (kube-system/agent)"),
+		Entry("with claims of ephemeral volumes", example("ephemeral"), 2, "2"),
+		Entry("with volumes that are created at once", example("immediate"), 3, "3", "StorageClasses create volumes before their pods have a node (replicated)"),
+		Entry("with volumes that are created at once, since no mode is given", example("nomode"), 3, "3", "(replicated)"),
+		Entry("with a volume that is in the files", example("staticpv"), 2, "2"),
+		Entry("with volumes that are not", example("stsdump"), 2, "2", "StorageClasses are not in the files (ssd)",
+			"PersistentVolumes of claims are not in the files (pvc-1 of shop/data-db-0, pvc-2 of shop/data-db-1)"),
+		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
+	)
+
+	It("should leave out NodePools of other providers", func() {
+		set, err := input.Read(strings.NewReader(nodePool("karpenter.k8s.aws", "EC2NodeClass", "")), "-")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(memory.Of[*karpv1.NodePool](set.Within(nil))).To(BeEmpty())
+		Expect(set.Notes).To(HaveExactElements(HavePrefix("NodePools of other providers are left out: general (EC2NodeClass of karpenter.k8s.aws)")))
+	})
+
 	DescribeTable("should name file, line, field and remedy", func(text string, errors ...string) {
 		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
 		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
@@ -100,6 +155,10 @@ var _ = Describe("Read", func() {
 		Entry("where a field is not known", deployment("web", "replicaz: 1"), `unknown field "spec.replicaz"`),
 		Entry("where it is no YAML", "a: b\n---\napiVersion: v1\nmetadata:\n  labels:\n   a: b\n    c: d\n",
 			"app.yaml:7: it is not YAML of an object: mapping values"),
+		Entry("where a NodePool has labels of another provider", nodePool(v1alpha1.Group, "BizflyNodeClass",
+			"{key: eks.amazonaws.com/instance-cpu, operator: In, values: ['4']}"), "app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
+		Entry("where a NodePool is of another architecture", nodePool(v1alpha1.Group, "BizflyNodeClass",
+			"{key: kubernetes.io/arch, operator: In, values: [arm64]}"), "add amd64 to the values of kubernetes.io/arch"),
 		Entry("where something follows a separator", jsonPod("a")+"--- !tag\n"+jsonPod("b"), `app.yaml:5: only a comment may follow ---, not "!tag"`),
 	)
 

@@ -21,6 +21,8 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,9 +64,14 @@ func (s *Set) add(where string, object client.Object) error {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		s.inNamespace(o)
-		if o.Status.Phase != corev1.PodSucceeded && o.Status.Phase != corev1.PodFailed {
-			s.addPod(o, sourceOf(kind, o))
+		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed || o.DeletionTimestamp != nil {
+			s.noteOf("pods that have ended, or are being deleted, are left out: %s", o.Namespace+"/"+o.Name)
+			return nil
 		}
+		if len(o.Spec.Containers) == 0 {
+			return fmt.Errorf("%s: spec.containers is empty; write at least one", where)
+		}
+		s.addPod(o, sourceOf(kind, o))
 	case *appsv1.Deployment:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.ReplicaSet:
@@ -91,20 +98,25 @@ func (s *Set) add(where string, object client.Object) error {
 	case *corev1.PersistentVolumeClaim:
 		s.inNamespace(o)
 		s.Objects = append(s.Objects, o)
-	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace,
-		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
+	case *karpv1.NodePool:
 		s.Objects = append(s.Objects, o)
-	default:
-		s.skip(kind, kind == "CapacityBuffer")
+		return validateNodePool(where, o)
+	case *corev1.LimitRange, *corev1.ResourceQuota:
+		s.inNamespace(o)
+		s.Objects = append(s.Objects, o)
+	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace, *schedulingv1.PriorityClass, *nodev1.RuntimeClass,
+		*karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
+		s.Objects = append(s.Objects, o)
 	}
 	return nil
 }
 
 // skip counts an object that is not planned. Those that may create pods, or change how many there are, are noted.
-func (s *Set) skip(kind string, matters bool) {
+func (s *Set) skip(where string, matters bool) {
+	kind, name, _ := strings.Cut(where, " ")
 	s.Skipped[kind]++
 	if matters {
-		s.note(fmt.Sprintf("objects of kind %s were not planned, nor the pods that they would add", kind))
+		s.noteOf("objects of kind "+kind+" were not planned, nor the pods that they would add: %s; add the workloads that they make", name)
 	}
 }
 
@@ -148,7 +160,20 @@ func (s *Set) finish() error {
 	if err := s.autoscale(); err != nil {
 		return err
 	}
-	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return s.workloads[s.sources[object].controller] })
+	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool {
+		controller := s.sources[object].controller
+		kind, _, _ := strings.Cut(controller, "/")
+		switch pod, _ := object.(*corev1.Pod); {
+		case s.workloads[controller]:
+		case kind == "DaemonSet":
+			s.daemons[controller] = pod
+		case kind == "Node":
+			s.noteOf("pods that kubelets run from files of their own (static pods) are left out: %s", pod.Namespace+"/"+pod.Name)
+		default:
+			return false
+		}
+		return true
+	})
 	first, others := lo.FilterReject(s.Pods(), func(pod *corev1.Pod, _ int) bool { return s.sources[pod].kind == "StatefulSet" })
 	kinds := map[client.ObjectKey]string{}
 	for _, pod := range append(first, others...) {
@@ -159,6 +184,7 @@ func (s *Set) finish() error {
 		}
 		kinds[key] = kind
 	}
+	s.flush()
 	return nil
 }
 
@@ -195,6 +221,29 @@ func (s *Set) note(text string) {
 	}
 }
 
+// noteOf notes something of an object. The text says it once of all that it is true of, whose names it has in place of %s.
+func (s *Set) noteOf(text, name string) {
+	if s.collected[text] == nil {
+		s.texts = append(s.texts, text)
+	}
+	s.collected[text] = append(s.collected[text], name)
+}
+
+// namesInNote is how many names a note has.
+const namesInNote = 5
+
+// flush writes the notes of which all names are known.
+func (s *Set) flush() {
+	for _, text := range s.texts {
+		names := lo.Uniq(s.collected[text])
+		if more := len(names) - namesInNote; more > 0 {
+			names = append(names[:namesInNote:namesInNote], fmt.Sprintf("%d more", more))
+		}
+		s.note(strings.Replace(text, "%s", strings.Join(names, ", "), 1))
+	}
+	s.texts, s.collected = nil, map[string][]string{}
+}
+
 func (s *Set) inNamespace(object client.Object) {
 	if object.GetNamespace() == "" {
 		object.SetNamespace(s.namespace)
@@ -223,9 +272,10 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	if wanted < 0 {
 		return fmt.Errorf("%s %s has %d replicas", kind, owner.GetName(), wanted)
 	}
-	// Each pod names each claim.
+	// Each pod names each claim; those of ephemeral volumes are made later.
+	ephemeral := lo.CountBy(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil })
 	size := sizeOf(template) + sizeOf(claims) + len(claims)*(len(owner.GetName())+bytesOfVolume)
-	if err := s.grow(wanted*(1+len(claims)), wanted*size); err != nil {
+	if err := s.grow(wanted*(1+len(claims)+ephemeral), wanted*size); err != nil {
 		return fmt.Errorf("%s %s has %d replicas with %d claims each: %w", kind, owner.GetName(), wanted, len(claims), err)
 	}
 	named := lo.SliceToMap(claims, func(claim corev1.PersistentVolumeClaim) (string, bool) { return claim.Name, true })
@@ -267,10 +317,15 @@ func (s *Set) addPod(pod *corev1.Pod, from source) {
 }
 
 // applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit. A pod with limits of
-// its own requests, where it does not say, what its containers do, or else its limits.
+// its own requests, where it does not say, what its containers do, or else its limits. Ports of a pod in the node's network are the node's.
 func applyRequests(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
+			for p := range containers[i].Ports {
+				if port := &containers[i].Ports[p]; spec.HostNetwork && port.HostPort == 0 {
+					port.HostPort = port.ContainerPort
+				}
+			}
 			resources := &containers[i].Resources
 			for name, quantity := range resources.Limits {
 				if _, given := resources.Requests[name]; given {

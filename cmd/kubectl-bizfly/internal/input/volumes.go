@@ -1,0 +1,140 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package input
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// annotationBound is how the PersistentVolume controller says that a claim is bound; core and kube-scheduler look at it.
+const annotationBound = "pv.kubernetes.io/bind-completed"
+
+// binder does what the controllers of a cluster do with claims before their pods are placed.
+type binder struct {
+	set     *Set
+	classes map[string]*storagev1.StorageClass
+	volumes []*corev1.PersistentVolume
+	taken   map[string]bool
+	// assumed are classes that are not as the input has them.
+	assumed []client.Object
+}
+
+// bindVolumes makes the claims of the set's pods such as they are when kube-scheduler looks at the pods, and adds what the files lack.
+func (s *Set) bindVolumes(objects memory.Objects) memory.Objects {
+	b := &binder{set: s, volumes: memory.Of[*corev1.PersistentVolume](objects), taken: map[string]bool{},
+		classes: lo.KeyBy(memory.Of[*storagev1.StorageClass](objects), func(c *storagev1.StorageClass) string { return c.Name })}
+	known := lo.KeyBy(memory.Of[*corev1.PersistentVolumeClaim](objects), func(c *corev1.PersistentVolumeClaim) client.ObjectKey {
+		return client.ObjectKeyFromObject(c)
+	})
+	claims := memory.Of[*corev1.PersistentVolumeClaim](s.Objects)
+	for _, pod := range s.Pods() {
+		for _, volume := range pod.Spec.Volumes {
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace}}
+			switch {
+			case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:
+				claim.Name, claim.Spec = pod.Name+"-"+volume.Name, *volume.Ephemeral.VolumeClaimTemplate.Spec.DeepCopy()
+			case volume.PersistentVolumeClaim != nil:
+				claim.Name = volume.PersistentVolumeClaim.ClaimName
+			default:
+				continue
+			}
+			if key := client.ObjectKeyFromObject(claim); known[key] == nil {
+				known[key], claims = claim, append(claims, claim)
+				if volume.Ephemeral == nil {
+					s.noteOf("PersistentVolumeClaims that pods use are not in the files (%s): they are planned as new volumes; "+
+						"if they exist, add them with their PersistentVolumes, whose zones the pods follow", key.String())
+				}
+				objects = append(objects, claim)
+			}
+		}
+	}
+	for _, claim := range claims {
+		b.bind(claim)
+	}
+	return objects.With(b.assumed...)
+}
+
+func (b *binder) bind(claim *corev1.PersistentVolumeClaim) {
+	name := claim.Namespace + "/" + claim.Name
+	if claim.Spec.StorageClassName == nil {
+		chosen, _ := lo.Find(lo.Values(b.classes), func(class *storagev1.StorageClass) bool {
+			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
+		})
+		claim.Spec.StorageClassName = lo.ToPtr(cmp.Or(lo.FromPtr(chosen).Name, assumedClass))
+	}
+	if volume := b.volumeFor(claim); volume != nil {
+		b.taken[volume.Name] = true
+		claim.Spec.VolumeName = volume.Name
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annotationBound, "yes")
+		return
+	}
+	if claim.Spec.VolumeName != "" {
+		b.set.noteOf("PersistentVolumes of claims are not in the files (%s): their pods are planned in any zone; add them (kubectl get pv -o yaml)",
+			claim.Spec.VolumeName+" of "+name)
+		claim.Spec.VolumeName, claim.Status = "", corev1.PersistentVolumeClaimStatus{}
+	}
+	if *claim.Spec.StorageClassName == "" {
+		b.set.noteOf("no PersistentVolume is for claims whose storageClassName is empty (%s): their pods are planned in any zone; add one for each", name)
+		claim.Spec.StorageClassName = lo.ToPtr(assumedClass)
+	}
+	class, known := b.classes[*claim.Spec.StorageClassName]
+	waits := lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer)
+	switch {
+	case !known:
+		// One that is not known binds to the node's zone, as those of BizFly Cloud do.
+		class = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: *claim.Spec.StorageClassName}, Provisioner: v1alpha1.CSIBlockDriver}
+		if class.Name != assumedClass {
+			b.set.noteOf("StorageClasses are not in the files (%s): their volumes are planned in the zones of their pods; add them if they are of another kind", class.Name)
+		}
+	case lo.FromPtrOr(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate:
+		// The volume is there before the pod is placed, in a zone that its driver chooses among the allowed ones.
+		class = class.DeepCopy()
+		b.set.noteOf("StorageClasses create volumes before their pods have a node (%s), in zones that are not known here: "+
+			"the pods are planned in any zone that they allow", class.Name)
+	default:
+		return
+	}
+	class.VolumeBindingMode = waits
+	b.classes[class.Name], b.assumed = class, append(b.assumed, class)
+}
+
+// assumedClass is that of claims which name none, where there is no default.
+const assumedClass = "assumed-default"
+
+// volumeFor is the volume that a claim names, or the smallest one that it can have.
+func (b *binder) volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	selector, err := metav1.LabelSelectorAsSelector(claim.Spec.Selector)
+	if err != nil {
+		return nil
+	}
+	if claim.Spec.Selector == nil {
+		selector = labels.Everything()
+	}
+	fitting := lo.Filter(b.volumes, func(v *corev1.PersistentVolume, _ int) bool {
+		if claim.Spec.VolumeName != "" {
+			return v.Name == claim.Spec.VolumeName
+		}
+		reserved := v.Spec.ClaimRef
+		return !b.taken[v.Name] && (reserved == nil || reserved.Namespace == claim.Namespace && reserved.Name == claim.Name) &&
+			v.Spec.StorageClassName == *claim.Spec.StorageClassName && selector.Matches(labels.Set(v.Labels)) &&
+			lo.Every(v.Spec.AccessModes, claim.Spec.AccessModes) && v.Spec.Capacity.Storage().Cmp(*claim.Spec.Resources.Requests.Storage()) >= 0
+	})
+	if len(fitting) == 0 {
+		return nil
+	}
+	return slices.MinFunc(fitting, func(x, y *corev1.PersistentVolume) int {
+		return cmp.Or(x.Spec.Capacity.Storage().Cmp(*y.Spec.Capacity.Storage()), cmp.Compare(x.Name, y.Name))
+	})
+}

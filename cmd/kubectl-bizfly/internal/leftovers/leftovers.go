@@ -1,0 +1,135 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leftovers finds what was launched for this cluster and is still in the project, and deletes it. What is this cluster's, and which disks
+// go with a server, the controller's own code decides.
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// Item is a server, a disk or an address.
+type Item struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Kept is why it is not deleted, and what to do; empty where it is.
+	Kept string `json:"kept,omitempty"`
+
+	remove func(ctx context.Context) error
+}
+
+// Found is what is left of a cluster in a project.
+type Found struct {
+	Cluster string       `json:"cluster"`
+	Scope   bizfly.Scope `json:"scope"`
+	Items   []Item       `json:"items"`
+}
+
+// Deletable are the items that are deleted.
+func (f *Found) Deletable() []Item {
+	return lo.Filter(f.Items, func(i Item, _ int) bool { return i.Kept == "" })
+}
+
+// Delete requests the deletion of all that is not kept.
+func (f *Found) Delete(ctx context.Context) error {
+	return errors.Join(lo.Map(f.Deletable(), func(i Item, _ int) error { return i.remove(ctx) })...)
+}
+
+// Find lists what no NodeClaim accounts for. Servers are read before NodeClaims: a server that is listed was launched for one that existed before.
+func Find(ctx context.Context, s *connect.Session) (*Found, error) {
+	system := &corev1.Namespace{}
+	if err := s.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
+		return nil, fmt.Errorf("the UID of the cluster is not known, by which its servers are: %w", err)
+	}
+	cloud, err := s.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := &Found{Cluster: string(system.UID), Scope: cloud.Scope, Items: []Item{}}
+	dependencies := cloud.Over(nil)
+	dependencies.ClusterUID = found.Cluster
+	instances := wiring.Build(dependencies).Instances
+	servers, err := instances.Snapshot(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	disks, err := instances.Leftovers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := cloud.API.ListNetworkInterfaces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	claims, nodes := &karpv1.NodeClaimList{}, &corev1.NodeList{}
+	if err := s.List(ctx, claims); err != nil && !connect.IsMissing(err) {
+		return nil, err
+	}
+	if err := s.List(ctx, nodes); err != nil {
+		return nil, err
+	}
+	// A PersistentVolume keeps its disk; without all of them nothing is deleted.
+	volumes := &corev1.PersistentVolumeList{}
+	unread := s.List(ctx, volumes)
+	claimed := func(is func(karpv1.NodeClaim) bool) bool { return lo.ContainsBy(claims.Items, is) }
+	add := func(kind, id, name, kept string, remove func(context.Context) error) {
+		if unread != nil && kept == "" {
+			kept = fmt.Sprintf("which disks PersistentVolumes own is not known: %s", unread)
+		}
+		found.Items = append(found.Items, Item{kind, id, name, kept, remove})
+	}
+	for _, server := range servers.All() {
+		id := providerid.New(server.ID)
+		node, registered := lo.Find(nodes.Items, func(n corev1.Node) bool { return n.Spec.ProviderID == id })
+		kept := ""
+		switch {
+		case server.ClusterUID != found.Cluster || server.Deleting() || claimed(func(c karpv1.NodeClaim) bool {
+			return string(c.UID) == server.NodeClaimUID || c.Status.ProviderID == id
+		}):
+			continue
+		case !server.NameProven:
+			kept = "its name does not prove that Karpenter launched it, so it may be a copy; if it is not: bizfly server delete " + server.ID
+		case registered:
+			kept = fmt.Sprintf("node %s is still in the cluster; first: kubectl drain %s --ignore-daemonsets, kubectl delete node %s", node.Name, node.Name, node.Name)
+		}
+		add("server", server.ID, server.Name, kept, func(ctx context.Context) error {
+			return instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Since: time.Now()})
+		})
+	}
+	for _, disk := range disks {
+		if !claimed(func(c karpv1.NodeClaim) bool {
+			return strings.Contains(c.Annotations[v1alpha1.AnnotationLaunchIntent], disk.Server)
+		}) {
+			kept := lo.Ternary(disk.Kept == "", "", disk.Kept+"; if not: bizfly volume delete "+disk.ID)
+			if owner, owned := lo.Find(volumes.Items, func(v corev1.PersistentVolume) bool { return v.Spec.CSI != nil && v.Spec.CSI.VolumeHandle == disk.ID }); owned {
+				kept = "PersistentVolume " + owner.Name + " names it"
+			}
+			add("disk", disk.ID, disk.Name, kept, func(ctx context.Context) error { return instances.DeleteLeftover(ctx, disk) })
+		}
+	}
+	for _, port := range addresses {
+		if instance.ProvenName(found.Cluster, port.Name) != "" && bizfly.UsedBy(port) == "" {
+			add("address", port.ID, port.Name, "no server uses it; to delete it: bizfly wan-ip delete "+port.ID, nil)
+		}
+	}
+	return found, nil
+}
