@@ -30,12 +30,9 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
-	It("should list the rules", func() {
-		const begin, end = "<!-- rules -->\n", "<!-- end of rules -->"
-		table := "| code | severity | about | why it matters |\n| --- | --- | --- | --- |\n"
-		for _, d := range rules.Codes() {
-			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.About, lo.CoalesceOrEmpty(d.Why, "depends on what was found"))
-		}
+	DescribeTable("should list", func(what, header string, row func(rules.Described) string, all []rules.Described) {
+		begin, end := "<!-- "+what+" -->\n", "<!-- end of "+what+" -->"
+		table := header + strings.Join(lo.Map(all, func(d rules.Described, _ int) string { return row(d) }), "")
 		text := string(lo.Must(os.ReadFile(examplesPage)))
 		before, rest, found := strings.Cut(text, begin)
 		written, after, ended := strings.Cut(rest, end)
@@ -45,7 +42,14 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 			written = table
 		}
 		Expect(written).To(Equal(table), "UPDATE_DOCS=true writes it")
-	})
+	},
+		Entry("the rules", "rules", "| code | severity | about | why it matters |\n| --- | --- | --- | --- |\n", func(d rules.Described) string {
+			return fmt.Sprintf("| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.About, lo.CoalesceOrEmpty(d.Why, "depends on what was found"))
+		}, rules.Codes()),
+		Entry("the reasons", "reasons", "| reason | it says | what ends it |\n| --- | --- | --- |\n", func(d rules.Described) string {
+			return fmt.Sprintf("| `%s` | %s | %s |\n", d.Code, d.About, d.Why)
+		}, rules.Reasons()),
+	)
 
 	It("should show what the commands print", func() {
 		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")

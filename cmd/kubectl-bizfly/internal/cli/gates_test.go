@@ -116,7 +116,7 @@ var _ = Describe("feature gates", func() {
 			"repack":         {{}, {"default", "--yes"}},
 			"why":            {{"runs", "-n", "shop"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
 			"doctor":         {{}, {"--preflight"}},
-			"top":            {{}},
+			"top":            {{}, {"--idle"}},
 			"pool list":      {{}},
 			"pool pin":       {{"--all", "--yes"}},
 			"support-bundle": {{"--file", filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")}},
