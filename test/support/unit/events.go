@@ -42,6 +42,7 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerLeft":                 events.ServerLeft(claim, "id"),
 		"ServerHeld":                 events.ServerHeld(claim, "id", "uid"),
 		"NodeSmallerThanPlanned":     events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
+		"NodeWithoutPods":            events.NodeWithoutPods(claim),
 		"NodeClassStale":             events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
 		"ServerKept":                 events.ServerKept(config, "server", "id"),
 		"ServerDeletionFailed":       events.ServerDeletionFailed("server", "id", cause),
