@@ -32,6 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/surplus"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
@@ -134,6 +135,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 		protection.NewController(kubeClient, op.Clock, op.Account, op.Instances, recorder),
 		nominated.NewController(kubeClient, cluster),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
+		surplus.NewController(kubeClient, cluster, recorder, op.Clock),
 		garbagecollection.NewController(garbagecollection.Config{
 			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
 		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),

@@ -32,6 +32,7 @@ const (
 	ReasonOfferingUnavailable    = "OfferingUnavailable"
 	ReasonLaunchRejected         = "LaunchRejected"
 	ReasonNodeSmallerThanPlanned = "NodeSmallerThanPlanned"
+	ReasonNodeWithoutPods        = "NodeWithoutPods"
 )
 
 const (
@@ -161,4 +162,12 @@ func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) karpeven
 			"New ones of %s are planned like this until two others report more, as far as it is credible; set spec.kubelet of the NodeClass to plan so always",
 		node.Name, offers.Cpu(), offers.Memory(), offers.StorageEphemeral(), offers.Pods(),
 		planned.Cpu(), planned.Memory(), planned.StorageEphemeral(), planned.Pods(), claim.Labels[corev1.LabelInstanceTypeStable])
+}
+
+// NodeWithoutPods reports that a node was launched for pods, none of which was ever bound to it.
+func NodeWithoutPods(claim *karpv1.NodeClaim) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonNodeWithoutPods,
+		"No pod was bound to node %s within 10 minutes, or until its deletion. It costs %s VND per hour: its pods ended, found another node, or do not fit on it "+
+			"(kubectl bizfly top --idle says what holds it)",
+		claim.Status.NodeName, lo.CoalesceOrEmpty(claim.Labels[v1alpha1.LabelLaunchPrice], "an unknown number of"))
 }

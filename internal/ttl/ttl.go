@@ -50,6 +50,9 @@ const (
 	// lets a NodeClaim expire.
 	ClockSkew = time.Minute
 
+	// Surplus is how long a node may be without any pod until it counts as one that nobody needed.
+	Surplus = 10 * time.Minute
+
 	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for
 	// lack of capacity, since servers have to be deleted or the quota raised.
 	RejectedSize = 5 * time.Minute

@@ -41,6 +41,7 @@ func Events(text string) map[string]karpevents.Event {
 		"NodeSmallerThanPlanned":        events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
 		"ServerKept":                    events.ServerKept(config, "server", "id"),
 		"ServerElsewhere":               events.ServerElsewhere(claim),
+		"NodeWithoutPods":               events.NodeWithoutPods(claim),
 		"ServerDeletionFailed":          events.ServerDeletionFailed("server", "id", cause),
 		"LeaveFailed":                   events.LeaveFailed("server", cause),
 		"LeftoverDisk":                  events.LeftoverDisk("server", "id", cause),

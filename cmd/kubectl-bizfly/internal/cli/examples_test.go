@@ -31,19 +31,26 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
-	It("should have the rules beside it", func() {
+	It("should have the rules beside it, and the reasons of top --idle", func() {
 		table := "| code | severity | about | why it matters |\n| --- | --- | --- | --- |\n"
 		for _, d := range rules.Codes() {
 			table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.About, lo.CoalesceOrEmpty(d.Why, "depends on what was found"))
 		}
+		reasons := "| reason | it says | what ends it |\n| --- | --- | --- |\n"
+		for _, d := range rules.Reasons() {
+			reasons += fmt.Sprintf("| `%s` | %s | %s |\n", d.Code, d.About, d.Why)
+		}
 		rulesPage := filepath.Join(filepath.Dir(examplesPage), "rules.md")
-		for of, list := range map[string]string{"rules": table, "rules of why": "`" + strings.Join(rules.PodCodes(), "`, `") + "`\n"} {
+		for of, list := range map[string]string{
+			"rules": table, "rules of why": "`" + strings.Join(rules.PodCodes(), "`, `") + "`\n", "reasons": reasons,
+		} {
+			path := lo.Ternary(of == "reasons", examplesPage, rulesPage)
 			begin, end := "<!-- "+of+" -->\n", "<!-- end of "+of+" -->"
-			before, rest, found := strings.Cut(string(lo.Must(os.ReadFile(rulesPage))), begin)
+			before, rest, found := strings.Cut(string(lo.Must(os.ReadFile(path))), begin)
 			written, after, ended := strings.Cut(rest, end)
 			Expect(found && ended).To(BeTrue())
 			if os.Getenv("UPDATE_DOCS") != "" {
-				Expect(os.WriteFile(rulesPage, []byte(before+begin+list+end+after), 0o644)).To(Succeed())
+				Expect(os.WriteFile(path, []byte(before+begin+list+end+after), 0o644)).To(Succeed())
 				written = list
 			}
 			Expect(written).To(Equal(list), "UPDATE_DOCS=true writes it")

@@ -116,7 +116,7 @@ var _ = Describe("feature gates", func() {
 			"repack":         {{}, {"default", "--yes"}},
 			"why":            {{"runs", "-n", "shop"}, {"waits", "-n", "shop"}, {"nodepool/default"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
 			"doctor":         {{}, {"--preflight"}},
-			"top":            {{}},
+			"top":            {{}, {"--idle"}},
 			"leftovers":      {{}, {"--delete", "--yes"}},
 			"pool list":      {{}},
 			"pool pin":       {{"--all", "--yes"}},

@@ -805,6 +805,27 @@ var _ = Describe("why of a pod", func() {
 			HaveField("What", ContainSubstring("until someone removes its startup taint cni.example.com/starting:NoSchedule")))))
 	})
 
+	It("should say what is left of a NodePool, its week, what fails, and why pods went elsewhere", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + strings.Replace(pools[strings.Index(pools, "---\n")+4:], "name: default", "name: other", 1))
+		f.runningNode()
+		pool := &karpv1.NodePool{}
+		Expect(f.objects.Get(context.Background(), metav1Key("other"), pool)).To(Succeed())
+		pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0", Schedule: new("0 0 31 2 *"), Duration: &metav1.Duration{Duration: time.Hour}}}
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+		f.put(pool, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "LaunchFailed", Message: "no image", LastTimestamp: metav1.Now(),
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "other-x"}})
+		n := answer[rules.NodePool](f, "why", "nodepool/other")
+		Expect(n.Filters).To(HaveExactElements(HavePrefix("64 flavors"), HavePrefix("29 left after karpenter.bizflycloud.vn/instance-category In [premium]")))
+		Expect(n.Impossible).To(ContainElement(ContainSubstring(`schedule "0 0 31 2 *" is always active`)))
+		Expect(n.Failures).To(HaveExactElements(And(HavePrefix("1 failure of NodeClaims"), HaveSuffix("LaunchFailed: no image"))))
+		Expect(n.Elsewhere).To(HaveExactElements(HavePrefix("pod shop/runs runs on NodePool default: other cannot run it: taints:")))
+		Expect(f.run("why", "nodepool/other")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(MatchRegexp(`(?m)^  Drifted: 0 until \w{3} \d\d:\d\d$`))
+	})
+
 	It("should explain a pod of a workload, and what a NodePool can launch", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
@@ -857,6 +878,26 @@ var _ = Describe("top", func() {
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(HaveSuffix("2 nodes, 0 pods pending: 1,234 VND per hour, 888,480 VND per month without 1 node whose price is not known\n"))
+	})
+
+	It("should say what holds each node, with the totals of top", func() {
+		f.install()
+		f.apply(pools)
+		f.runningNode()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234"}}})
+		holdPod(f)
+		i, c := answer[rules.Idle](f, "top", "--idle"), answer[top.Cluster](f, "top")
+		Expect(i.VNDPerHour).To(Equal(c.VNDPerHour))
+		Expect(lo.SumBy(i.Reasons, func(r rules.IdleReason) float64 { return r.VNDPerHour })).To(BeNumerically("~", c.VNDPerHour, 0.01))
+		Expect(i.Nodes).To(HaveExactElements(
+			And(HaveField("Name", "node-1"), HaveField("Reason", "DoNotDisruptPod"), HaveField("UnusedVNDPerHour", BeNumerically("<", c.VNDPerHour))),
+			And(HaveField("Name", "pool-1"), HaveField("Reason", "NotKarpenters"))))
+		Expect(f.run("top", "--idle")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("a pod has do-not-disrupt: pod shop/runs"), ContainSubstring("2 nodes: ")))
+		f.failLists(&policyv1.PodDisruptionBudgetList{}, forbidden)
+		Expect(answer[rules.Idle](f, "top", "--idle").Nodes[0].Reason).To(Equal("DoNotDisruptPod"))
+		f.failLists(&karpv1.NodeClaimList{}, forbidden)
+		Expect(answer[rules.Idle](f, "top", "--idle").Nodes).To(HaveEach(HaveField("Detail", ContainSubstring("you may not list nodeclaims"))))
 	})
 
 	It("should show a cluster without nodes", func() {

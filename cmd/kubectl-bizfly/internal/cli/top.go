@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 )
 
 func (a *App) top() *cobra.Command {
-	return &cobra.Command{
+	var idle bool
+	command := &cobra.Command{
 		Use: "top", Args: cobra.NoArgs, Short: "Show nodes now: flavor, zone, age, requests against allocatable, price",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, s, printer, err := a.connect(cmd.Context())
@@ -24,10 +26,39 @@ func (a *App) top() *cobra.Command {
 				return err
 			}
 			defer func() { printer.Notes(s.Notes) }()
+			if idle {
+				answer, err := rules.ForIdle(ctx, s)
+				return finish(printer, answer, err, printIdle)
+			}
 			cluster, err := top.Read(ctx, s)
 			return finish(printer, cluster, err, printTop)
 		},
 	}
+	command.Flags().BoolVar(&idle, "idle", false,
+		"show for each node what no pod requests of it, and the one reason why it is still there")
+	return command
+}
+
+func printIdle(printer *output.Printer, i *rules.Idle) {
+	what := map[string]string{}
+	printer.Rows([]string{"Reason", ">Nodes", ">VND/hour", ">Unused", "What ends it"},
+		lo.Map(i.Reasons, func(r rules.IdleReason, _ int) []string {
+			what[r.Reason] = r.What
+			return []string{r.What, strconv.Itoa(r.Nodes), output.VND(r.VNDPerHour), output.VND(r.UnusedVNDPerHour), r.Help}
+		}))
+	printer.Printf("\n")
+	printer.Rows([]string{"Node", "NodePool", "Flavor", ">CPU", ">Memory", ">VND/hour", "Why it is still there"},
+		lo.Map(i.Nodes, func(n rules.IdleNode, _ int) []string {
+			return []string{n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, output.Percent(n.CPU),
+				output.Percent(n.Memory), hourly(n.VNDPerHour), what[n.Reason] + ": " + n.Detail}
+		}))
+	printer.Printf("\n%s: %s VND per hour, %s of it for what no pod requests; %s VND per month\n",
+		output.Plural(len(i.Nodes), "node"), output.VND(i.VNDPerHour), output.VND(i.UnusedVNDPerHour), output.VND(i.VNDPerMonth))
+}
+
+// hourly is the price of a node, where it is known.
+func hourly(vndPerHour float64) string {
+	return lo.Ternary(vndPerHour > 0, output.VND(vndPerHour), "?")
 }
 
 // narrow is the width below which the bars would make rows of ordinary names wrap.
@@ -39,7 +70,7 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 		lo.Map(c.Nodes, func(n top.Node, _ int) []string {
 			return []string{
 				n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
-				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
+				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), hourly(n.VNDPerHour),
 			}
 		}))
 	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),

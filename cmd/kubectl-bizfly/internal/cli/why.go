@@ -5,6 +5,8 @@ package cli
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +47,7 @@ func (a *App) why() *cobra.Command {
 				return finish(printer, answer, err, printLife)
 			case "nodepool", "nodepools", "nodepools.karpenter.sh":
 				answer, err := rules.ForNodePool(ctx, s, name)
-				return finish(printer, answer, err, func(printer *output.Printer, pool *rules.Pool) {
-					printPool(printer, *pool, "nodes can be launched for it", "no node can be launched for it")
-				})
+				return finish(printer, answer, err, printNodePool)
 			case "node", "nodes", "no":
 				answer, err := rules.ForNode(ctx, s, name)
 				return finish(printer, answer, err, printLife)
@@ -116,6 +116,28 @@ func printPool(printer *output.Printer, pool rules.Pool, can, cannot string) {
 			printer.Printf("  ? %s: not known: %s\n", strings.Join(names, ", "), check.Detail)
 			delete(byReason, check.Detail)
 		}
+	}
+}
+
+// printNodePool prints what why says of a NodePool.
+func printNodePool(printer *output.Printer, pool *rules.NodePool) {
+	printPool(printer, pool.Pool, "nodes can be launched for it", "no node can be launched for it")
+	section := func(title string, lines []string) {
+		if len(lines) > 0 {
+			printer.Printf("\n%s\n  - %s\n", title, strings.Join(lines, "\n  - "))
+		}
+	}
+	section("Flavors:", pool.Filters)
+	section("Unavailable offerings:", pool.Unavailable)
+	section("Failures within an hour:", pool.Failures)
+	section(fmt.Sprintf("Pods that went elsewhere (its weight is %d):", pool.Weight), pool.Elsewhere)
+	section("Budgets that cannot be meant:", pool.Impossible)
+	printer.Printf("\nHow many nodes its budgets let Karpenter disrupt in the next seven days, in local time:\n")
+	const layout = "Mon 15:04"
+	for _, reason := range slices.Sorted(maps.Keys(pool.Week)) {
+		printer.Printf("  %s: %s\n", reason, strings.Join(lo.Map(pool.Week[reason], func(w rules.Window, _ int) string {
+			return fmt.Sprintf("%d until %s", w.Allowed, w.To.Local().Format(layout))
+		}), ", "))
 	}
 }
 

@@ -123,14 +123,14 @@ func ForWorkload(ctx context.Context, s *connect.Session, kind string, key types
 	return answer, true, err
 }
 
-// ForNodePool says whether nodes can be launched for a NodePool, as for a pod that requests and requires nothing.
-func ForNodePool(ctx context.Context, s *connect.Session, name string) (*Pool, error) {
-	if err := s.Get(ctx, types.NamespacedName{Name: name}, &karpv1.NodePool{}); err != nil {
+// askNodePool says whether nodes can be launched for a NodePool, as for a pod that requests and requires nothing.
+func askNodePool(ctx context.Context, r *reading, name string) (*Pool, error) {
+	if err := r.Get(ctx, types.NamespacedName{Name: name}, &karpv1.NodePool{}); err != nil {
 		return nil, fmt.Errorf("reading the NodePool: %w", err)
 	}
 	answer := &Pod{}
 	all := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	if err := answer.explain(ctx, newReading(s), &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, name); err != nil {
+	if err := answer.explain(ctx, r, &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, name); err != nil {
 		return nil, err
 	}
 	if len(answer.Pools) == 0 {

@@ -39,6 +39,10 @@ type Node struct {
 	Pods   int     `json:"pods"`
 	// VNDPerHour is 0 where the price is not known, and that of a server that runs.
 	VNDPerHour float64 `json:"vndPerHour,omitempty"`
+	// What the row is made of, for what explains it: a NodeClaim may have no node yet, and a node no NodeClaim.
+	Object  *corev1.Node      `json:"-"`
+	Claim   *karpv1.NodeClaim `json:"-"`
+	Running []*corev1.Pod     `json:"-"`
 }
 
 // Cluster is all nodes, those of Karpenter first.
@@ -47,6 +51,9 @@ type Cluster struct {
 	VNDPerHour  float64 `json:"vndPerHour"`
 	VNDPerMonth float64 `json:"vndPerMonth"`
 	Pending     int     `json:"pendingPods"`
+	// ClaimsErr says why NodeClaims are not known. Flavors are those of BizFly Cloud, where it can be asked.
+	ClaimsErr error                             `json:"-"`
+	Flavors   []*corecloudprovider.InstanceType `json:"-"`
 }
 
 // Read reads the cluster once.
@@ -58,13 +65,18 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 	if err := s.List(ctx, pods); err != nil {
 		return nil, err
 	}
-	if err := s.List(ctx, claims); err != nil {
-		s.Note("NodeClaims are not shown: %s", err)
+	claimsErr := s.List(ctx, claims)
+	if claimsErr != nil {
+		s.Note("NodeClaims are not shown: %s", claimsErr)
 	}
-	prices := prices(ctx, s)
+	flavors := flavors(ctx, s)
+	prices := lo.FilterSliceToMap(flavors, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
+		offering, ok := lo.First(it.Offerings)
+		return it.Name, lo.FromPtr(offering).Price, ok
+	})
 	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
-	byClaimNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
-	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], input.Counts)}
+	byClaimNode := lo.KeyBy(lo.ToSlicePtr(claims.Items), func(claim *karpv1.NodeClaim) string { return claim.Status.NodeName })
+	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], input.Counts), ClaimsErr: claimsErr, Flavors: flavors}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		running := lo.Filter(byNode[node.Name], func(pod *corev1.Pod, _ int) bool {
@@ -76,9 +88,9 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 			Zone:    node.Labels[corev1.LabelTopologyZone],
 			Created: node.CreationTimestamp.Time, Status: StatusOf(node), Pods: len(running),
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
+			Object: node, Claim: byClaimNode[node.Name], Running: running,
 		}
-		claim := byClaimNode[node.Name]
-		row.VNDPerHour = priceOf(lo.Assign(claim.Labels, node.Labels), prices)
+		row.VNDPerHour = priceOf(lo.Assign(lo.FromPtr(row.Claim).Labels, node.Labels), prices)
 		cluster.Nodes = append(cluster.Nodes, row)
 	}
 	for i := range claims.Items {
@@ -87,6 +99,7 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 				Name: claim.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Flavor: claim.Labels[corev1.LabelInstanceTypeStable],
 				Zone:    claim.Labels[corev1.LabelTopologyZone],
 				Created: claim.CreationTimestamp.Time, Status: lo.Ternary(claim.Status.ProviderID == "", "Launching", "Joining"), VNDPerHour: priceOf(claim.Labels, prices),
+				Claim: claim,
 			})
 		}
 	}
@@ -124,23 +137,18 @@ func StatusOf(node *corev1.Node) string {
 	return "Ready"
 }
 
-// prices are those of every flavor, where the cloud can be asked.
-func prices(ctx context.Context, s *connect.Session) map[string]float64 {
+// flavors are all, where the cloud can be asked.
+func flavors(ctx context.Context, s *connect.Session) []*corecloudprovider.InstanceType {
 	cloud, err := s.Cloud(ctx)
-	if err != nil {
-		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil
+	if err == nil {
+		price.NotePeriod(s, cloud)
+		var all []*corecloudprovider.InstanceType
+		if all, _, err = price.StandardFlavors(ctx, cloud); err == nil {
+			return all
+		}
 	}
-	price.NotePeriod(s, cloud)
-	instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
-	if err != nil {
-		s.Note("prices are those at launch where nodes have them: %s", err)
-		return nil
-	}
-	return lo.FilterSliceToMap(instanceTypes, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
-		offering, ok := lo.First(it.Offerings)
-		return it.Name, lo.FromPtr(offering).Price, ok
-	})
+	s.Note("prices are those at launch where nodes have them: %s", err)
+	return nil
 }
 
 // priceOf is the price that the server was launched at, else the flavor's with the default disk.

@@ -1,0 +1,224 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/pdb"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+)
+
+// idleFacts are those of a node that core may consolidate, and of which it has said nothing.
+func idleFacts() *nodeFacts {
+	at := time.Now()
+	labels := map[string]string{corev1.LabelInstanceTypeStable: "large", corev1.LabelTopologyZone: "HN1",
+		karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeOnDemand}
+	f := &nodeFacts{stoppedClock: stoppedClock{now: at}, node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels}},
+		claim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x", Finalizers: []string{karpv1.TerminationFinalizer}}},
+		pool:  &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, members: 2,
+		pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"app": "web"}},
+			Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}},
+		flavors: map[string]*corecloudprovider.InstanceType{"large": flavor("large", 200), "small": flavor("small", 100)},
+	}
+	f.week = func(reason karpv1.DisruptionReason) []Window { return week(f.pool, f.members, reason, f.now) }
+	f.pool.Spec.Disruption = karpv1.Disruption{ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
+		ConsolidationPolicy: karpv1.ConsolidationPolicyBalanced, Budgets: []karpv1.Budget{{Nodes: "100%"}}}
+	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized,
+		karpv1.ConditionTypeConsolidatable} {
+		f.claim.StatusConditions().SetTrue(condition)
+	}
+	return f
+}
+
+func flavor(name string, price float64) *corecloudprovider.InstanceType {
+	return &corecloudprovider.InstanceType{Name: name,
+		Requirements: scheduling.NewLabelRequirements(map[string]string{corev1.LabelInstanceTypeStable: name}),
+		Capacity:     corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}, Overhead: &corecloudprovider.InstanceTypeOverhead{},
+		Offerings: corecloudprovider.Offerings{{Price: price, Requirements: scheduling.NewLabelRequirements(map[string]string{
+			corev1.LabelTopologyZone: "HN1", karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeOnDemand})}},
+	}
+}
+
+// coreSays lets core have said something about the node, some time ago.
+func coreSays(reason, message string, ago time.Duration) func(*nodeFacts) {
+	return func(f *nodeFacts) {
+		f.said = append(f.said, corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(f.now.Add(-ago))})
+	}
+}
+
+func annotated(key, value string, more ...string) func(*nodeFacts) {
+	return func(f *nodeFacts) {
+		f.node.Annotations = map[string]string{key: value}
+		for i := 0; i < len(more); i += 2 {
+			f.node.Annotations[more[i]] = more[i+1]
+		}
+	}
+}
+
+func deletes(f *nodeFacts) { f.claim.DeletionTimestamp = lo.ToPtr(metav1.Now()) }
+
+func guarded(f *nodeFacts) {
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	f.limits = lo.Must(pdb.NewLimits(context.Background(), memory.New([]client.Object{budget})))
+}
+
+func keepsPod(f *nodeFacts) {
+	f.pods[0].Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
+}
+
+func together(changes ...func(*nodeFacts)) func(*nodeFacts) {
+	return func(f *nodeFacts) {
+		for _, change := range changes {
+			change(f)
+		}
+	}
+}
+
+const (
+	keptFor   = "karpenter.bizflycloud.vn/do-not-disrupt-reason"
+	noCheaper = "Can't replace with a cheaper node"
+	candidate = "Consolidation candidate: replace"
+)
+
+// asIf answers with facts of which all could be read, without those that are named.
+func asIf(missing ...need) *reading {
+	r := newReading(nil)
+	for _, rule := range slices.Concat(drainRules, idleRules) {
+		for _, n := range rule.needs {
+			r.facts[n.called()] = read{err: lo.Ternary(lo.Contains(missing, n), errors.New("forbidden"), nil)}
+		}
+	}
+	return r
+}
+
+var _ = ginkgo.Describe("the reason why a node is still there", func() {
+	ginkgo.DescribeTable("should be the first that holds:", func(change func(*nodeFacts), code string, detail types.GomegaMatcher) {
+		f := idleFacts()
+		change(f)
+		got, why := reasonFor(context.Background(), asIf(), f)
+		Expect(got).To(Equal(code), why.detail)
+		Expect(why.detail).To(detail)
+		_, explained := lo.Find(Reasons(), func(d Described) bool { return d.Code == code && d.About != "" && d.Why != "" })
+		Expect(explained).To(BeTrue())
+	},
+		ginkgo.Entry("a pod that keeps it from draining", together(deletes, keepsPod), "DoNotDisruptPod", Equal("pod shop/web")),
+		ginkgo.Entry("a PodDisruptionBudget that does so", together(deletes, guarded), "PodDisruptionBudget", Equal("PodDisruptionBudget shop/web")),
+		ginkgo.Entry("a finalizer", together(deletes, func(f *nodeFacts) { f.claim.Finalizers = append(f.claim.Finalizers, "example.com/keep") }),
+			"HeldByFinalizer", Equal("example.com/keep of NodeClaim default-x")),
+		ginkgo.Entry("its deletion", together(deletes, func(f *nodeFacts) { f.notGone = "Server x still exists" }), "Deleting", HavePrefix("Server x")),
+		ginkgo.Entry("a worker pool", func(f *nodeFacts) { f.claim = nil }, "NotKarpenters", Equal("no NodeClaim has this node")),
+		ginkgo.Entry("a server that boots", func(f *nodeFacts) {
+			f.node = nil
+			f.claim.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
+		}, "Joining", HavePrefix("the server is launched")),
+		ginkgo.Entry("a startup taint", func(f *nodeFacts) {
+			f.node.Spec.Taints = []corev1.Taint{{Key: "cni", Effect: corev1.TaintEffectNoSchedule}}
+			f.claim.Spec.StartupTaints = f.node.Spec.Taints
+		}, "StartupTaint", Equal("taint cni:NoSchedule")),
+		ginkgo.Entry("resources that are not reported", func(f *nodeFacts) { f.claim.StatusConditions().SetUnknown(karpv1.ConditionTypeInitialized) },
+			"NotInitialized", HavePrefix("the node has joined, and is not initialized")),
+		ginkgo.Entry("an account that rejects its replacement", together(coreSays("ConsolidationCandidate", candidate, 0),
+			func(f *nodeFacts) { f.paused = "no balance" }), "AccountPaused", Equal("no balance")),
+		ginkgo.Entry("an account that is unpaid", annotated("karpenter.bizflycloud.vn/unpaid-account", karpv1.DoNotDisruptAnnotationKey),
+			"AccountPaused", HavePrefix("it was unpaid")),
+		ginkgo.Entry("a replacement on its way", func(f *nodeFacts) { f.node.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint} },
+			"Replacing", HavePrefix("Karpenter has chosen it")),
+		ginkgo.Entry("a static NodePool, whatever else keeps it", together(keepsPod, func(f *nodeFacts) { f.pool.Spec.Replicas = lo.ToPtr[int64](3) }),
+			"StaticNodePool", HavePrefix("NodePool default keeps 3 nodes")),
+		ginkgo.Entry("consolidateAfter Never", func(f *nodeFacts) {
+			f.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+		},
+			"ConsolidationOff", HavePrefix("consolidateAfter of NodePool default")),
+		ginkgo.Entry("the policy WhenEmpty", func(f *nodeFacts) { f.pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty },
+			"OnlyWhenEmpty", ContainSubstring("pods run on the node")),
+		ginkgo.Entry("an hour that is paid", annotated(karpv1.DoNotDisruptAnnotationKey, "true", keptFor, "HourPaid: until 2026-11-28T09:50:00Z"),
+			"HourPaid", MatchRegexp(`^until .*\d\d:50$`)),
+		ginkgo.Entry("a closed zone", annotated(karpv1.DoNotDisruptAnnotationKey, "true", keptFor, "ZoneClosed: HN1"), "ZoneClosed", Equal("HN1")),
+		ginkgo.Entry("the Node's own annotation", annotated(karpv1.DoNotDisruptAnnotationKey, "true"), "DoNotDisruptNode",
+			Equal("annotation karpenter.sh/do-not-disrupt")),
+		ginkgo.Entry("a pod's annotation", keepsPod, "DoNotDisruptPod", Equal("pod shop/web")),
+		ginkgo.Entry("a PodDisruptionBudget", guarded, "PodDisruptionBudget", Equal("PodDisruptionBudget shop/web")),
+		ginkgo.Entry("consolidateAfter", func(f *nodeFacts) {
+			f.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("1h")
+			f.claim.Status.LastPodEventTime = metav1.NewTime(f.now.Add(-time.Minute))
+		}, "ConsolidateAfter", MatchRegexp(`^until \d\d:\d\d, 1h0m0s after`)),
+		ginkgo.Entry("a budget of 0", func(f *nodeFacts) { f.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0"}} },
+			"DisruptionBudget", Equal("NodePool default allows 0 (Underutilized)")),
+		ginkgo.Entry("a budget of 0 that ends", func(f *nodeFacts) {
+			f.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0", Schedule: new("@daily"), Duration: &metav1.Duration{Duration: 23 * time.Hour}}}
+			f.now = time.Date(2026, 11, 28, 22, 0, 0, 0, time.UTC)
+		}, "DisruptionBudget", MatchRegexp(`allows 0 \(Underutilized\) until .*:00$`)),
+		ginkgo.Entry("a budget that others use", func(f *nodeFacts) {
+			f.pool.Spec.Disruption.Budgets, f.disrupting = []karpv1.Budget{{Nodes: "1"}}, 1
+		}, "DisruptionBudget", HaveSuffix("and 1 are under way")),
+		ginkgo.Entry("a label without which there is no price", func(f *nodeFacts) { delete(f.node.Labels, karpv1.CapacityTypeLabelKey) },
+			"PriceUnknown", Equal("the Node has no label karpenter.sh/capacity-type")),
+		ginkgo.Entry("a zone that its flavor has not", func(f *nodeFacts) { f.node.Labels[corev1.LabelTopologyZone] = "HN9" },
+			"PriceUnknown", HavePrefix("flavor large has no price")),
+		ginkgo.Entry("a cheaper offering that lately failed", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
+			f.unavailable = []unavailableOffering{{"large", "HN1", f.now.Add(time.Minute)}, {"small", "HN1", f.now.Add(time.Minute)}}
+		}), "CheaperUnavailable", HavePrefix("small in HN1, until about")),
+		ginkgo.Entry("a cheaper offering that failed long ago", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
+			f.unavailable = []unavailableOffering{{"small", "HN1", f.now.Add(-time.Minute)}}
+		}), "NoCheaperOffering", HavePrefix(noCheaper)),
+		ginkgo.Entry("its pods", coreSays("Unconsolidatable", "Can't remove without creating 2 candidates", 0), "Needed", HavePrefix("Can't remove without")),
+		ginkgo.Entry("a pod that comes", together(coreSays("DisruptionBlocked", "Node is nominated for a pending pod", 0),
+			coreSays("Unconsolidatable", noCheaper, time.Hour)), "NoCheaperOffering", HavePrefix(noCheaper)),
+		ginkgo.Entry("a pod that comes to an empty one", together(coreSays("DisruptionBlocked", "Node is nominated for a pending pod", 0),
+			func(f *nodeFacts) { f.empty = true }), "Needed", Equal("a pending pod is planned on it")),
+		ginkgo.Entry("Balanced", coreSays("ConsolidationRejected", "Consolidation rejected: replace", 0), "NotWorthIt", HavePrefix("Consolidation rejected")),
+		ginkgo.Entry("launches that fail", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
+			f.failed = []corev1.Event{{Message: "no"}, {Message: "did not register"}}
+		}), "ReplacementFailed", And(HavePrefix("2 launches of NodePool default failed"), HaveSuffix("did not register"))),
+		ginkgo.Entry("another NodePool", func(f *nodeFacts) {
+			for i := range f.claim.Status.Conditions {
+				f.claim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(f.now.Add(-time.Hour))
+			}
+			f.others = map[string]int{"batch": 7, "web": 2}
+		}, "Starved", HavePrefix("by NodePool batch: Karpenter looked at 7")),
+		ginkgo.Entry("nothing that is known", func(*nodeFacts) {}, "NotKnown", HavePrefix("Karpenter may consolidate it since")),
+		ginkgo.Entry("what core said of a state that is over", coreSays("Unconsolidatable", `NodePool "default" has consolidation disabled`, 0),
+			"NotKnown", HavePrefix("Karpenter may consolidate it since")),
+	)
+
+	ginkgo.It("should not be known where a fact is missing, unless an earlier one decides", func(ctx context.Context) {
+		code, why := reasonFor(ctx, asIf(factPDBs), idleFacts())
+		Expect([]string{code, why.detail}).To(Equal([]string{"NotKnown", "PodDisruptionBudgets: forbidden"}))
+		f := idleFacts()
+		keepsPod(f)
+		code, _ = reasonFor(ctx, asIf(factCoreEvents), f)
+		Expect(code).To(Equal("DoNotDisruptPod"))
+	})
+})
+
+var _ = ginkgo.Describe("the week of a NodePool", func() {
+	ginkgo.It("should have the windows of its budgets by the minute", func() {
+		pool := idleFacts().pool
+		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "50%"},
+			{Nodes: "0", Schedule: new("0 1 * * 1-5"), Duration: &metav1.Duration{Duration: 9 * time.Hour}, Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}}}
+		sunday := time.Date(2026, 11, 29, 12, 0, 30, 0, time.UTC)
+		Expect(week(pool, 3, karpv1.DisruptionReasonEmpty, sunday)).To(HaveExactElements(HaveField("Allowed", 2)))
+		drifted := week(pool, 3, karpv1.DisruptionReasonDrifted, sunday)
+		Expect(drifted).To(HaveLen(11))
+		Expect(drifted[1]).To(Equal(Window{From: sunday.Truncate(time.Hour).Add(13 * time.Hour), To: sunday.Truncate(time.Hour).Add(22 * time.Hour)}))
+	})
+})

@@ -1,0 +1,155 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+)
+
+// NodePool is the answer about a NodePool.
+type NodePool struct {
+	Pool
+	Weight int32 `json:"weight"`
+	// Filters are how many flavors are left after each requirement.
+	Filters []string `json:"filters,omitempty"`
+	// Unavailable are its offerings that are unavailable, and until when.
+	Unavailable []string `json:"unavailable,omitempty"`
+	// Week are the windows of its budgets in the next seven days by reason, and Impossible what can hardly be meant.
+	Week       map[karpv1.DisruptionReason][]Window `json:"week"`
+	Impossible []string                             `json:"impossible,omitempty"`
+	// Failures are its NodeClaims that failed within an hour, and Elsewhere why the last pods went to other NodePools.
+	Failures  []string `json:"failures,omitempty"`
+	Elsewhere []string `json:"elsewhere,omitempty"`
+}
+
+// ForNodePool explains a NodePool.
+func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePool, error) {
+	r := newReading(s)
+	asked, err := askNodePool(ctx, r, name)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := factNodePools.in(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	pool, _ := lo.Find(lo.ToSlicePtr(pools.Items), func(p *karpv1.NodePool) bool { return p.Name == name })
+	answer := &NodePool{Pool: *asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
+	all := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, pool: pool})
+	if fits, err := factFit.in(ctx, about); err == nil {
+		answer.Filters, answer.Unavailable = filters(fits), fits.unavailable
+	}
+	cluster, err := top.Read(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	nodes := lo.CountBy(cluster.Nodes, func(n top.Node) bool { return n.NodePool == name && n.Object != nil })
+	for _, reason := range []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty,
+		karpv1.DisruptionReasonUnderutilized, karpv1.DisruptionReasonDrifted} {
+		answer.Week[reason] = week(pool, max(nodes, 1), reason, now)
+	}
+	answer.Impossible = impossible(pool, now)
+	if events, err := factEvents.in(ctx, r); err != nil {
+		s.Note("failed launches were not looked at: %s", err)
+	} else {
+		failed, _ := failures(events, 0, now)
+		byReason := lo.GroupBy(failed[name], func(e corev1.Event) string { return e.Reason })
+		for _, reason := range sortedKeys(byReason) {
+			last := lo.LastOrEmpty(byReason[reason])
+			answer.Failures = append(answer.Failures, fmt.Sprintf("%s of NodeClaims, the last at %s: %s: %s",
+				output.Plural(len(byReason[reason]), "failure"), hour(lastSeen(&last)), reason, last.Message))
+		}
+	}
+	answer.elsewhere(ctx, r, pool, pools, cluster)
+	return answer, nil
+}
+
+// filters are what the requirements leave of the flavors, one after another.
+func filters(f fit) []string {
+	left, texts := f.all, []string{fmt.Sprintf("%d flavors that the BizflyNodeClass can launch", len(f.all))}
+	all := f.wanted.Values()
+	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
+	so := scheduling.NewRequirements()
+	for _, requirement := range all {
+		if requirement.Key == karpv1.NodePoolLabelKey {
+			continue
+		}
+		so.Add(requirement)
+		left = compatibleWith(left, so)
+		texts = append(texts, fmt.Sprintf("%d left after %s", len(left),
+			lo.CoalesceOrEmpty(f.written[requirement.Key], requirement.String())))
+	}
+	return texts
+}
+
+// impossible names budgets that are never what a schedule is written for.
+func impossible(pool *karpv1.NodePool, now time.Time) []string {
+	var texts []string
+	for _, budget := range pool.Spec.Disruption.Budgets {
+		if budget.Schedule == nil {
+			continue
+		}
+		alone := &karpv1.NodePool{Spec: karpv1.NodePoolSpec{Disruption: karpv1.Disruption{Budgets: []karpv1.Budget{{
+			Nodes: "0", Schedule: budget.Schedule, Duration: budget.Duration}}}}}
+		if windows := week(alone, 1, karpv1.DisruptionReasonEmpty, now); len(windows) == 1 && windows[0].Allowed == 0 {
+			texts = append(texts, fmt.Sprintf("the budget of %s nodes with schedule %q is always active: its "+
+				"duration is as long as its period, or its date never comes, which Karpenter takes for always",
+				budget.Nodes, *budget.Schedule))
+		}
+	}
+	for _, reason := range []karpv1.DisruptionReason{karpv1.DisruptionReasonUnderutilized,
+		karpv1.DisruptionReasonDrifted} {
+		if windows := week(pool, 100, reason, now); len(windows) == 1 && windows[0].Allowed == 0 {
+			texts = append(texts, fmt.Sprintf("no budget allows a disruption for the reason %s within a week", reason))
+		}
+	}
+	return texts
+}
+
+// elsewhere says why the pods that were created last run on nodes of other NodePools.
+func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodePool, pools *karpv1.NodePoolList,
+	cluster *top.Cluster) {
+	const most = 3
+	byPool := map[*corev1.Pod]string{}
+	for _, node := range cluster.Nodes {
+		if node.NodePool == "" || node.NodePool == pool.Name {
+			continue
+		}
+		for _, pod := range node.Running {
+			if podutils.IsReschedulable(pod) && time.Since(pod.CreationTimestamp.Time) < time.Hour {
+				byPool[pod] = node.NodePool
+			}
+		}
+	}
+	pods := lo.Keys(byPool)
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for _, pod := range pods[:min(most, len(pods))] {
+		why := "its node existed, or was the cheapest"
+		other, _ := lo.Find(pools.Items, func(p karpv1.NodePool) bool { return p.Name == byPool[pod] })
+		if lo.FromPtr(other.Spec.Weight) > n.Weight {
+			why = fmt.Sprintf("its weight is higher (%d)", *other.Spec.Weight)
+		}
+		if failed, ok := lo.Find(askPool(ctx, r.ask(question{pod: pod, pool: pool}), pool.Name).Checks, Check.failed); ok {
+			why = fmt.Sprintf("%s cannot run it: %s: %s", pool.Name, failed.Name, failed.Detail)
+		}
+		n.Elsewhere = append(n.Elsewhere, fmt.Sprintf("pod %s/%s runs on NodePool %s: %s", pod.Namespace, pod.Name,
+			byPool[pod], why))
+	}
+}
