@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/pdb"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // idleFacts are those of a node that core may consolidate, and of which it has said nothing.
@@ -138,7 +139,7 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 			"NotInitialized", HavePrefix("the node has joined, and is not initialized")),
 		ginkgo.Entry("an account that rejects its replacement", together(coreSays("ConsolidationCandidate", candidate, 0),
 			func(f *nodeFacts) { f.paused = "no balance" }), "AccountPaused", Equal("no balance")),
-		ginkgo.Entry("an account that is unpaid", annotated("karpenter.bizflycloud.vn/unpaid-account", karpv1.DoNotDisruptAnnotationKey),
+		ginkgo.Entry("an account that is unpaid", annotated(v1alpha1.AnnotationDoNotRepairReason, karpv1.DoNotDisruptAnnotationKey),
 			"AccountPaused", HavePrefix("it was unpaid")),
 		ginkgo.Entry("a replacement on its way", func(f *nodeFacts) { f.node.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint} },
 			"Replacing", HavePrefix("Karpenter has chosen it")),
