@@ -18,8 +18,7 @@ import (
 // price(b) * u·(sum of r(i)) / u·capacity(b), which is at most price(b). Summed up over the nodes of a packing, the values of all items are at most
 // its price. That is true of all weights; the highest sum that a search of weights finds is the bound.
 func Bound(items []Item, bins []Bin) float64 {
-	_, bound := newProblem(items, bins).bound()
-	return bound
+	return newProblem(items, bins).bound()
 }
 
 // class is items that are alike: replicas are.
@@ -28,8 +27,8 @@ type class struct {
 	count int
 }
 
-// bound returns the weights that are best, and the bound.
-func (p *problem) bound() (weights []float64, bound float64) {
+// bound is the highest that a search of weights finds.
+func (p *problem) bound() (bound float64) {
 	classes := p.classes()
 	largest := make([]float64, p.dims)
 	for _, c := range classes {
@@ -71,7 +70,7 @@ func (p *problem) bound() (weights []float64, bound float64) {
 	for _, c := range classes {
 		bound = max(bound, p.cheapest(c.size))
 	}
-	return weightsOf(best), bound
+	return bound
 }
 
 // searchWeights tries pairs of resources in steps, and then changes one weight at a time while that helps.
@@ -146,24 +145,16 @@ func (p *problem) classes() []class {
 	index := map[string]int{}
 	var classes []class
 	for _, i := range p.items {
-		key := fmt.Sprint(i.size)
+		key := fmt.Sprint(i)
 		at, known := index[key]
 		if !known {
 			at = len(classes)
 			index[key] = at
-			classes = append(classes, class{size: i.size})
+			classes = append(classes, class{size: i})
 		}
 		classes[at].count++
 	}
 	return classes
-}
-
-// appraise sets the value of every item by weights.
-func (p *problem) appraise(weights []float64) {
-	capacity := p.capacities(weights)
-	for i := range p.items {
-		p.items[i].value = p.worth(weights, p.items[i].size, capacity)
-	}
 }
 
 // capacities are those of the bins, weighted.

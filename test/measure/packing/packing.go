@@ -1,8 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packing is what a bill is compared with: the lowest price that any nodes could have, and the cheapest nodes that a long search finds. It
-// knows resources alone. Items are pods, bins are flavors, and every result is the same for the same seed and number of iterations.
+// Package packing is what a bill is compared with: the lowest price that any nodes could have. It knows resources alone. Items are pods, bins are flavors.
 package packing
 
 import (
@@ -28,31 +27,13 @@ type Item struct {
 	Requests corev1.ResourceList
 }
 
-// Node is one node of a packing. Its items are indexes, in rising order.
-type Node struct {
-	Bin   Bin
-	Items []int
-}
-
-// Packing is every item that fits into any bin, on a node.
-type Packing struct {
-	Nodes []Node
-	// VNDPerHour is the price of all nodes.
-	VNDPerHour float64
-}
-
 // problem is items and bins in numbers.
 type problem struct {
-	items []item
+	// items are the sizes of each.
+	items [][]int64
 	bins  []bin
 	// dims is how many resources there are; the last is the number of pods.
 	dims int
-}
-
-type item struct {
-	size []int64
-	// value is what it costs at least in any packing, in VND per hour.
-	value float64
 }
 
 type bin struct {
@@ -68,7 +49,7 @@ func newProblem(items []Item, bins []Bin) *problem {
 		p.bins = append(p.bins, bin{size: capacityOf(b, names), price: b.VNDPerHour})
 	}
 	for _, i := range items {
-		p.items = append(p.items, item{size: append(amounts(i.Requests, names), 1)})
+		p.items = append(p.items, append(amounts(i.Requests, names), 1))
 	}
 	return p
 }
@@ -118,22 +99,4 @@ func fits(size, capacity []int64) bool {
 		}
 	}
 	return true
-}
-
-// placeable reports whether there is a bin for an item.
-func (p *problem) placeable(i int) bool {
-	return slices.ContainsFunc(p.bins, func(b bin) bool { return fits(p.items[i].size, b.size) })
-}
-
-// undominated are the bins to which no other is preferable: at most as expensive, and at least as large.
-func (p *problem) undominated() []int {
-	better := func(a, b int) bool { return p.bins[a].price <= p.bins[b].price && fits(p.bins[b].size, p.bins[a].size) }
-	var open []int
-	for b := range p.bins {
-		// Of two that are preferable to each other, the first stays.
-		if !slices.ContainsFunc(open, func(a int) bool { return better(a, b) }) {
-			open = append(slices.DeleteFunc(open, func(a int) bool { return better(b, a) }), b)
-		}
-	}
-	return open
 }

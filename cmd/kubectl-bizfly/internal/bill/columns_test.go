@@ -35,13 +35,11 @@ import (
 const (
 	// quiet is how long nothing must have changed in a cluster that has settled, beside consolidateAfter: core looks at all again every 5 minutes.
 	quiet = 15 * time.Minute
-	// search is how many steps the best packing is looked for, some seconds to a minute, and iterations how many for each moment of a day.
-	search, iterations = 300_000, 60
 	// usualFlavor is what worker pools are usually made of.
 	usualFlavor = "p2.8c_16g"
 	// The columns of fixed pools.
 	poolBest, poolUsual = "pool-best", "pool-8c_16g"
-	// wayReference is the bound and the best packing, waySuggested and wayRepacked the columns of kubectl bizfly plan suggest and repack.
+	// wayReference is the bound, waySuggested and wayRepacked the columns of kubectl bizfly plan suggest and repack.
 	wayReference, waySuggested, wayRepacked = "reference", "suggested", "repacked"
 )
 
@@ -96,7 +94,7 @@ func ways() []column {
 		column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
 }
 
-// flavor is what a fixed pool, the bound and a packing know of a flavor.
+// flavor is what a fixed pool and the bound know of a flavor.
 type flavor struct {
 	name        string
 	allocatable corev1.ResourceList
@@ -213,18 +211,15 @@ func moments(w workloads.Workload) []moment {
 	})
 }
 
-// reference returns the bound and the best packing that was found.
-func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bound, packed float64) {
+// bound is the lowest price that any nodes could have, for a day at each moment anew.
+func (b *bench) bound(k kind, w workloads.Workload) (bound float64) {
 	if k.name != "day" {
-		items := itemsAt(w.Pods, 0)
-		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: search}).VNDPerHour
+		return packing.Bound(itemsAt(w.Pods, 0), b.bins)
 	}
 	for _, m := range moments(w) {
-		items, hours := itemsAt(w.Pods, m.at), (m.until - m.at).Hours()
-		bound += packing.Bound(items, b.bins) * hours
-		packed += packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: iterations}).VNDPerHour * hours
+		bound += packing.Bound(itemsAt(w.Pods, m.at), b.bins) * (m.until - m.at).Hours()
 	}
-	return bound, packed
+	return bound
 }
 
 // suggested is the NodePools that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is

@@ -81,10 +81,8 @@ type Row struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Pods  int    `json:"pods"`
-	// Bound is what no nodes are cheaper than that have what the pods request, Packing the best packing that was found: of a day, for each moment
-	// anew, as if moving cost nothing.
-	Bound   float64 `json:"bound"`
-	Packing float64 `json:"packing"`
+	// Bound is what no nodes are cheaper than that have what the pods request: of a day, for each moment anew.
+	Bound float64 `json:"bound"`
 	// Ways are the bills by the name of a column.
 	Ways map[string]*Outcome `json:"ways"`
 }
@@ -157,10 +155,10 @@ type job struct {
 // jobs are those of one workload.
 func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row) []job {
 	jobs := []job{{wayReference, func() {
-		bound, packed := b.reference(ctx, k, w)
+		bound := b.bound(k, w)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		row.Bound, row.Packing = bound, packed
+		row.Bound = bound
 	}}, {poolBest, func() {
 		best := b.bestPool(ctx, k, w)
 		b.note(k, row, poolBest, best)

@@ -19,8 +19,6 @@ import (
 const (
 	// repackAt is when a day is repacked: when few pods are there.
 	repackAt = 4 * time.Hour
-	// fewPods is below how many pods of a workload what a repack finds is partly chance.
-	fewPods = 30
 )
 
 // repackedColumn is the sample, repacked once: after it has settled, or at night. Its limits are for beginners, and would not allow the new nodes beside the

@@ -70,11 +70,11 @@ func table(b *strings.Builder, columns ...string) {
 func repackReport(rows []*Row) string {
 	var b strings.Builder
 	b.WriteString("What [`repack`](../reference/kubectl-bizfly.md#repack) makes of the settled nodes, in VND per hour:\n\n")
-	table(&b, "workload", "before", "repacked", "best packing found", "ratio to it", "evictions per pod", "suggested NodePool", "its ratio to repacked")
+	table(&b, "workload", "before", "repacked", "ratio", "evictions per pod", "suggested NodePool", "its ratio to repacked")
 	for _, row := range rows {
 		before, repacked, suggested := row.Ways["underutilized-30s"], row.Ways[wayRepacked], row.Ways[waySuggested]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %.2f | %s | %.2f |\n", row.Title, thousands(before.VNDPerHour), thousands(repacked.VNDPerHour),
-			thousands(row.Packing), repacked.VNDPerHour/row.Packing, float64(repacked.Evictions)/float64(row.Pods), thousands(suggested.VNDPerHour),
+		fmt.Fprintf(&b, "| %s | %s | %s | %.2f | %.2f | %s | %.2f |\n", row.Title, thousands(before.VNDPerHour), thousands(repacked.VNDPerHour),
+			repacked.VNDPerHour/row.Bound, float64(repacked.Evictions)/float64(row.Pods), thousands(suggested.VNDPerHour),
 			suggested.VNDPerHour/repacked.VNDPerHour)
 	}
 	return b.String()
@@ -98,11 +98,8 @@ func hoursReport(rows []*Row) string {
 // report writes the generated part of the page.
 func report(r *Results) string {
 	var b strings.Builder
-	bounds := func(rows []*Row) (bound, packed float64) {
-		return lo.SumBy(rows, func(row *Row) float64 { return row.Bound }), lo.SumBy(rows, func(row *Row) float64 { return row.Packing })
-	}
-	settleBound, settlePacking := bounds(r.Settle)
-	dayBound, dayPacking := bounds(r.Day)
+	bound := func(rows []*Row) float64 { return lo.SumBy(rows, func(row *Row) float64 { return row.Bound }) }
+	settleBound, dayBound := bound(r.Settle), bound(r.Day)
 	fmt.Fprintf(&b, "Measured on %s. Ratio = bill / the lowest bill that any set of nodes could have.\n\n", r.Measured)
 	table(&b, "all workloads together", "settled, VND per hour", "ratio", "days, VND", "ratio", "if started hours are charged in full, VND",
 		"evictions per pod", "seconds that a pod waited", "servers launched")
@@ -112,8 +109,6 @@ func report(r *Results) string {
 		fmt.Fprintf(&b, "| %s | %s | %.2f | %s | %.2f | %s | %.2f | %.0f | %d |\n", c.title, thousands(settled.vnd), settled.vnd/settleBound,
 			thousands(days.vnd), days.vnd/dayBound, thousands(days.byHours), float64(days.evictions)/pods, days.waited/pods, days.launches)
 	}
-	fmt.Fprintf(&b, "| best packing found | %s | %.2f | %s | %.2f | | | | |\n", thousands(settlePacking), settlePacking/settleBound,
-		thousands(dayPacking), dayPacking/dayBound)
 	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
 	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
 	b.WriteString(hoursReport(r.Day))
