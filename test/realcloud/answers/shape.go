@@ -28,7 +28,7 @@ var spoken = []string{
 }
 
 // named are the routes whose "name" and "billing_plans" are the catalog's, and not a user's.
-var named = []string{"/flavors", "/volume-types", "/server-types", "/flavor-generations"}
+var named = []string{"/flavors", "/volume-types", "/flavor-generations"}
 
 // personal matches what a message of the cloud may contain that is personal.
 var personal = []struct {

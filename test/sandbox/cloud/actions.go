@@ -10,20 +10,15 @@ import (
 
 // actionRequest is the body of POST /servers/{id}/action.
 type actionRequest struct {
-	Action         string `json:"action"`
-	NewNetworkPlan string `json:"new_network_plan"`
+	Action string `json:"action"`
 }
 
-// serverActions are what POST /servers/{id}/action knows, each with the fields that it uses.
-var serverActions = map[string]struct {
-	fields []string
-	act    func(*Cloud, *call, *server, actionRequest) reply
-}{
-	"start":               {nil, (*Cloud).startServer},
-	"stop":                {nil, (*Cloud).stopServer},
-	"soft_reboot":         {nil, (*Cloud).softReboot},
-	"hard_reboot":         {nil, (*Cloud).hardReboot},
-	"change_network_plan": {[]string{"new_network_plan"}, (*Cloud).changeNetworkPlan},
+// serverActions are what POST /servers/{id}/action knows.
+var serverActions = map[string]func(*Cloud, *call, *server, actionRequest) reply{
+	"start":       (*Cloud).startServer,
+	"stop":        (*Cloud).stopServer,
+	"soft_reboot": (*Cloud).softReboot,
+	"hard_reboot": (*Cloud).hardReboot,
 }
 
 var _ = serverAPI.serve(on(http.MethodPost, "/servers/{id}/action", (*Cloud).serverAction))
@@ -38,8 +33,8 @@ func (c *Cloud) serverAction(q *call) reply {
 		return noSuchServer(q.vars[0])
 	}
 	known := actions{}
-	for name, action := range serverActions {
-		known[name] = action.fields
+	for name := range serverActions {
+		known[name] = nil
 	}
 	if rejection := known.rejection(q, "action", request.Action); rejection != nil {
 		return *rejection
@@ -50,14 +45,5 @@ func (c *Cloud) serverAction(q *call) reply {
 	if c.quota.Suspended && slices.Contains([]string{"start", "soft_reboot", "hard_reboot"}, request.Action) {
 		return reply{status: http.StatusForbidden, body: apiMessage{}}
 	}
-	return serverActions[request.Action].act(c, q, s, request)
-}
-
-func (c *Cloud) changeNetworkPlan(_ *call, s *server, request actionRequest) reply {
-	if !slices.Contains(networkPlans, request.NewNetworkPlan) {
-		return problem(http.StatusBadRequest, "network_plan không hợp lệ: "+request.NewNetworkPlan)
-	}
-	s.wire.NetworkPlan = request.NewNetworkPlan
-	s.wire.Metadata["network_plan"] = request.NewNetworkPlan
-	return ok(c.nested(s))
+	return serverActions[request.Action](c, q, s, request)
 }

@@ -4,7 +4,6 @@
 package cloud_test
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/bizflycloud/gobizfly"
@@ -18,33 +17,20 @@ import (
 var _ = Describe("Actions on a server", func() {
 	var b *box
 	var server *gobizfly.Server
-	ctx := context.Background()
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
 		server = b.launch(b.request("node-1"))
 	})
-	live := func() *gobizfly.Server {
-		GinkgoHelper()
-		got, err := b.client.CloudServer.Get(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		return got
-	}
 	action := func(body map[string]any) answer {
 		GinkgoHelper()
 		return b.call(http.MethodPost, servers+"/"+server.ID+"/action", body)
 	}
 
-	It("should change its network plan", func() {
-		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		Expect(live()).To(And(HaveField("NetworkPlan", "free_bandwidth"), HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
-	})
 	DescribeTable("should reject what cannot be",
 		func(body map[string]any) {
 			Expect(action(body).status).To(Equal(400))
-			Expect(live().NetworkPlan).To(Equal("free_datatransfer"))
 		},
 		Entry("an unknown action", map[string]any{"action": "explode"}),
-		Entry("an unknown network plan", map[string]any{"action": "change_network_plan", "new_network_plan": "x"}),
 		Entry("a field of another action", map[string]any{"action": "start", "new_network_plan": "free_bandwidth"}),
 	)
 	It("should reject while it is being built", func() {

@@ -25,9 +25,10 @@ const (
 
 // Catalog is what this cloud offers, by region where regions differ.
 type Catalog struct {
-	Regions     []Region
-	ServerTypes []ServerType
-	Versions    []KubernetesVersion
+	Regions []Region
+	// Categories are those of flavors that can be launched, in lower case.
+	Categories []string
+	Versions   []KubernetesVersion
 	// Flavors, VolumeTypes, Images, CustomImages, Snapshots, VPCs and Firewalls are keyed by the region's short name.
 	Flavors      map[string][]Flavor
 	VolumeTypes  map[string][]VolumeType
@@ -57,15 +58,6 @@ type Zone struct {
 	Name      string `json:"name"`
 	Order     int    `json:"order"`
 	ShortName string `json:"short_name"`
-}
-
-// ServerType is a category of servers.
-type ServerType struct {
-	Name         string   `json:"name"`
-	Enabled      bool     `json:"enabled"`
-	ComputeClass []string `json:"compute_class"`
-	Priority     int      `json:"priority"`
-	ID           string   `json:"id"`
 }
 
 // Flavor is one size of server. Category, Generation and BillingPlans are always the truth; Omit lists the JSON fields

@@ -40,14 +40,7 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 	for _, zone := range moreZones {
 		hn.Zones = append(hn.Zones, Zone{Active: true, Icon: hn.Icon, Name: zone, Order: len(hn.Zones) + 1, ShortName: zone})
 	}
-	for i, name := range []string{"Basic", "Premium", "Enterprise", "Dedicated"} {
-		class := "shared_cpu"
-		if name == "Dedicated" {
-			class = "dedicated_cpu"
-		}
-		id := strings.ReplaceAll(StableID("server-type", name), "-", "")[:24]
-		c.ServerTypes = append(c.ServerTypes, ServerType{Name: name, Enabled: true, ComputeClass: []string{class}, Priority: i + 1, ID: id})
-	}
+	c.Categories = []string{"basic", "premium", "enterprise", "dedicated"}
 	for _, region := range c.Regions {
 		zones := zoneNames(region)
 		key := region.ShortName

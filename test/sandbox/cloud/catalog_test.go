@@ -83,13 +83,6 @@ var _ = Describe("The catalog", func() {
 			Expect(data[0]).To(HaveKeyWithValue("code", "p2"))
 		}
 	})
-	It("should list server types", func() {
-		types, err := b.client.CloudServer.ListServerTypes(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(lo.Map(types, func(t *gobizfly.ServerType, _ int) string { return t.Name })).To(Equal([]string{"Basic", "Premium", "Enterprise", "Dedicated"}))
-		Expect(types[3].ComputeClass).To(Equal([]string{"dedicated_cpu"}))
-		Expect(types[0].ID).To(HaveLen(24))
-	})
 	It("should list images, own images with a null size while queued, and snapshots", func() {
 		images, err := b.client.CloudServer.OSImages().List(ctx)
 		Expect(err).ToNot(HaveOccurred())

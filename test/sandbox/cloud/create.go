@@ -226,10 +226,7 @@ func (c *Cloud) flavor(region, name, category string) (Flavor, bool) {
 }
 
 func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
-	known := slices.ContainsFunc(c.opts.Catalog.ServerTypes, func(t ServerType) bool {
-		return strings.EqualFold(t.Name, o.Type) && t.Enabled
-	})
-	if !known || strings.ToLower(o.Type) != o.Type {
+	if !slices.Contains(c.opts.Catalog.Categories, o.Type) {
 		return bad("type không hợp lệ: %s", o.Type)
 	}
 	flavor, found := c.orderedFlavor(q.region, o.Flavor, o.Type)

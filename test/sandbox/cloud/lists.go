@@ -12,7 +12,6 @@ import (
 var _ = serverAPI.serve(
 	on(http.MethodGet, "/flavors", (*Cloud).listFlavors, "new"),
 	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations, "az", "category"),
-	on(http.MethodGet, "/server-types", (*Cloud).listServerTypes),
 	on(http.MethodGet, "/keypairs", (*Cloud).listKeyPairs),
 	on(http.MethodGet, "/vpc-networks", (*Cloud).listVPCs),
 )
@@ -47,10 +46,6 @@ func (c *Cloud) listGenerations(q *call) reply {
 	}
 	slices.SortFunc(generations, func(a, b Generation) int { return strings.Compare(a.Code, b.Code) })
 	return ok(map[string]any{"data": generations})
-}
-
-func (c *Cloud) listServerTypes(*call) reply {
-	return ok(map[string]any{"server_types": append([]ServerType{}, c.opts.Catalog.ServerTypes...)})
 }
 
 func (c *Cloud) listKeyPairs(*call) reply {
