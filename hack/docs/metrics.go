@@ -20,6 +20,7 @@ import (
 	// Metrics are registered by the packages that count, which the operator and the controllers are made of.
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/surplus"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )

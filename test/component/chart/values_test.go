@@ -153,7 +153,7 @@ var _ = Describe("values", func() {
 		Entry("zones as the list that the controller reads", "tuning.yaml", ContainSubstring(`closedZones: "HN1,HN2"`), "tuning.data.closedZones={HN1,HN2}"),
 		Entry("a variable of the user's once, since a server-side apply rejects a name that stands twice", "deployment.yaml",
 			And(ContainSubstring("value: 4m"), WithTransform(func(s string) int { return strings.Count(s, "name: LAUNCH_TIMEOUT") }, Equal(1))),
-			"settings.launchTimeout=5m", "controller.env[0].name=LAUNCH_TIMEOUT", "controller.env[0].value=4m"),
+			"settings.launchTimeout=3m", "controller.env[0].name=LAUNCH_TIMEOUT", "controller.env[0].value=4m"),
 		Entry("the limit of join tokens with RBAC of the user's own", "admissionpolicy.yaml", ContainSubstring("-join-tokens"),
 			"rbac.create=false", "joinTokens.enabled=true"),
 		Entry("the test without an affinity", "tests/preflight.yaml", Not(ContainSubstring("affinity:")), "affinity=null"),
