@@ -45,7 +45,7 @@ type Object struct {
 	Fields []string `json:"fields,omitempty"`
 }
 
-// Node is a node, or a NodeClaim without one yet, that an object of the files concerns.
+// Node is a node, or a NodeClaim without one yet, that an object of the files concerns and that is not being deleted.
 type Node struct {
 	Name     string `json:"name"`
 	NodePool string `json:"nodePool"`
@@ -76,7 +76,7 @@ func (d *Diff) Count(change string) int {
 
 // Compute compares the files with the cluster.
 func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []string) (*Diff, error) {
-	set, err := input.ReadIn("", stdin, files...)
+	set, err := input.Read(stdin, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +169,10 @@ func kindOf(object client.Object) string {
 }
 
 func (o Object) concerns(claim *karpv1.NodeClaim) bool {
-	if claim == nil {
+	if claim == nil || claim.DeletionTimestamp != nil || !v1alpha1.IsOurs(claim.Spec.NodeClassRef) {
 		return false
 	}
-	pool, nodeClass := claim.Labels[karpv1.NodePoolLabelKey], lo.FromPtr(claim.Spec.NodeClassRef).Name
-	return o.Name == lo.Ternary(o.Kind == "NodePool", pool, nodeClass)
+	return o.Name == lo.Ternary(o.Kind == "NodePool", claim.Labels[karpv1.NodePoolLabelKey], claim.Spec.NodeClassRef.Name)
 }
 
 // apply is the stored object with the spec of another one, and the hash that its controller would write. Hashes of
