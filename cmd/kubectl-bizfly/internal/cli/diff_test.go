@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -45,6 +47,7 @@ func launchedNow(f *fixture, change func(*karpv1.NodeClaim)) {
 	f.runningNode()
 	annotate(f, "claim-1", &karpv1.NodeClaim{}, func(c *karpv1.NodeClaim) map[string]string {
 		c.Labels[v1alpha1.LabelInstanceCategory] = "premium"
+		c.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour)) // core looks for its offering after one
 		change(c)
 		return lo.Assign(ofPool, ofClass)
 	})

@@ -60,6 +60,6 @@ func printConstraints(printer *output.Printer, result *explain.Explanation) {
 	printer.Printf("%s with a price; %d without an effect of 1%% of the bill. "+
 		"Each line is dropped alone, so the prices do not add up.\n", output.Plural(len(result.Constraints), "constraint"), result.Free)
 	if result.TimeOver {
-		printer.Printf("The time was over before all were tried or told apart, the dearest first: raise --time-limit.\n")
+		printer.Printf("The time was over before all were tried or told apart, the most expensive first: raise --time-limit.\n")
 	}
 }

@@ -57,7 +57,7 @@ const (
 )
 
 // Compute plans in two stages: without all constraints of a kind, and then without parts of the kinds that cost something. OnPass is called with the
-// number of plans. After the limit it drops and splits nothing more, the dearest kinds having come first.
+// number of plans. After the limit it drops and splits nothing more, the most expensive kinds having come first.
 func Compute(ctx context.Context, s *connect.Session, o input.Options, limit time.Duration,
 	onPass func(passes int)) (*Explanation, error) {
 	until := time.Now().Add(limit)
