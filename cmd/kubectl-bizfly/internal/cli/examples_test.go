@@ -92,6 +92,17 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 			for i := range args {
 				args[i] = strings.Trim(args[i], "'")
 			}
+			if args[0] == "diff" { // no other example needs NodeClaims
+				for _, name := range []string{"default-x7k2p", "default-b9w4q"} {
+					claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+						karpv1.NodePoolLabelKey: "default", v1alpha1.LabelInstanceCategory: "premium",
+					}}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{
+						Group: v1alpha1.Group, Kind: v1alpha1.NodeClassKind, Name: "default",
+					}}, Status: karpv1.NodeClaimStatus{NodeName: name}}
+					claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+					f.put(claim)
+				}
+			}
 			Expect(f.run(args...)).To(BeNumerically("<", cli.ExitFailure), "%s: %s", command, f.err)
 			got := trimmed(strings.ReplaceAll(f.out, strings.TrimPrefix(f.URL, "http://"), "sandbox"))
 			if left := strings.Split("\n"+trimmed(want), "\n...\n"); len(left) > 1 {

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
@@ -14,7 +15,8 @@ import (
 )
 
 func (a *App) explain(shared *planFlags) *cobra.Command {
-	return &cobra.Command{
+	var limit time.Duration
+	cmd := &cobra.Command{
 		Use: "explain", Args: cobra.NoArgs, Short: "Price the constraints of pods and NodePools: drop each kind, and plan again",
 		Example: `  kubectl bizfly plan explain -f app.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -24,7 +26,7 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 			}
 			defer func() { printer.Notes(s.Notes) }()
 			show, end := progress(printer)
-			result, err := explain.Compute(ctx, s, shared.Options, func(passes int) { show("%d plans", passes) })
+			result, err := explain.Compute(ctx, s, shared.Options, limit, func(passes int) { show("%d plans", passes) })
 			end()
 			if err != nil {
 				return err
@@ -39,6 +41,8 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 			return shared.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
 		},
 	}
+	cmd.Flags().DurationVar(&limit, "time-limit", 40*time.Second, "after how long it drops and splits nothing more")
+	return cmd
 }
 
 func printConstraints(printer *output.Printer, result *explain.Explanation) {
@@ -55,4 +59,7 @@ func printConstraints(printer *output.Printer, result *explain.Explanation) {
 	}
 	printer.Printf("%s with a price; %d without an effect of 1%% of the bill. "+
 		"Each line is dropped alone, so the prices do not add up.\n", output.Plural(len(result.Constraints), "constraint"), result.Free)
+	if result.TimeOver {
+		printer.Printf("The time was over before all were tried or told apart, the most expensive first: raise --time-limit.\n")
+	}
 }

@@ -117,6 +117,7 @@ var _ = Describe("feature gates", func() {
 			"why":            {{"runs", "-n", "shop"}, {"waits", "-n", "shop"}, {"nodepool/default"}, {"nodeclaim/claim-1"}, {"node/node-1"}},
 			"doctor":         {{}, {"--preflight"}},
 			"top":            {{}, {"--idle"}},
+			"diff":           {{"-f", written("pools.yaml", pools)}},
 			"leftovers":      {{}, {"--delete", "--yes"}},
 			"pool list":      {{}},
 			"pool pin":       {{"--all", "--yes"}},

@@ -158,6 +158,18 @@ var _ = Describe("bad input", func() {
 		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
 	})
 
+	It("should leave NodePools of other providers out of alternatives, and name them", func() {
+		f.apply(pools + "---\n" + web)
+		foreign := strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass",
+			"name: default}\nspec:\n  template", "name: general}\nspec:\n  template").Replace(pools)
+		_, foreign, _ = strings.Cut(foreign, "---\n")
+		Expect(f.run("plan", "compare", written("both.yaml", pools+"---\n"+foreign))).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("NodePools of other providers are left out: general (EC2NodeClass of karpenter.k8s.aws)"))
+		Expect(f.err).ToNot(ContainSubstring("is left out: its BizflyNodeClass"))
+		Expect(f.run("plan", "compare", written("aws.yaml", foreign))).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass to compare (it has 1 NodePool)"))
+	})
+
 	DescribeTable("should take no list that failed for an empty one", func(of client.ObjectList, failed error, message string, args ...string) {
 		f.apply(pools + "---\n" + web)
 		f.failLists(of, failed)

@@ -17,7 +17,8 @@ func (a *App) leftovers() *cobra.Command {
 		Use: "leftovers", Args: cobra.NoArgs, Short: "List what of this cluster's is still in the project after an uninstall, and delete it",
 		Long: `leftovers lists servers, disks and addresses that Karpenter launched for this cluster and that no NodeClaim accounts for. With --delete it
 shows what it would delete, and with --yes it deletes: servers with their own disks, and free root disks. It deletes only what a name proves to be of
-this cluster, and no server whose node is still in the cluster, nor a disk that a PersistentVolume names. It exits with 1 if something is left.`,
+this cluster, and no server whose node is still in the cluster, nor a disk that a PersistentVolume names. It exits with 1 if something was left when
+it looked, also where it has just requested the deletion: run it again until nothing is left.`,
 		Example: `  kubectl bizfly leftovers
   kubectl bizfly leftovers --delete --yes`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +39,7 @@ this cluster, and no server whose node is still in the cluster, nor a disk that 
 			} else {
 				a.printLeftovers(printer, found, remove, yes)
 			}
-			if err == nil && len(found.Items) > 0 && (!yes || !remove || len(found.Deletable()) < len(found.Items)) {
+			if err == nil && len(found.Items) > 0 {
 				err = errFindings
 			}
 			return err

@@ -35,6 +35,15 @@ var _ = Describe("leftovers", func() {
 		Expect(f.out).To(ContainSubstring("nothing is left"))
 	})
 
+	It("should exit with 1 until a look finds nothing, also where it requests the deletion", func() {
+		server(proven("lost"), "lost")
+		f.AddVolume(cloud.VolumeSpec{Name: proven("a") + "_rootdisk"})
+		left(cli.ExitFindings, "--delete", "--yes")
+		Expect(f.out).To(And(ContainSubstring("its deletion is requested"), Not(ContainSubstring("kept"))))
+		Eventually(func() int { return f.run("leftovers", "--delete", "--yes") }).Should(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("nothing is left"))
+	})
+
 	It("should delete only with --yes, and only what is provably of this cluster and of no node", func() {
 		lost, node, copied := server(proven("lost"), "lost"), server(proven("node"), "node"), server("copy-of-it", "lost")
 		held := server(proven("held"), "held")

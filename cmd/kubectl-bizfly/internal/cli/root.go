@@ -33,7 +33,7 @@ import (
 const (
 	ExitOK = 0
 	// ExitFindings says that doctor found an error, or that plan was asked to fail for pods that fit nowhere or above a price, or that repack has left nodes,
-	// or that leftovers are left.
+	// that leftovers are left, or that a change replaces nodes (diff).
 	ExitFindings = 1
 	// ExitFailure says that there is no answer.
 	ExitFailure = 2
@@ -111,7 +111,8 @@ func (a *App) Command() *cobra.Command {
 		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
 		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
 It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin --yes changes
-something, a worker pool of BKE, and repack --yes creates NodeClaims, Jobs and pods. Without --yes both show what they would do.
+something, a worker pool of BKE, repack --yes creates NodeClaims, Jobs and pods, and leftovers --delete --yes deletes what an uninstall
+has left. Without --yes they show what they would do.
 
 Credentials are those of the flags, else of BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the
 variables of the controller), else of the controller's Secret, if your kubeconfig may read it.`,
@@ -128,7 +129,7 @@ variables of the controller), else of the controller's Secret, if your kubeconfi
 	root.PersistentFlags().StringVar(&a.secretFile, "credential-secret-file", "", "a file with its secret")
 	root.MarkFlagsRequiredTogether("credential-id-file", "credential-secret-file")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.leftovers(), a.bundle(), a.version())
+	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.leftovers(), a.diff(), a.bundle(), a.version())
 	return root
 }
 

@@ -178,9 +178,22 @@ var _ = Describe("plan explain", func() {
 		for i := range 200 {
 			table += fmt.Sprintf("app-%d,50m,64Mi,HN1\n", i)
 		}
-		_, err = explain.Compute(s.Context(ctx), s, input.Options{Files: []string{written("pods.csv", table)}}, func(n int) { passes = n })
+		files := input.Options{Files: []string{written("pods.csv", table)}}
+		_, err = explain.Compute(s.Context(ctx), s, files, time.Minute, func(n int) {
+			Expect(n).To(Equal(passes+1), "each plan is shown")
+			passes = n
+		})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 40)))
+	})
+
+	It("should give the bill without prices when the time is over", func() {
+		f.reader = nil
+		file := written("web.yaml", constrained)
+		Expect(f.run("plan", "explain", "-f", file, "--time-limit", "1ns")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("6 pods on 6 new nodes"), ContainSubstring("raise --time-limit"),
+			ContainSubstring("0 constraints with a price; 0 without")))
+		Expect(answer[explain.Explanation](f, "plan", "explain", "-f", file).TimeOver).To(BeFalse())
 	})
 
 	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {

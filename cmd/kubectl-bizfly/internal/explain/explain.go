@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/samber/lo"
 
@@ -44,6 +45,8 @@ type Explanation struct {
 	Constraints []Constraint `json:"constraints"`
 	// Free is how many others were dropped without an effect on the bill.
 	Free int `json:"free"`
+	// TimeOver is true where there was no time to drop all kinds, or to split those that cost something.
+	TimeOver bool `json:"timeOver,omitempty"`
 }
 
 const (
@@ -54,8 +57,10 @@ const (
 )
 
 // Compute plans in two stages: without all constraints of a kind, and then without parts of the kinds that cost something. OnPass is called with the
-// number of plans.
-func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass func(passes int)) (*Explanation, error) {
+// number of plans. After the limit it drops and splits nothing more, the most expensive kinds having come first.
+func Compute(ctx context.Context, s *connect.Session, o input.Options, limit time.Duration,
+	onPass func(passes int)) (*Explanation, error) {
+	until := time.Now().Add(limit)
 	base, err := plan.ComputeBase(ctx, s, o)
 	if err != nil {
 		return nil, err
@@ -64,7 +69,7 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass fu
 	if err != nil {
 		return nil, err
 	}
-	p := &pricer{base: base, onPass: onPass}
+	p := &pricer{base: base, until: until, onPass: onPass}
 	if p.launched, err = p.plan(ctx, nil, false); err != nil {
 		return nil, err
 	}
@@ -73,25 +78,26 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, onPass fu
 	if err != nil {
 		return nil, err
 	}
-	result := &Explanation{Plan: base.Plan, Constraints: []Constraint{}, Free: len(all)}
+	result := &Explanation{Plan: base.Plan, Constraints: []Constraint{}, Free: len(all) - p.untried}
 	for _, kind := range found {
 		parts, err := p.split(ctx, kind)
 		if err != nil {
 			return nil, err
 		}
 		settled := []priced{kind}
-		if len(parts) > 1 || len(parts[0].set) < len(kind.set) {
+		if (len(parts) > 1 || len(parts[0].set) < len(kind.set)) && !p.timeOver() {
 			// What is launched differs by chance more than what is left after consolidation.
 			confirmed, err := p.dear(ctx, true, lo.Map(parts, func(part priced, _ int) []droppable { return part.set })...)
 			if err != nil {
 				return nil, err
 			}
-			settled = lo.Ternary(len(confirmed) > 0, confirmed, settled)
+			settled = lo.Ternary(len(confirmed) > 0 && !p.over, confirmed, settled)
 		}
 		for _, part := range settled {
 			result.Constraints, result.Free = append(result.Constraints, part.constraint()), result.Free-len(part.set)
 		}
 	}
+	result.TimeOver = p.over
 	slices.SortFunc(result.Constraints, func(a, b Constraint) int {
 		return cmp.Or(cmp.Compare(b.Placed, a.Placed), cmp.Compare(b.VNDPerHour, a.VNDPerHour), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Detail, b.Detail))
@@ -104,8 +110,18 @@ type pricer struct {
 	base *plan.Base
 	// launched is what core launches with all of them.
 	launched *sim.Result
-	passes   int
-	onPass   func(int)
+	until    time.Time
+	// over is true once something was left undone for want of time, and untried how many constraints were not dropped.
+	over    bool
+	untried int
+	passes  int
+	onPass  func(int)
+}
+
+// timeOver is asked before something is left undone.
+func (p *pricer) timeOver() bool {
+	p.over = p.over || time.Now().After(p.until)
+	return p.over
 }
 
 // priced are constraints of a kind that cost something together.
@@ -128,21 +144,32 @@ func (p *pricer) dear(ctx context.Context, settle bool, sets ...[]droppable) (fo
 	results, errs := make([]*sim.Result, len(sets)), make([]error, len(sets))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
+	var mu sync.Mutex
 	for i := range sets {
+		slots <- struct{}{}
+		if p.timeOver() {
+			p.untried += len(sets[i])
+			<-slots
+			continue
+		}
 		all.Go(func() {
-			slots <- struct{}{}
 			defer func() { <-slots }()
 			defer defect.Recover(&errs[i])
 			results[i], errs[i] = p.plan(ctx, sets[i], settle)
+			mu.Lock()
+			defer mu.Unlock()
+			p.passes++
+			p.onPass(p.passes)
 		})
 	}
 	all.Wait()
-	p.passes += len(sets)
-	p.onPass(p.passes)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	for i, result := range results {
+		if result == nil {
+			continue
+		}
 		saved, placed := whole.VNDPerHour-result.VNDPerHour, len(whole.Unplaced)-len(result.Unplaced)
 		if placed > 0 || saved >= leastPrice*whole.VNDPerHour {
 			found = append(found, priced{sets[i], saved, max(placed, 0)})
@@ -155,11 +182,11 @@ func (p *pricer) dear(ctx context.Context, settle bool, sets ...[]droppable) (fo
 // split returns the parts of a set that cost something; the set itself where they do so only together, or where there are no passes left.
 func (p *pricer) split(ctx context.Context, whole priced) (parts []priced, err error) {
 	half := len(whole.set) / 2
-	if half == 0 || p.passes+2 > maxPasses {
+	if half == 0 || p.passes+2 > maxPasses || p.timeOver() {
 		return []priced{whole}, nil
 	}
 	halves, err := p.dear(ctx, false, whole.set[:half], whole.set[half:])
-	if err != nil || len(halves) == 0 {
+	if err != nil || len(halves) == 0 || p.over {
 		return []priced{whole}, err
 	}
 	for _, part := range halves {

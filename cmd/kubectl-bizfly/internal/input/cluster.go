@@ -53,7 +53,7 @@ func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects
 			}
 		}()
 		if len(set.Pods()) == 0 && !o.Pending {
-			return nil, fmt.Errorf("the files have no pod to plan, only %s; give workloads, or a table of pods", kindsOf(set))
+			return nil, fmt.Errorf("the files have no pod to plan, only %s; give workloads, or a table of pods", set.Kinds())
 		}
 	}
 	if s.Cluster == nil {
@@ -86,10 +86,10 @@ func Objects(ctx context.Context, s *connect.Session, o Options) (memory.Objects
 	return set.Within(slices.Concat(objects, rules)), nil
 }
 
-// kindsOf counts what was read.
-func kindsOf(set *Set) string {
-	counts := maps.Clone(set.Skipped)
-	for _, object := range set.Objects {
+// Kinds counts what was read.
+func (s *Set) Kinds() string {
+	counts := maps.Clone(s.Skipped)
+	for _, object := range s.Objects {
 		counts[reflect.TypeOf(object).Elem().Name()]++
 	}
 	return cmp.Or(strings.Join(lo.Map(slices.Sorted(maps.Keys(counts)), func(kind string, _ int) string {
@@ -100,7 +100,7 @@ func kindsOf(set *Set) string {
 // Within is the cluster, or nothing, with the set in it: with the namespaces and the DaemonSets that the files imply, and with pods and claims such
 // as the API server and its controllers make them.
 func (s *Set) Within(cluster memory.Objects) memory.Objects {
-	s.leaveForeign()
+	s.LeaveForeign()
 	s.addDaemonSets(cluster)
 	s.admit(cluster)
 	objects := slices.Clip(cluster)

@@ -19,8 +19,8 @@ import (
 // platform is what every flavor is.
 var platform = map[string]string{corev1.LabelArchStable: karpv1.ArchitectureAmd64, corev1.LabelOSStable: string(corev1.Linux)}
 
-// leaveForeign leaves NodePools of other providers out: no controller here serves them.
-func (s *Set) leaveForeign() {
+// LeaveForeign leaves NodePools of other providers out, with a note: no controller here serves them.
+func (s *Set) LeaveForeign() {
 	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool {
 		pool, _ := object.(*karpv1.NodePool)
 		ref := lo.FromPtr(lo.FromPtr(pool).Spec.Template.Spec.NodeClassRef)
@@ -31,6 +31,7 @@ func (s *Set) leaveForeign() {
 			fmt.Sprintf("%s (%s of %s)", pool.Name, ref.Kind, ref.Group))
 		return true
 	})
+	s.flush()
 }
 
 // validateNodePool rejects what the admission policy of the chart rejects, since no flavor has it.

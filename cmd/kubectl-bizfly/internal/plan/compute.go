@@ -7,9 +7,7 @@ package plan
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/samber/lo"
@@ -55,7 +53,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error
 	}
 	var plans []*Plan
 	for _, file := range o.Alternatives {
-		objects, err := alternative(base, file)
+		objects, err := alternative(s, base, file)
 		if err != nil {
 			return nil, err
 		}
@@ -142,10 +140,15 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 
 // alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the
 // same name, since NodePools may use ones that exist.
-func alternative(base memory.Objects, file string) (memory.Objects, error) {
+func alternative(s *connect.Session, base memory.Objects, file string) (memory.Objects, error) {
 	set, err := input.Read(nil, file)
 	if err != nil {
 		return nil, err
+	}
+	read := set.Kinds()
+	set.LeaveForeign()
+	for _, note := range set.Notes {
+		s.Note("%s: %s", file, note)
 	}
 	switch {
 	case len(memory.Of[*karpv1.NodePool](set.Objects)) > 0:
@@ -154,8 +157,7 @@ func alternative(base memory.Objects, file string) (memory.Objects, error) {
 			return ok && pool.Spec.Replicas == nil
 		})
 	case len(memory.Of[*v1alpha1.BizflyNodeClass](set.Objects)) == 0:
-		kinds := slices.Sorted(maps.Keys(set.Skipped))
-		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, strings.Join(kinds, ", "))
+		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, read)
 	}
 	return base.With(set.Objects...), nil
 }

@@ -354,6 +354,9 @@ func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest,
 	}, intent, nil
 }
 
+// Last implements cloudprovider.Instances: no server is listed.
+func (d *dryLauncher) Last(time.Duration) (*instance.Snapshot, *instance.Ports) { return nil, nil }
+
 // launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
 // next decision looks.
 func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
