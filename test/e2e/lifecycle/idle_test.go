@@ -5,8 +5,12 @@ package lifecycle_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +23,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
 // idleNode is what `kubectl bizfly top --idle -o json` says of a node.
@@ -31,28 +41,40 @@ type idleNode struct {
 	VNDPerHour                     float64
 }
 
-// idleNodes are the nodes of a NodePool, as the plugin sees them.
-func idleNodes(g Gomega, pool string) []idleNode {
-	command := exec.CommandContext(ctx, filepath.Join("..", "..", "..", "bin", "kubectl-bizfly"), "top", "--idle", "-o", "json", "--kubeconfig", env.Kubeconfig())
+// topIdle is the command of the plugin in an environment.
+func topIdle(of *environment.Environment) *exec.Cmd {
+	command := exec.CommandContext(ctx, filepath.Join("..", "..", "..", "bin", "kubectl-bizfly"), "top", "--idle", "-o", "json",
+		"--kubeconfig", of.Kubeconfig())
 	command.Env = append(command.Environ(), "BIZFLY_CLOUD_ALLOW_HTTP=true")
-	for name, value := range env.Sandbox().Env() {
+	for name, value := range of.Sandbox().Env() {
 		command.Env = append(command.Env, name+"="+value)
 	}
+	return command
+}
+
+// idle is its answer: what is paid, and the nodes of each NodePool.
+func idle(g Gomega) (vndPerHour float64, nodes map[string][]idleNode) {
+	command := topIdle(env)
 	var said strings.Builder
 	command.Stderr = &said
 	out, err := command.Output()
 	g.Expect(err).NotTo(HaveOccurred(), said.String())
-	var idle struct {
+	var answer struct {
 		Nodes      []idleNode
 		VNDPerHour float64
 	}
-	g.Expect(json.Unmarshal(out, &idle)).To(Succeed())
-	g.Expect(lo.SumBy(idle.Nodes, func(n idleNode) float64 { return n.VNDPerHour })).To(BeNumerically("~", idle.VNDPerHour, 0.01))
-	return lo.Filter(idle.Nodes, func(n idleNode, _ int) bool { return n.NodePool == pool })
+	g.Expect(json.Unmarshal(out, &answer)).To(Succeed())
+	return answer.VNDPerHour, lo.GroupBy(answer.Nodes, func(n idleNode) string { return n.NodePool })
 }
 
-// scene is a node with a pod.
+// scene is a node with a pod, which something holds.
 type scene struct {
+	name string
+	// prepare changes the NodePool before it is created, hold makes the situation, and cure does what the line says.
+	prepare    func(*karpv1.NodePool)
+	hold, cure func(*scene)
+	reason     string
+
 	pool *karpv1.NodePool
 	web  *appsv1.Deployment
 	node *corev1.Node
@@ -92,6 +114,8 @@ func budgets(all ...karpv1.Budget) func(*scene) {
 	return disruption(func(d *karpv1.Disruption) { d.Budgets = all })
 }
 
+var open = budgets(karpv1.Budget{Nodes: "100%"})
+
 func policy(of karpv1.ConsolidationPolicy) func(*scene) {
 	return disruption(func(d *karpv1.Disruption) { d.ConsolidationPolicy = of })
 }
@@ -99,6 +123,16 @@ func policy(of karpv1.ConsolidationPolicy) func(*scene) {
 func guard(s *scene) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: s.web.Name, Namespace: s.web.Namespace},
 		Spec: policyv1.PodDisruptionBudgetSpec{Selector: s.web.Spec.Selector, MaxUnavailable: lo.ToPtr(intstr.FromInt32(0))}}
+}
+
+func capacityType(value string) func(*scene) {
+	return func(s *scene) {
+		changed(s.node, func(n *corev1.Node) {
+			if delete(n.Labels, karpv1.CapacityTypeLabelKey); value != "" {
+				n.Labels[karpv1.CapacityTypeLabelKey] = value
+			}
+		})
+	}
 }
 
 func deleteNode(s *scene) {
@@ -126,84 +160,238 @@ func endPods(s *scene) { Expect(env.Client().Delete(ctx, s.web)).To(Succeed()) }
 
 func finalizer(all ...string) func(*scene) {
 	return func(s *scene) {
-		for _, claim := range claims(Default, s.pool) {
-			changed(&claim, func(c *karpv1.NodeClaim) { c.Finalizers = append(lo.Without(c.Finalizers, "example.com/keep"), all...) })
-		}
+		changed(s.node, func(n *corev1.Node) { n.Finalizers = append(lo.Without(n.Finalizers, "example.com/keep"), all...) })
 	}
 }
 
-var _ = Describe("What holds the bill", func() {
-	large := func(pool *karpv1.NodePool) {
-		pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{
-			Key: v1alpha1.LabelInstanceCPU, Operator: corev1.NodeSelectorOpIn, Values: []string{"8"}})
+// requirements changes what the NodePool demands of its nodes, of which the first is the capacity type and the second the zone.
+func requirements(all ...karpv1.NodeSelectorRequirementWithMinValues) func(*karpv1.NodePool) {
+	return func(p *karpv1.NodePool) {
+		p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements, all...)
 	}
-	tainted := func(pool *karpv1.NodePool) {
-		pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{{Key: "example.com/agent", Effect: corev1.TaintEffectNoSchedule}}
-	}
-	DescribeTable("should be named within a minute, and end by what the line says:", func(prepare func(*karpv1.NodePool), hold func(*scene), reason string, cure func(*scene)) {
-		s := &scene{pool: readyPool()}
+}
+
+func in(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
+	return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+}
+
+// demandsOnly leaves the first of the requirements.
+func demandsOnly(first int) func(*scene) {
+	return func(s *scene) {
 		changed(s.pool, func(p *karpv1.NodePool) {
-			p.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
-			p.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
-			if prepare != nil {
-				prepare(p)
-			}
+			p.Spec.Template.Spec.Requirements = p.Spec.Template.Spec.Requirements[:first]
 		})
+	}
+}
+
+func stock(flavor string, available int) {
+	Expect(env.Sandbox().Call(ctx, http.MethodPut, "stock", map[string]any{"flavor": flavor, "zone": "HN1", "available": available}, nil)).To(Succeed())
+}
+
+func account(quota cloud.Quota) func(*scene) {
+	return func(*scene) { Expect(env.Sandbox().Call(ctx, http.MethodPut, "quota", quota, nil)).To(Succeed()) }
+}
+
+// tuned sets the keys of the tuning ConfigMap.
+func tuned(data map[string]string) func(*scene) {
+	return func(*scene) {
+		tuning := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: "karpenter-provider-bizflycloud-tuning"}}
+		Expect(controllerutil.CreateOrUpdate(ctx, env.Client(), tuning, func() error {
+			tuning.Data = data
+			return nil
+		})).Error().NotTo(HaveOccurred())
+		Eventually(func(g Gomega) {
+			config := providerConfig(g)
+			config.Spec.TuningConfigMapRef = &v1alpha1.ConfigMapReference{}
+			g.Expect(env.Client().Update(ctx, config)).To(Succeed())
+		}).Should(Succeed())
+	}
+}
+
+// begin launches the nodes of scenes.
+func begin(scenes ...*scene) {
+	GinkgoHelper()
+	class := readyClass()
+	for _, s := range scenes {
+		s.pool = nodePool(class, in(corev1.LabelTopologyZone, "HN1"))
+		s.pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
+		s.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+		// Core counts pods that are pending, and repeats what it says of a node only after 15 minutes: it looks when all run.
+		s.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0"}}
+		if s.prepare != nil {
+			s.prepare(s.pool)
+		}
+		create(s.pool)
 		s.web = deployment(s.pool, 1)
 		Expect(env.Client().Create(ctx, s.web)).To(Succeed())
 		DeferCleanup(func() {
 			unguard(s)
 			Expect(client.IgnoreNotFound(env.Client().Delete(ctx, s.web))).To(Succeed())
 		})
+	}
+	for _, s := range scenes {
 		Eventually(func(g Gomega) {
 			all := claims(g, s.pool)
-			g.Expect(all).To(HaveLen(1))
-			g.Expect(all[0].Status.NodeName).NotTo(BeEmpty())
-			s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: all[0].Status.NodeName}}
+			g.Expect(all).To(HaveLen(1), s.name)
+			g.Expect(all[0].Status.NodeName).NotTo(BeEmpty(), s.name)
+			s.node = &corev1.Node{ObjectMeta: metaOf(all[0].Status.NodeName)}
 			if len(all[0].Spec.StartupTaints) == 0 {
+				g.Expect(all[0].StatusConditions().Root().IsTrue()).To(BeTrue(), s.name)
 				pods := running(g, s.web)
-				g.Expect(pods).To(HaveLen(1))
+				g.Expect(pods).To(HaveLen(1), s.name)
 				s.pod = pods[0]
 			}
 		}).Should(Succeed())
-		hold(s)
-		names := func(g Gomega) []string {
-			return lo.Map(idleNodes(g, s.pool.Name), func(n idleNode, _ int) string { return n.Reason })
+	}
+}
+
+// prove makes the situations, waits until the plugin names each, does what its lines say, and waits until it does not any more.
+func prove(scenes ...*scene) {
+	GinkgoHelper()
+	named := func(g Gomega, s *scene, nodes map[string][]idleNode) bool {
+		return lo.ContainsBy(nodes[s.pool.Name], func(n idleNode) bool { return n.Reason == s.reason })
+	}
+	for _, s := range scenes {
+		open(s)
+		s.hold(s)
+	}
+	Eventually(func(g Gomega) {
+		vndPerHour, nodes := idle(g)
+		g.Expect(lo.FilterMap(scenes, func(s *scene, _ int) (string, bool) {
+			return fmt.Sprintf("%s is not %s: %+v", s.name, s.reason, nodes[s.pool.Name]), !named(g, s, nodes)
+		})).To(BeEmpty())
+		if scenes[0].reason == "AccountPaused" {
+			return // top shows what a server costs that runs, and one that is stopped costs less
 		}
-		Eventually(func(g Gomega) { g.Expect(names(g)).To(ContainElement(reason)) }).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
-		cure(s)
-		Eventually(func(g Gomega) { g.Expect(names(g)).NotTo(ContainElement(reason)) }).WithPolling(time.Second).Should(Succeed())
+		var bill cloud.Bill
+		g.Expect(env.Sandbox().Call(ctx, http.MethodGet, "bill", nil, &bill)).To(Succeed())
+		g.Expect(vndPerHour).To(BeNumerically("~", bill.VNDPerHour, bill.VNDPerHour/100), "the bill")
+	}).WithTimeout(time.Minute).WithPolling(time.Second).Should(Succeed())
+	for _, s := range scenes {
+		s.cure(s)
+	}
+	Eventually(func(g Gomega) {
+		_, nodes := idle(g)
+		g.Expect(lo.FilterMap(scenes, func(s *scene, _ int) (string, bool) {
+			return fmt.Sprintf("%s is still %s: %+v", s.name, s.reason, nodes[s.pool.Name]), named(g, s, nodes)
+		})).To(BeEmpty())
+	}).WithPolling(time.Second).Should(Succeed())
+}
+
+var _ = Describe("What holds the bill", func() {
+	large := requirements(in(v1alpha1.LabelInstanceCPU, "8"))
+	It("should be named within a minute, and end by what the line says", func() {
+		restartController(map[string]string{"FEATURE_GATES": "StaticCapacity=true"})
+		var behave func()
+		stock("e2.2c_4g", 0)
+		DeferCleanup(stock, "e2.2c_4g", -1)
+		lookedAt := []*scene{
+			{name: "flavors that leave no cheaper one", prepare: large, hold: nothing, reason: "NoCheaperOffering", cure: demandsOnly(1)},
+			{name: "a cheaper flavor without stock", prepare: requirements(in(v1alpha1.LabelInstanceCategory, "enterprise")), hold: nothing,
+				reason: "CheaperUnavailable", cure: demandsOnly(1)},
+			{name: "a replacement that is rejected", prepare: func(p *karpv1.NodePool) {
+				large(p)
+				p.Spec.Template.Spec.NodeClassRef.Name = readyClass()
+				p.Spec.Template.Spec.Requirements[1].Values = []string{"HN2"}
+			}, hold: func(s *scene) {
+				behave = misbehave(cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: s.pool.Name,
+					Effect: cloud.EffectStatus, Status: http.StatusBadRequest})
+				demandsOnly(2)(s)
+			}, reason: "ReplacementFailed", cure: func(*scene) { behave() }},
+			{name: "its pods, for which limits leave no other node", hold: func(s *scene) {
+				changed(s.pool, func(p *karpv1.NodePool) {
+					p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse("500m")}
+				})
+			}, reason: "Needed", cure: endPods},
+		}
+		seen := []*scene{
+			{name: "a static NodePool", prepare: func(p *karpv1.NodePool) { p.Spec.Replicas = lo.ToPtr[int64](1) }, hold: nothing,
+				reason: "StaticNodePool", cure: func(s *scene) { changed(s.pool, func(p *karpv1.NodePool) { p.Spec.Replicas = lo.ToPtr[int64](0) }) }},
+			{name: "consolidateAfter Never", hold: consolidateAfter("Never"), reason: "ConsolidationOff", cure: consolidateAfter("0s")},
+			{name: "consolidateAfter", hold: consolidateAfter("1h"), reason: "ConsolidateAfter", cure: consolidateAfter("0s")},
+			{name: "the policy WhenEmpty", hold: policy(karpv1.ConsolidationPolicyWhenEmpty), reason: "OnlyWhenEmpty",
+				cure: policy(karpv1.ConsolidationPolicyBalanced)},
+			{name: "the Node's do-not-disrupt", hold: func(s *scene) { annotates(s.node, "true") }, reason: "DoNotDisruptNode",
+				cure: func(s *scene) { annotates(s.node, "") }},
+			{name: "a pod's do-not-disrupt", hold: keepPod, reason: "DoNotDisruptPod", cure: freePod},
+			{name: "a PodDisruptionBudget", hold: guardPod, reason: "PodDisruptionBudget", cure: unguard},
+			{name: "a budget of 0", hold: budgets(karpv1.Budget{Nodes: "0"}), reason: "DisruptionBudget", cure: open},
+			{name: "a budget of 0 in a window", hold: budgets(karpv1.Budget{Nodes: "0", Schedule: lo.ToPtr("* * * * *"),
+				Duration: &metav1.Duration{Duration: time.Hour}}), reason: "DisruptionBudget", cure: open},
+			{name: "a budget of 0 for what is empty", hold: then(budgets(karpv1.Budget{Nodes: "0",
+				Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty}}), endPods), reason: "DisruptionBudget", cure: open},
+			{name: "a label without which there is no price", hold: capacityType(""), reason: "PriceUnknown",
+				cure: capacityType(karpv1.CapacityTypeOnDemand)},
+			{name: "a startup taint", prepare: func(p *karpv1.NodePool) {
+				p.Spec.Template.Spec.StartupTaints = []corev1.Taint{{Key: "example.com/agent", Effect: corev1.TaintEffectNoSchedule}}
+			}, hold: nothing, reason: "StartupTaint", cure: func(s *scene) {
+				changed(s.node, func(n *corev1.Node) {
+					n.Spec.Taints = lo.Reject(n.Spec.Taints, func(t corev1.Taint, _ int) bool { return t.Key == "example.com/agent" })
+				})
+			}},
+			{name: "a finalizer", hold: then(finalizer("example.com/keep"), deleteNode), reason: "HeldByFinalizer", cure: finalizer()},
+			{name: "a pod that is not evicted", hold: then(keepPod, deleteNode), reason: "DoNotDisruptPod", cure: freePod},
+			{name: "a PodDisruptionBudget that allows no drain", hold: then(guardPod, deleteNode), reason: "PodDisruptionBudget", cure: unguard},
+		}
+		begin(slices.Concat(lookedAt, seen)...)
+		By("holding what core has looked at")
+		prove(lookedAt...)
+		By("holding what the state shows")
+		prove(seen...)
+	})
+	DescribeTable("should be named where it holds all nodes, and end by what the line says:", func(hold func(*scene), reason string, cure func(*scene)) {
+		s := &scene{name: reason, hold: hold, reason: reason, cure: cure}
+		begin(s)
+		DeferCleanup(cure, s) // before the NodePool is deleted
+		prove(s)
 	},
-		Entry("consolidateAfter Never", nil, consolidateAfter("Never"), "ConsolidationOff", consolidateAfter("0s")),
-		Entry("consolidateAfter", nil, consolidateAfter("1h"), "ConsolidateAfter", consolidateAfter("0s")),
-		Entry("the policy WhenEmpty", nil, policy(karpv1.ConsolidationPolicyWhenEmpty), "OnlyWhenEmpty", policy(karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized)),
-		Entry("the Node's do-not-disrupt", nil, func(s *scene) { annotates(s.node, "true") }, "DoNotDisruptNode", func(s *scene) { annotates(s.node, "") }),
-		Entry("a pod's do-not-disrupt", nil, keepPod, "DoNotDisruptPod", freePod),
-		Entry("a PodDisruptionBudget", nil, guardPod, "PodDisruptionBudget", unguard),
-		Entry("a budget of 0", nil, budgets(karpv1.Budget{Nodes: "0"}), "DisruptionBudget", budgets(karpv1.Budget{Nodes: "100%"})),
-		Entry("a budget of 0 in a window", nil, budgets(karpv1.Budget{Nodes: "0", Schedule: lo.ToPtr("* * * * *"), Duration: &metav1.Duration{Duration: time.Hour}}),
-			"DisruptionBudget", budgets(karpv1.Budget{Nodes: "100%"})),
-		Entry("a budget of 0 for what is empty", nil, then(budgets(karpv1.Budget{Nodes: "0", Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty}}), endPods),
-			"DisruptionBudget", budgets(karpv1.Budget{Nodes: "100%"})),
-		Entry("a label without which there is no price", nil, func(s *scene) {
-			changed(s.node, func(n *corev1.Node) { delete(n.Labels, karpv1.CapacityTypeLabelKey) })
-		}, "PriceUnknown", func(s *scene) {
-			changed(s.node, func(n *corev1.Node) { n.Labels[karpv1.CapacityTypeLabelKey] = karpv1.CapacityTypeOnDemand })
-		}),
-		Entry("flavors that leave no cheaper one", large, nothing, "NoCheaperOffering", func(s *scene) {
-			changed(s.pool, func(p *karpv1.NodePool) { p.Spec.Template.Spec.Requirements = p.Spec.Template.Spec.Requirements[:1] })
-		}),
-		Entry("its pods, for which limits leave no other node", func(p *karpv1.NodePool) {
-			large(p)
-			p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse("8")}
-		}, nothing, "Needed", endPods),
-		Entry("a startup taint", tainted, nothing, "StartupTaint", func(s *scene) {
-			changed(s.node, func(n *corev1.Node) {
-				n.Spec.Taints = lo.Reject(n.Spec.Taints, func(t corev1.Taint, _ int) bool { return t.Key == "example.com/agent" })
-			})
-		}),
-		Entry("a finalizer", nil, then(finalizer("example.com/keep"), deleteNode), "HeldByFinalizer", finalizer()),
-		Entry("a pod that is not evicted", nil, then(keepPod, deleteNode), "DoNotDisruptPod", freePod),
-		Entry("a PodDisruptionBudget that allows no drain", nil, then(guardPod, deleteNode), "PodDisruptionBudget", unguard),
+		Entry("an hour that is paid", tuned(map[string]string{"billingPeriod": "1h"}), "HourPaid", tuned(map[string]string{"billingPeriod": "1s"})),
+		Entry("a zone that is closed", tuned(map[string]string{"closedZones": "HN1"}), "ZoneClosed", tuned(nil)),
+		Entry("an account that is unpaid", account(cloud.Quota{Suspended: true}), "AccountPaused", account(cloud.Quota{})),
 	)
+	It("should take at most twice as long as kubectl takes for 500 nodes and their pods", func() {
+		many := lo.Must(environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()}))
+		DeferCleanup(many.Stop)
+		config := lo.Must(clientcmd.BuildConfigFromFlags("", many.Kubeconfig()))
+		config.QPS = -1
+		fast := lo.Must(client.New(config, client.Options{Scheme: many.Client().Scheme()}))
+		pool, web := environment.NodePool("default", "default"), environment.Deployment("web", 1)
+		Expect(fast.Create(ctx, pool)).To(Succeed())
+		workqueue.ParallelizeUntil(ctx, 20, 500, func(i int) {
+			defer GinkgoRecover()
+			name := fmt.Sprintf("node-%d", i)
+			labels := map[string]string{karpv1.NodePoolLabelKey: pool.Name, corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1",
+				karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeOnDemand, karpv1.NodeInitializedLabelKey: "true"}
+			claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: karpv1.NodeClaimSpec{
+				NodeClassRef: pool.Spec.Template.Spec.NodeClassRef, Requirements: pool.Spec.Template.Spec.Requirements}}
+			Expect(fast.Create(ctx, claim)).To(Succeed())
+			claim.Status.NodeName, claim.Status.ProviderID = name, providerid.New(name)
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
+			Expect(fast.Status().Update(ctx, claim)).To(Succeed())
+			Expect(fast.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+				Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID}})).To(Succeed())
+			for j := range 10 {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, j)},
+					Spec: *web.Spec.Template.Spec.DeepCopy()}
+				pod.Spec.NodeName = name
+				Expect(fast.Create(ctx, pod)).To(Succeed())
+			}
+		})
+		kubectl := func() *exec.Cmd {
+			return exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "get", "nodes,pods", "-A", "-o", "json", //nolint:gosec
+				"--kubeconfig", many.Kubeconfig())
+		}
+		fastest := func(command func() *exec.Cmd) time.Duration {
+			return lo.Min(lo.Times(3, func(int) time.Duration {
+				began, run := time.Now(), command()
+				out, err := run.Output()
+				Expect(err).NotTo(HaveOccurred())
+				Expect(strings.Count(string(out), `"node-499"`)).To(BeNumerically(">", 0))
+				return time.Since(began)
+			}))
+		}
+		took, reference := fastest(func() *exec.Cmd { return topIdle(many) }), fastest(kubectl)
+		AddReportEntry("top --idle, kubectl get", took, reference)
+		Expect(took).To(BeNumerically("<=", 2*reference))
+	})
 })
