@@ -43,8 +43,8 @@ type idleNode struct {
 
 // topIdle is the command of the plugin in an environment.
 func topIdle(of *environment.Environment) *exec.Cmd {
-	command := exec.CommandContext(ctx, filepath.Join("..", "..", "..", "bin", "kubectl-bizfly"), "top", "--idle", "-o", "json",
-		"--kubeconfig", of.Kubeconfig())
+	command := exec.CommandContext(ctx, filepath.Join("..", "..", "..", "bin", "kubectl-bizfly"), //nolint:gosec // the plugin
+		"top", "--idle", "-o", "json", "--kubeconfig", of.Kubeconfig())
 	command.Env = append(command.Environ(), "BIZFLY_CLOUD_ALLOW_HTTP=true")
 	for name, value := range of.Sandbox().Env() {
 		command.Env = append(command.Env, name+"="+value)
@@ -79,6 +79,10 @@ type scene struct {
 	web  *appsv1.Deployment
 	node *corev1.Node
 	pod  corev1.Pod
+}
+
+func situation(name string, prepare func(*karpv1.NodePool), hold func(*scene), reason string, cure func(*scene)) *scene {
+	return &scene{name: name, prepare: prepare, hold: hold, reason: reason, cure: cure}
 }
 
 // changed patches an object as it is now.
@@ -121,8 +125,9 @@ func policy(of karpv1.ConsolidationPolicy) func(*scene) {
 }
 
 func guard(s *scene) *policyv1.PodDisruptionBudget {
-	return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: s.web.Name, Namespace: s.web.Namespace},
-		Spec: policyv1.PodDisruptionBudgetSpec{Selector: s.web.Spec.Selector, MaxUnavailable: lo.ToPtr(intstr.FromInt32(0))}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: s.web.Name, Namespace: s.web.Namespace}}
+	budget.Spec.Selector, budget.Spec.MaxUnavailable = s.web.Spec.Selector, lo.ToPtr(intstr.FromInt32(0))
+	return budget
 }
 
 func capacityType(value string) func(*scene) {
@@ -160,11 +165,13 @@ func endPods(s *scene) { Expect(env.Client().Delete(ctx, s.web)).To(Succeed()) }
 
 func finalizer(all ...string) func(*scene) {
 	return func(s *scene) {
-		changed(s.node, func(n *corev1.Node) { n.Finalizers = append(lo.Without(n.Finalizers, "example.com/keep"), all...) })
+		changed(s.node, func(n *corev1.Node) {
+			n.Finalizers = append(lo.Without(n.Finalizers, "example.com/keep"), all...)
+		})
 	}
 }
 
-// requirements changes what the NodePool demands of its nodes, of which the first is the capacity type and the second the zone.
+// requirements adds to what the NodePool demands of its nodes: first is the capacity type, second the zone.
 func requirements(all ...karpv1.NodeSelectorRequirementWithMinValues) func(*karpv1.NodePool) {
 	return func(p *karpv1.NodePool) {
 		p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements, all...)
@@ -184,8 +191,23 @@ func demandsOnly(first int) func(*scene) {
 	}
 }
 
+func limitCPU(cpu string) func(*scene) {
+	return func(s *scene) {
+		changed(s.pool, func(p *karpv1.NodePool) { p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse(cpu)} })
+	}
+}
+
+func scaled(replicas int64) func(*karpv1.NodePool) {
+	return func(p *karpv1.NodePool) { p.Spec.Replicas = &replicas }
+}
+
+func keepNode(value string) func(*scene) {
+	return func(s *scene) { annotates(s.node, value) }
+}
+
 func stock(flavor string, available int) {
-	Expect(env.Sandbox().Call(ctx, http.MethodPut, "stock", map[string]any{"flavor": flavor, "zone": "HN1", "available": available}, nil)).To(Succeed())
+	left := map[string]any{"flavor": flavor, "zone": "HN1", "available": available}
+	Expect(env.Sandbox().Call(ctx, http.MethodPut, "stock", left, nil)).To(Succeed())
 }
 
 func account(quota cloud.Quota) func(*scene) {
@@ -195,7 +217,8 @@ func account(quota cloud.Quota) func(*scene) {
 // tuned sets the keys of the tuning ConfigMap.
 func tuned(data map[string]string) func(*scene) {
 	return func(*scene) {
-		tuning := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: "karpenter-provider-bizflycloud-tuning"}}
+		tuning := &corev1.ConfigMap{ObjectMeta: metaOf("karpenter-provider-bizflycloud-tuning")}
+		tuning.Namespace = controllerNamespace
 		Expect(controllerutil.CreateOrUpdate(ctx, env.Client(), tuning, func() error {
 			tuning.Data = data
 			return nil
@@ -216,7 +239,7 @@ func begin(scenes ...*scene) {
 		s.pool = nodePool(class, in(corev1.LabelTopologyZone, "HN1"))
 		s.pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
 		s.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
-		// Core counts pods that are pending, and repeats what it says of a node only after 15 minutes: it looks when all run.
+		// Core counts pods that are pending, and repeats what it says of a node after 15 minutes: it looks when all run.
 		s.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0"}}
 		if s.prepare != nil {
 			s.prepare(s.pool)
@@ -245,7 +268,7 @@ func begin(scenes ...*scene) {
 	}
 }
 
-// prove makes the situations, waits until the plugin names each, does what its lines say, and waits until it does not any more.
+// prove makes the situations, waits until the plugin names each, does what it says, and waits until it does not any more.
 func prove(scenes ...*scene) {
 	GinkgoHelper()
 	named := func(g Gomega, s *scene, nodes map[string][]idleNode) bool {
@@ -280,71 +303,66 @@ func prove(scenes ...*scene) {
 
 var _ = Describe("What holds the bill", func() {
 	large := requirements(in(v1alpha1.LabelInstanceCPU, "8"))
+	isAgent := func(t corev1.Taint, _ int) bool { return t.Key == "example.com/agent" }
+	agent := corev1.Taint{Key: "example.com/agent", Effect: corev1.TaintEffectNoSchedule}
 	It("should be named within a minute, and end by what the line says", func() {
 		restartController(map[string]string{"FEATURE_GATES": "StaticCapacity=true"})
 		var behave func()
 		stock("e2.2c_4g", 0)
 		DeferCleanup(stock, "e2.2c_4g", -1)
 		lookedAt := []*scene{
-			{name: "flavors that leave no cheaper one", prepare: large, hold: nothing, reason: "NoCheaperOffering", cure: demandsOnly(1)},
-			{name: "a cheaper flavor without stock", prepare: requirements(in(v1alpha1.LabelInstanceCategory, "enterprise")), hold: nothing,
-				reason: "CheaperUnavailable", cure: demandsOnly(1)},
-			{name: "its pods, for which limits leave no other node", hold: func(s *scene) {
-				changed(s.pool, func(p *karpv1.NodePool) {
-					p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse("500m")}
-				})
-			}, reason: "Needed", cure: endPods},
+			situation("flavors that leave no cheaper one", large, nothing, "NoCheaperOffering", demandsOnly(1)),
+			situation("a cheaper flavor without stock", requirements(in(v1alpha1.LabelInstanceCategory, "enterprise")), nothing,
+				"CheaperUnavailable", demandsOnly(1)),
+			situation("its pods, for which limits leave no other node", nil, limitCPU("500m"), "Needed", endPods),
 		}
+		rejected := situation("a replacement that is rejected", func(p *karpv1.NodePool) {
+			large(p)
+			p.Spec.Template.Spec.NodeClassRef.Name = readyClass()
+			p.Spec.Template.Spec.Requirements[1].Values = []string{"HN2"}
+		}, func(s *scene) {
+			behave = misbehave(cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: s.pool.Name,
+				Effect: cloud.EffectStatus, Status: http.StatusBadRequest})
+			demandsOnly(2)(s)
+		}, "ReplacementFailed", func(*scene) { behave() })
+		hour := karpv1.Budget{Nodes: "0", Schedule: lo.ToPtr("* * * * *"), Duration: &metav1.Duration{Duration: time.Hour}}
+		empty := karpv1.Budget{Nodes: "0", Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty}}
 		seen := []*scene{
-			{name: "a static NodePool", prepare: func(p *karpv1.NodePool) { p.Spec.Replicas = lo.ToPtr[int64](1) }, hold: nothing,
-				reason: "StaticNodePool", cure: func(s *scene) { changed(s.pool, func(p *karpv1.NodePool) { p.Spec.Replicas = lo.ToPtr[int64](0) }) }},
-			{name: "consolidateAfter Never", hold: consolidateAfter("Never"), reason: "ConsolidationOff", cure: consolidateAfter("0s")},
-			{name: "consolidateAfter", hold: consolidateAfter("1h"), reason: "ConsolidateAfter", cure: consolidateAfter("0s")},
-			{name: "the policy WhenEmpty", hold: policy(karpv1.ConsolidationPolicyWhenEmpty), reason: "OnlyWhenEmpty",
-				cure: policy(karpv1.ConsolidationPolicyBalanced)},
-			{name: "the Node's do-not-disrupt", hold: func(s *scene) { annotates(s.node, "true") }, reason: "DoNotDisruptNode",
-				cure: func(s *scene) { annotates(s.node, "") }},
-			{name: "a pod's do-not-disrupt", hold: keepPod, reason: "DoNotDisruptPod", cure: freePod},
-			{name: "a PodDisruptionBudget", hold: guardPod, reason: "PodDisruptionBudget", cure: unguard},
-			{name: "a budget of 0", hold: budgets(karpv1.Budget{Nodes: "0"}), reason: "DisruptionBudget", cure: open},
-			{name: "a budget of 0 in a window", hold: budgets(karpv1.Budget{Nodes: "0", Schedule: lo.ToPtr("* * * * *"),
-				Duration: &metav1.Duration{Duration: time.Hour}}), reason: "DisruptionBudget", cure: open},
-			{name: "a budget of 0 for what is empty", hold: then(budgets(karpv1.Budget{Nodes: "0",
-				Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty}}), endPods), reason: "DisruptionBudget", cure: open},
-			{name: "a label without which there is no price", hold: capacityType(""), reason: "PriceUnknown",
-				cure: capacityType(karpv1.CapacityTypeOnDemand)},
-			{name: "a replacement that is rejected", prepare: func(p *karpv1.NodePool) {
-				large(p)
-				p.Spec.Template.Spec.NodeClassRef.Name = readyClass()
-				p.Spec.Template.Spec.Requirements[1].Values = []string{"HN2"}
-			}, hold: func(s *scene) {
-				behave = misbehave(cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: s.pool.Name,
-					Effect: cloud.EffectStatus, Status: http.StatusBadRequest})
-				demandsOnly(2)(s)
-			}, reason: "ReplacementFailed", cure: func(*scene) { behave() }},
-			{name: "a startup taint", prepare: func(p *karpv1.NodePool) {
-				p.Spec.Template.Spec.StartupTaints = []corev1.Taint{{Key: "example.com/agent", Effect: corev1.TaintEffectNoSchedule}}
-			}, hold: nothing, reason: "StartupTaint", cure: func(s *scene) {
-				changed(s.node, func(n *corev1.Node) {
-					n.Spec.Taints = lo.Reject(n.Spec.Taints, func(t corev1.Taint, _ int) bool { return t.Key == "example.com/agent" })
-				})
-			}},
-			{name: "a finalizer", hold: then(finalizer("example.com/keep"), deleteNode), reason: "HeldByFinalizer", cure: finalizer()},
-			{name: "a pod that is not evicted", hold: then(keepPod, deleteNode), reason: "DoNotDisruptPod", cure: freePod},
-			{name: "a PodDisruptionBudget that allows no drain", hold: then(guardPod, deleteNode), reason: "PodDisruptionBudget", cure: unguard},
+			rejected,
+			situation("a static NodePool", scaled(1), nothing, "StaticNodePool", func(s *scene) { changed(s.pool, scaled(0)) }),
+			situation("consolidateAfter Never", nil, consolidateAfter("Never"), "ConsolidationOff", consolidateAfter("0s")),
+			situation("consolidateAfter", nil, consolidateAfter("1h"), "ConsolidateAfter", consolidateAfter("0s")),
+			situation("the policy WhenEmpty", nil, policy(karpv1.ConsolidationPolicyWhenEmpty), "OnlyWhenEmpty",
+				policy(karpv1.ConsolidationPolicyBalanced)),
+			situation("the Node's do-not-disrupt", nil, keepNode("true"), "DoNotDisruptNode", keepNode("")),
+			situation("a pod's do-not-disrupt", nil, keepPod, "DoNotDisruptPod", freePod),
+			situation("a PodDisruptionBudget", nil, guardPod, "PodDisruptionBudget", unguard),
+			situation("a budget of 0", nil, budgets(karpv1.Budget{Nodes: "0"}), "DisruptionBudget", open),
+			situation("a budget of 0 in a window", nil, budgets(hour), "DisruptionBudget", open),
+			situation("a budget of 0 for what is empty", nil, then(budgets(empty), endPods), "DisruptionBudget", open),
+			situation("a label without which there is no price", nil, capacityType(""), "PriceUnknown",
+				capacityType(karpv1.CapacityTypeOnDemand)),
+			situation("a startup taint", func(p *karpv1.NodePool) { p.Spec.Template.Spec.StartupTaints = []corev1.Taint{agent} }, nothing,
+				"StartupTaint", func(s *scene) {
+					changed(s.node, func(n *corev1.Node) { n.Spec.Taints = lo.Reject(n.Spec.Taints, isAgent) })
+				}),
+			situation("a finalizer", nil, then(finalizer("example.com/keep"), deleteNode), "HeldByFinalizer", finalizer()),
+			situation("a pod that is not evicted", nil, then(keepPod, deleteNode), "DoNotDisruptPod", freePod),
+			situation("a PodDisruptionBudget without a drain", nil, then(guardPod, deleteNode), "PodDisruptionBudget", unguard),
 		}
 		begin(slices.Concat(lookedAt, seen)...)
 		prove(lookedAt...)
 		// Core looks at no other node while it tries to replace the first one again and again.
 		prove(seen...)
 	})
-	DescribeTable("should be named where it holds all nodes, and end by what the line says:", func(hold func(*scene), reason string, cure func(*scene)) {
-		s := &scene{name: reason, hold: hold, reason: reason, cure: cure}
+	DescribeTable("should be named where all nodes are held, and end so:", func(hold func(*scene), reason string, cure func(*scene)) {
+		s := situation(reason, nil, hold, reason, cure)
 		begin(s)
 		DeferCleanup(cure, s) // before the NodePool is deleted
 		prove(s)
 	},
-		Entry("an hour that is paid", tuned(map[string]string{"billingPeriod": "1h"}), "HourPaid", tuned(map[string]string{"billingPeriod": "1s"})),
+		Entry("an hour that is paid", tuned(map[string]string{"billingPeriod": "1h"}), "HourPaid",
+			tuned(map[string]string{"billingPeriod": "1s"})),
 		Entry("a zone that is closed", tuned(map[string]string{"closedZones": "HN1"}), "ZoneClosed", tuned(nil)),
 		Entry("an account that is unpaid", account(cloud.Quota{Suspended: true}), "AccountPaused", account(cloud.Quota{})),
 	)
@@ -359,10 +377,12 @@ var _ = Describe("What holds the bill", func() {
 		workqueue.ParallelizeUntil(ctx, 20, 500, func(i int) {
 			defer GinkgoRecover()
 			name := fmt.Sprintf("node-%d", i)
-			labels := map[string]string{karpv1.NodePoolLabelKey: pool.Name, corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1",
-				karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeOnDemand, karpv1.NodeInitializedLabelKey: "true"}
-			claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: karpv1.NodeClaimSpec{
-				NodeClassRef: pool.Spec.Template.Spec.NodeClassRef, Requirements: pool.Spec.Template.Spec.Requirements}}
+			labels := map[string]string{karpv1.NodePoolLabelKey: pool.Name, corev1.LabelInstanceTypeStable: "p2.4c_8g",
+				corev1.LabelTopologyZone: "HN1", karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeOnDemand,
+				karpv1.NodeInitializedLabelKey: "true"}
+			claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+			claim.Spec.NodeClassRef = pool.Spec.Template.Spec.NodeClassRef
+			claim.Spec.Requirements = pool.Spec.Template.Spec.Requirements
 			Expect(fast.Create(ctx, claim)).To(Succeed())
 			claim.Status.NodeName, claim.Status.ProviderID = name, providerid.New(name)
 			claim.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
@@ -370,15 +390,14 @@ var _ = Describe("What holds the bill", func() {
 			Expect(fast.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 				Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID}})).To(Succeed())
 			for j := range 10 {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, j)},
-					Spec: *web.Spec.Template.Spec.DeepCopy()}
-				pod.Spec.NodeName = name
+				pod := &corev1.Pod{ObjectMeta: metaOf(fmt.Sprintf("%s-%d", name, j)), Spec: *web.Spec.Template.Spec.DeepCopy()}
+				pod.Namespace, pod.Spec.NodeName = web.Namespace, name
 				Expect(fast.Create(ctx, pod)).To(Succeed())
 			}
 		})
 		kubectl := func() *exec.Cmd {
-			return exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "get", "nodes,pods", "-A", "-o", "json", //nolint:gosec
-				"--kubeconfig", many.Kubeconfig())
+			return exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), //nolint:gosec // that of the tests
+				"get", "nodes,pods", "-A", "-o", "json", "--kubeconfig", many.Kubeconfig())
 		}
 		fastest := func(command func() *exec.Cmd) time.Duration {
 			return lo.Min(lo.Times(3, func(int) time.Duration {

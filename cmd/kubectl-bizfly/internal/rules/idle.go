@@ -283,7 +283,7 @@ func (f *nodeFacts) keptByBudget() *held {
 	return lo.Ternary(can, nil, heldBy("PodDisruptionBudget %s", strings.Join(names, " and ")))
 }
 
-// heldByFinalizer holds once the server is gone: until then core's own finalizer is there, and something else is the reason.
+// heldByFinalizer holds once the server is gone: before, core's own finalizer is there, and something else is the reason.
 func heldByFinalizer(f *nodeFacts) *held {
 	if f.node == nil || top.StatusOf(f.node) != top.Deleted || len(f.node.Finalizers) == 0 {
 		return nil
@@ -419,7 +419,7 @@ func heldByNeed(f *nodeFacts) *held {
 	}
 	why := f.saidOf(coreevents.Unconsolidatable, "")
 	if why != nil && strings.HasPrefix(why.detail, "Can't remove without creating") {
-		why.detail += ", with the pods that were pending" // core counts them, and says nothing else of the node for 15 minutes
+		why.detail += ", with the pods that were pending" // core counts them, and repeats itself after 15 minutes
 	}
 	return why
 }

@@ -122,17 +122,16 @@ func part(requested, allocatable corev1.ResourceList, name corev1.ResourceName) 
 	return wanted.AsApproximateFloat64() / has.AsApproximateFloat64()
 }
 
-// Deleted is the status of a node without a server, which costs nothing: core removes its own finalizer when the server is gone.
+// Deleted is the status of a node without a server, which costs nothing. Core's own finalizer is gone with the server.
 const Deleted = "Deleted"
 
 // StatusOf says what is happening to a node.
 func StatusOf(node *corev1.Node) string {
 	ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
-	case node.DeletionTimestamp != nil && node.Labels[karpv1.NodePoolLabelKey] != "" && !lo.Contains(node.Finalizers, karpv1.TerminationFinalizer):
-		return Deleted
 	case node.DeletionTimestamp != nil:
-		return "Draining"
+		kept := node.Labels[karpv1.NodePoolLabelKey] == "" || lo.Contains(node.Finalizers, karpv1.TerminationFinalizer)
+		return lo.Ternary(kept, "Draining", Deleted)
 	// Core taints a node when it chooses it, and evicts its pods when its replacement is ready and the node is deleted.
 	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
 		return "Replacing"
