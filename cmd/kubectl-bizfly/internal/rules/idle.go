@@ -346,8 +346,8 @@ func heldByPoolBudget(f *nodeFacts) *held {
 		return nil
 	}
 	if allowed > 0 {
-		return heldBy("NodePool %s allows %d at a time (%s), and %d are under way", f.pool.Name, allowed, reason,
-			f.disrupting)
+		return heldBy("NodePool %s allows %d at a time (%s), and %d are under way%s", f.pool.Name, allowed, reason,
+			f.disrupting, lo.Ternary(top.StatusOf(f.node) == "NotReady", " or not ready, as this one", ""))
 	}
 	why := heldBy("NodePool %s allows 0 (%s)", f.pool.Name, reason)
 	if next, ok := lo.Find(f.week(reason), func(w Window) bool { return w.Allowed > 0 }); ok {

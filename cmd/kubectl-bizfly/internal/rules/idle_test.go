@@ -172,7 +172,7 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		}, "DisruptionBudget", MatchRegexp(`allows 0 \(Underutilized\) until .*:00$`)),
 		ginkgo.Entry("a budget that others use", func(f *nodeFacts) {
 			f.pool.Spec.Disruption.Budgets, f.disrupting = []karpv1.Budget{{Nodes: "1"}}, 1
-		}, "DisruptionBudget", HaveSuffix("and 1 are under way")),
+		}, "DisruptionBudget", HaveSuffix("and 1 are under way or not ready, as this one")),
 		ginkgo.Entry("a label without which there is no price", func(f *nodeFacts) { delete(f.node.Labels, karpv1.CapacityTypeLabelKey) },
 			"PriceUnknown", Equal("the Node has no label karpenter.sh/capacity-type")),
 		ginkgo.Entry("a zone that its flavor has not", func(f *nodeFacts) { f.node.Labels[corev1.LabelTopologyZone] = "HN9" },
