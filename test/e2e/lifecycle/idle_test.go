@@ -43,8 +43,9 @@ type idleNode struct {
 
 // topIdle is the command of the plugin in an environment.
 func topIdle(of *environment.Environment) *exec.Cmd {
-	command := exec.CommandContext(ctx, filepath.Join("..", "..", "..", "bin", "kubectl-bizfly"), //nolint:gosec // the plugin
-		"top", "--idle", "-o", "json", "--kubeconfig", of.Kubeconfig())
+	plugin := filepath.Join("..", "..", "..", "bin", "kubectl-bizfly")
+	command := exec.CommandContext(ctx, plugin, "top", "--idle", "-o", "json", //nolint:gosec // our own binary
+		"--kubeconfig", of.Kubeconfig())
 	command.Env = append(command.Environ(), "BIZFLY_CLOUD_ALLOW_HTTP=true")
 	for name, value := range of.Sandbox().Env() {
 		command.Env = append(command.Env, name+"="+value)
@@ -81,7 +82,8 @@ type scene struct {
 	pod  corev1.Pod
 }
 
-func situation(name string, prepare func(*karpv1.NodePool), hold func(*scene), reason string, cure func(*scene)) *scene {
+func situation(name string, prepare func(*karpv1.NodePool), hold func(*scene), reason string,
+	cure func(*scene)) *scene {
 	return &scene{name: name, prepare: prepare, hold: hold, reason: reason, cure: cure}
 }
 
@@ -193,7 +195,9 @@ func demandsOnly(first int) func(*scene) {
 
 func limitCPU(cpu string) func(*scene) {
 	return func(s *scene) {
-		changed(s.pool, func(p *karpv1.NodePool) { p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse(cpu)} })
+		changed(s.pool, func(p *karpv1.NodePool) {
+			p.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse(cpu)}
+		})
 	}
 }
 
@@ -276,7 +280,7 @@ func begin(scenes ...*scene) {
 	}
 }
 
-// prove makes the situations, waits until the plugin names each, does what it says, and waits until it does not any more.
+// prove makes the situations, waits until the plugin names each, does what it says, and waits until that ends them.
 func prove(scenes ...*scene) {
 	GinkgoHelper()
 	named := func(g Gomega, s *scene, nodes map[string][]idleNode) bool {
@@ -344,10 +348,11 @@ var _ = Describe("What holds the bill", func() {
 			situation("a budget of 0 for what is empty", nil, then(budgets(empty), endPods), "DisruptionBudget", open),
 			situation("a label without which there is no price", nil, capacityType(""), "PriceUnknown",
 				capacityType(karpv1.CapacityTypeOnDemand)),
-			situation("a startup taint", func(p *karpv1.NodePool) { p.Spec.Template.Spec.StartupTaints = []corev1.Taint{agent} }, nothing,
-				"StartupTaint", func(s *scene) {
-					changed(s.node, func(n *corev1.Node) { n.Spec.Taints = lo.Reject(n.Spec.Taints, isAgent) })
-				}),
+			situation("a startup taint", func(p *karpv1.NodePool) {
+				p.Spec.Template.Spec.StartupTaints = []corev1.Taint{agent}
+			}, nothing, "StartupTaint", func(s *scene) {
+				changed(s.node, func(n *corev1.Node) { n.Spec.Taints = lo.Reject(n.Spec.Taints, isAgent) })
+			}),
 			situation("a finalizer", nil, then(finalizer("example.com/keep"), deleteNode), "HeldByFinalizer", finalizer()),
 			situation("a pod that is not evicted", nil, then(keepPod, deleteNode), "DoNotDisruptPod", freePod),
 			situation("a PodDisruptionBudget without a drain", nil, then(guardPod, deleteNode), "PodDisruptionBudget", unguard),
@@ -404,8 +409,9 @@ var _ = Describe("What holds the bill", func() {
 			}
 		})
 		kubectl := func() *exec.Cmd {
-			return exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), //nolint:gosec // that of the tests
-				"get", "nodes,pods", "-A", "-o", "json", "--kubeconfig", many.Kubeconfig())
+			binary := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
+			return exec.CommandContext(ctx, binary, "get", "nodes,pods", "-A", "-o", "json", //nolint:gosec // that of the tests
+				"--kubeconfig", many.Kubeconfig())
 		}
 		fastest := func(command func() *exec.Cmd) time.Duration {
 			return lo.Min(lo.Times(3, func(int) time.Duration {

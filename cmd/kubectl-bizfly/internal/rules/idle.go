@@ -283,7 +283,7 @@ func (f *nodeFacts) keptByBudget() *held {
 	return lo.Ternary(can, nil, heldBy("PodDisruptionBudget %s", strings.Join(names, " and ")))
 }
 
-// heldByFinalizer holds once the server is gone: before, core's own finalizer is there, and something else is the reason.
+// heldByFinalizer holds once the server is gone: before, core's own finalizer is there, and another reason holds.
 func heldByFinalizer(f *nodeFacts) *held {
 	if f.node == nil || top.StatusOf(f.node) != top.Deleted || len(f.node.Finalizers) == 0 {
 		return nil
