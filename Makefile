@@ -103,7 +103,7 @@ test: apiserver $(TOOLS)/helm $(if $(PKG),$(if $(findstring e2e/docs,$(PKG)),plu
 # is given to it, so that the scripts read such variables themselves.
 SUITE ?= lifecycle install $(if $(KUBERNETES),,migrations)
 .PHONY: e2e
-e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image (18 min)
+e2e: $(if $(filter-out nodes% core,$(SUITE)),build plugin controlplane $(TOOLS)/helm sandbox-binary) $(if $(filter image,$(SUITE)),$(TOOLS)/registry) ## Run suites with whole processes; SUITE=lifecycle|install|migrations|docs|faults|nodes|monitoring|image (20 min)
 	@MAKE="$(MAKE)" SCRAPES="$(SCRAPES)" REGISTRY_BIN="$(TOOLS)/registry" \
 		$(if $(filter image,$(SUITE)),$(filter-out hack/release/image.sh,$(IMAGE))) $(PROCESSES) test/e2e/run.sh $(SUITE)
 

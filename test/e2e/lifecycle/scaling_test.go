@@ -19,8 +19,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/environment"
 )
 
-// readyPool creates a NodeClass that leaves everything to discovery, and a NodePool.
-func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
+// readyClass creates a NodeClass that leaves everything to discovery, and returns its name.
+func readyClass() string {
 	GinkgoHelper()
 	class := nodeClass(v1alpha1.BizflyNodeClassSpec{})
 	create(class)
@@ -28,7 +28,13 @@ func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *kar
 		g.Expect(env.Client().Get(ctx, types.NamespacedName{Name: class.Name}, class)).To(Succeed())
 		g.Expect(class.StatusConditions().Root().IsTrue()).To(BeTrue(), "%+v", class.Status.Conditions)
 	}).Should(Succeed())
-	pool := nodePool(class.Name, requirements...)
+	return class.Name
+}
+
+// readyPool creates such a NodeClass, and a NodePool.
+func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
+	GinkgoHelper()
+	pool := nodePool(readyClass(), requirements...)
 	create(pool)
 	return pool
 }

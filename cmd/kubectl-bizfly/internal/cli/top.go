@@ -50,15 +50,15 @@ func printIdle(printer *output.Printer, i *rules.Idle) {
 	printer.Rows([]string{"Node", "NodePool", "Flavor", ">CPU", ">Memory", ">VND/hour", "Why it is still there"},
 		lo.Map(i.Nodes, func(n rules.IdleNode, _ int) []string {
 			return []string{n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, output.Percent(n.CPU),
-				output.Percent(n.Memory), hourly(n.VNDPerHour), what[n.Reason] + ": " + n.Detail}
+				output.Percent(n.Memory), hourly(n.Node), what[n.Reason] + ": " + n.Detail}
 		}))
 	printer.Printf("\n%s: %s VND per hour, %s of it for what no pod requests; %s VND per month\n",
 		output.Plural(len(i.Nodes), "node"), output.VND(i.VNDPerHour), output.VND(i.UnusedVNDPerHour), output.VND(i.VNDPerMonth))
 }
 
 // hourly is the price of a node, where it is known.
-func hourly(vndPerHour float64) string {
-	return lo.Ternary(vndPerHour > 0, output.VND(vndPerHour), "?")
+func hourly(n top.Node) string {
+	return lo.Ternary(n.VNDPerHour > 0 || n.Status == top.Deleted, output.VND(n.VNDPerHour), "?")
 }
 
 // narrow is the width below which the bars would make rows of ordinary names wrap.
@@ -70,12 +70,12 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 		lo.Map(c.Nodes, func(n top.Node, _ int) []string {
 			return []string{
 				n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
-				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), hourly(n.VNDPerHour),
+				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), hourly(n),
 			}
 		}))
 	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),
 		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
-	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return n.VNDPerHour == 0 }); unpriced > 0 {
+	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return hourly(n) == "?" }); unpriced > 0 {
 		printer.Printf(" without %s whose price is not known", output.Plural(unpriced, "node"))
 	}
 	printer.Printf("\n")

@@ -135,15 +135,15 @@ const (
 
 // drainRules are the reasons of a node that is being deleted, and idleRules those of any other.
 var drainRules = []idleRule{
+	{"HeldByFinalizer", "a finalizer holds it",
+		"Let the owner of the finalizer end, or remove the finalizer with kubectl edit.",
+		nil, heldByFinalizer},
 	{"DoNotDisruptPod", "a pod has do-not-disrupt",
 		"Remove the annotation karpenter.sh/do-not-disrupt from the pod, or end the pod.",
 		nil, (*nodeFacts).keptByPod},
 	{"PodDisruptionBudget", "a PodDisruptionBudget allows no eviction",
 		"Let the PodDisruptionBudget allow one eviction: more replicas, or another limit.",
 		[]need{factPDBs}, (*nodeFacts).keptByBudget},
-	{"HeldByFinalizer", "a finalizer holds it",
-		"Let the owner of the finalizer end, or remove the finalizer with kubectl edit.",
-		nil, heldByFinalizer},
 	{"Deleting", "it is being deleted", "Wait: it ends when its pods are evicted and its server is deleted.",
 		nil, func(f *nodeFacts) *held {
 			return heldBy("%s", lo.CoalesceOrEmpty(f.notGone, "its pods are evicted, then its server is deleted"))
@@ -197,12 +197,12 @@ var idleRules = []idleRule{
 			return heldBy("NodePool %s has the policy WhenEmpty, and pods run on the node", f.pool.Name)
 		}},
 	{"HourPaid", "its hour is paid",
-		"Wait for the end of the hour, or set the tuning's billingPeriod to 0.", nil, heldByOurs("HourPaid")},
+		"Wait for the end of the hour, or set the tuning's billingPeriod to 1s.", nil, heldByOurs("HourPaid")},
 	{"ZoneClosed", "its zone is closed",
 		"Open the zone: take it out of the tuning's closedZones.", nil, heldByOurs("ZoneClosed")},
 	{"DoNotDisruptNode", "the node has do-not-disrupt",
 		"kubectl annotate node NAME karpenter.sh/do-not-disrupt-", nil, heldByOurs("")},
-	drainRules[0], drainRules[1],
+	drainRules[1], drainRules[2],
 	{"ConsolidateAfter", "it waits for consolidateAfter",
 		"Wait, or lower spec.disruption.consolidateAfter of the NodePool.",
 		[]need{factNodePools}, heldByConsolidateAfter},
@@ -283,19 +283,12 @@ func (f *nodeFacts) keptByBudget() *held {
 	return lo.Ternary(can, nil, heldBy("PodDisruptionBudget %s", strings.Join(names, " and ")))
 }
 
+// heldByFinalizer holds once the server is gone: before, core's own finalizer is there, and another reason holds.
 func heldByFinalizer(f *nodeFacts) *held {
-	if f.node != nil {
-		others := lo.Without(f.node.Finalizers, karpv1.TerminationFinalizer)
-		if f.node.DeletionTimestamp != nil && len(others) > 0 {
-			return heldBy("%s of the Node", list(others))
-		}
+	if f.node == nil || top.StatusOf(f.node) != top.Deleted || len(f.node.Finalizers) == 0 {
+		return nil
 	}
-	if f.claim != nil {
-		if others := lo.Without(f.claim.Finalizers, karpv1.TerminationFinalizer); len(others) > 0 {
-			return heldBy("%s of NodeClaim %s", list(others), f.claim.Name)
-		}
-	}
-	return nil
+	return heldBy("%s of the Node, whose server is deleted", list(f.node.Finalizers))
 }
 
 func heldByStartupTaint(f *nodeFacts) *held {
@@ -353,8 +346,8 @@ func heldByPoolBudget(f *nodeFacts) *held {
 		return nil
 	}
 	if allowed > 0 {
-		return heldBy("NodePool %s allows %d at a time (%s), and %d are under way", f.pool.Name, allowed, reason,
-			f.disrupting)
+		return heldBy("NodePool %s allows %d at a time (%s), and %d are under way%s", f.pool.Name, allowed, reason,
+			f.disrupting, lo.Ternary(top.StatusOf(f.node) == "NotReady", " or not ready, as this one", ""))
 	}
 	why := heldBy("NodePool %s allows 0 (%s)", f.pool.Name, reason)
 	if next, ok := lo.Find(f.week(reason), func(w Window) bool { return w.Allowed > 0 }); ok {
@@ -424,7 +417,11 @@ func heldByNeed(f *nodeFacts) *held {
 	if ok && lo.ContainsBy(stale, func(b string) bool { return strings.HasPrefix(last.Message, b) }) {
 		return nil
 	}
-	return f.saidOf(coreevents.Unconsolidatable, "")
+	why := f.saidOf(coreevents.Unconsolidatable, "")
+	if why != nil && strings.HasPrefix(why.detail, "Can't remove without creating") {
+		why.detail += ", with the pods that were pending" // core counts them, and repeats itself after 15 minutes
+	}
+	return why
 }
 
 func heldByFailures(f *nodeFacts) *held {

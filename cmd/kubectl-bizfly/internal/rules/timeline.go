@@ -226,6 +226,7 @@ var nowOf = map[string]string{
 	"Ready": "it runs", "NotReady": "its node is not ready", "Cordoned": "it is cordoned",
 	"Replacing": "Karpenter has chosen it for disruption; its pods stay until its replacement is ready",
 	"Draining":  "its pods are being evicted",
+	top.Deleted: "its server is deleted, and a finalizer holds the Node",
 }
 
 // eventsOf returns the events of an object, the oldest first.

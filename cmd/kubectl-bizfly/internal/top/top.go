@@ -37,7 +37,7 @@ type Node struct {
 	CPU    float64 `json:"cpu"`
 	Memory float64 `json:"memory"`
 	Pods   int     `json:"pods"`
-	// VNDPerHour is 0 where the price is not known, and that of a server that runs.
+	// VNDPerHour is 0 where the price is not known or the server is deleted, and that of a server that runs.
 	VNDPerHour float64 `json:"vndPerHour,omitempty"`
 	// What the row is made of, for what explains it: a NodeClaim may have no node yet, and a node no NodeClaim.
 	Object  *corev1.Node      `json:"-"`
@@ -90,7 +90,9 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 			Object: node, Claim: byClaimNode[node.Name], Running: running,
 		}
-		row.VNDPerHour = priceOf(lo.Assign(lo.FromPtr(row.Claim).Labels, node.Labels), prices)
+		if row.Status != Deleted {
+			row.VNDPerHour = priceOf(lo.Assign(lo.FromPtr(row.Claim).Labels, node.Labels), prices)
+		}
 		cluster.Nodes = append(cluster.Nodes, row)
 	}
 	for i := range claims.Items {
@@ -120,12 +122,16 @@ func part(requested, allocatable corev1.ResourceList, name corev1.ResourceName) 
 	return wanted.AsApproximateFloat64() / has.AsApproximateFloat64()
 }
 
+// Deleted is the status of a node without a server, which costs nothing. Core's own finalizer is gone with the server.
+const Deleted = "Deleted"
+
 // StatusOf says what is happening to a node.
 func StatusOf(node *corev1.Node) string {
 	ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
 	case node.DeletionTimestamp != nil:
-		return "Draining"
+		kept := node.Labels[karpv1.NodePoolLabelKey] == "" || lo.Contains(node.Finalizers, karpv1.TerminationFinalizer)
+		return lo.Ternary(kept, "Draining", Deleted)
 	// Core taints a node when it chooses it, and evicts its pods when its replacement is ready and the node is deleted.
 	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
 		return "Replacing"
