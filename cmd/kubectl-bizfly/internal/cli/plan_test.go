@@ -177,6 +177,18 @@ var _ = Describe("plan", func() {
 		Expect(f.run("plan", "-f", file, "--fail-on-unplaced")).To(Equal(cli.ExitFindings))
 	})
 
+	It("should not fail for a pod that must not run on Karpenter's nodes, as the controller's", func() {
+		f.apply(pools + "---\n" + web)
+		changePod(f, func(pod *corev1.Pod) {
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+		})
+		Expect(f.run("plan", "--fail-on-unplaced")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.out).To(And(ContainSubstring("\n5 pods on "), ContainSubstring("may not run on Karpenter's nodes (shop/web-0)"), Not(ContainSubstring("without a place"))))
+		Expect(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
+	})
+
 	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {

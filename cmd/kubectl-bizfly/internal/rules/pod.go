@@ -302,8 +302,8 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 	case err != nil:
 		p.Outcome = "the scheduler failed: " + err.Error()
 		return false, nil //nolint:nilerr // the error is the outcome
-	case len(planned.Unplaced) > 0:
-		p.Outcome = "Karpenter cannot place it: " + planned.Unplaced[0].Reason
+	case len(planned.Unplaced)+len(planned.Elsewhere) > 0:
+		p.Outcome = "Karpenter cannot place it: " + append(planned.Unplaced, planned.Elsewhere...)[0].Reason
 		return false, nil
 	case len(planned.Nodes) == 0 && planned.OnExisting > 0:
 		p.Outcome = "it fits on a node that exists or is being launched; kube-scheduler binds it when that node is ready"
