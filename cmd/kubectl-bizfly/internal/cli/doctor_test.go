@@ -475,6 +475,10 @@ var _ = Describe("doctor", func() {
 		finding("a static NodePool without its feature gate", "NodePoolStaticOff", rules.Error, func(f *fixture) {
 			f.apply(strings.Replace(pools, "\nspec:\n  template", "\nspec:\n  replicas: 2\n  template", 1))
 		}, variable("FEATURE_GATES", "StaticCapacity=true")),
+		finding("a static NodePool of which nothing can be launched", "NodePoolStaticWaits", rules.Warning, func(f *fixture) {
+			f.apply(pools)
+			event("e", events.StaticNodePoolWaits(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, 3), 0)(f)
+		}, event("e", events.StaticNodePoolWaits(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, 3), 4*time.Minute)),
 		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
@@ -757,6 +761,7 @@ var _ = Describe("doctor", func() {
 	It("should name a broken BizflyNodeClass once for all of its NodePools", func() {
 		f := newFixture()
 		f.install()
+		f.apply(web)
 		for _, name := range []string{"a", "b"} {
 			f.apply(strings.NewReplacer("metadata: {name: default}\nspec:\n", "metadata: {name: "+name+"}\nspec:\n").Replace(pools))
 			pool := &karpv1.NodePool{}
@@ -767,6 +772,9 @@ var _ = Describe("doctor", func() {
 		}
 		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
 			HaveExactElements(HaveField("What", HavePrefix("2 NodePools (a, b) are not ready, because BizflyNodeClass default is not:"))))
+		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
+		Expect(strings.Count(f.out, "no image")).To(Equal(1))
+		Expect(f.out).To(ContainSubstring("\nThe same prevents 1 other NodePool: b\n"))
 	})
 
 	It("should say one line of a BizflyNodeClass that is being deleted", func() {

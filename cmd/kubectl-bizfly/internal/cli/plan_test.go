@@ -177,6 +177,18 @@ var _ = Describe("plan", func() {
 		Expect(f.run("plan", "-f", file, "--fail-on-unplaced")).To(Equal(cli.ExitFindings))
 	})
 
+	It("should not plan with a NodePool whose name is no label of NodeClaims, nor should doctor pass it", func() {
+		f.install()
+		long := strings.Repeat("a", 64)
+		f.apply(strings.Replace(pools, "metadata: {name: default}\nspec:\n  template", "metadata: {name: "+long+"}\nspec:\n  template", 1) + "---\n" + web)
+		reason := "no NodeClaim of it can be created: metadata.name: Invalid value: "
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Unplaced).To(HaveLen(6))
+		Expect(p.Notes).To(ContainElement(ContainSubstring(long + " is left out: " + reason)))
+		Expect(fmt.Sprint(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks)).To(ContainSubstring("it is not ready: " + reason))
+		Expect(answer[rules.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "NodePoolNotReady"), HaveField("What", ContainSubstring(reason)))))
+	})
+
 	It("should not fail for a pod that must not run on Karpenter's nodes, as the controller's", func() {
 		f.apply(pools + "---\n" + web)
 		changePod(f, func(pod *corev1.Pod) {

@@ -48,6 +48,12 @@ type Pool struct {
 	Checks []Check `json:"checks"`
 }
 
+// Obstacles are the same text for NodePools with the same obstacles, such as a NodeClass that is not ready.
+func (p Pool) Obstacles() string {
+	failed := lo.Filter(p.Checks, func(c Check, _ int) bool { return c.failed() })
+	return lo.Ternary(len(failed) > 0, fmt.Sprint(failed), p.Name)
+}
+
 // Pod is the answer for a pod.
 type Pod struct {
 	Name string `json:"name"`
