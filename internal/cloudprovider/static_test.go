@@ -23,7 +23,8 @@ import (
 var _ = Describe("A static NodePool, while one of its flavors is unavailable,", func() {
 	DescribeTable("should be shown to core, and reported:", func(change func(*karpv1.NodePool), held bool, reports int) {
 		nodeClass()
-		env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: "nix.2c_4g"}, capacity.ReasonInsufficientCapacity, time.Hour)
+		env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: "nix.2c_4g"}, capacity.ReasonInsufficientCapacity,
+			time.Hour)
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"))
 		pool.Spec.Replicas, pool.Spec.Weight, pool.Spec.Limits = lo.ToPtr(int64(1)), nil, nil
 		change(pool)
@@ -42,7 +43,9 @@ var _ = Describe("A static NodePool, while one of its flavors is unavailable,", 
 			pool.Spec.Template.Spec.Requirements[0].Values = []string{"nix.2c_4g", "nix.2c_2g"}
 			pool.Spec.Template.Spec.Requirements[0].MinValues = lo.ToPtr(2)
 		}, true, 1),
-		Entry("and not reported where it lacks none", func(pool *karpv1.NodePool) { pool.Spec.Replicas = lo.ToPtr(int64(0)) }, true, 0),
+		Entry("and not reported where it lacks none", func(pool *karpv1.NodePool) {
+			pool.Spec.Replicas = lo.ToPtr(int64(0))
+		}, true, 0),
 		Entry("and not reported where its limit allows none", func(pool *karpv1.NodePool) {
 			pool.Spec.Limits = karpv1.Limits{resources.Node: resource.MustParse("0")}
 		}, true, 0),

@@ -64,8 +64,8 @@ var _ = Describe("Feature gates", func() {
 		})
 		overlaid := func(name string, spec karpv1alpha1.NodeOverlaySpec) {
 			GinkgoHelper()
-			spec.Requirements = append(spec.Requirements,
-				karpv1alpha1.NodeSelectorRequirement{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{name}})
+			spec.Requirements = append(spec.Requirements, karpv1alpha1.NodeSelectorRequirement{
+				Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{name}})
 			expectations.ExpectApplied(ctx, env.Client, coretest.NodeOverlay(karpv1alpha1.NodeOverlay{Spec: spec}))
 			Expect(controller.Reconcile(ctx, reconcile.Request{})).Error().ToNot(HaveOccurred())
 		}
@@ -93,18 +93,21 @@ var _ = Describe("Feature gates", func() {
 			core.provision(pod)
 			Expect(serverOf(pod).Flavor.Name).To(Equal("p2.4c_8g"))
 		})
-		DescribeTable("should promise what a node with huge pages of one NodePool offers, and another what it has without:", func(pages string) {
+		DescribeTable("should promise huge pages of an overlay to its NodePool, and take nothing from another:", func(pages string) {
 			const name, size = "p2.4c_8g", "2Gi"
 			pools := []*karpv1.NodePool{ready(unit.NodePool()), ready(unit.NodePool())}
-			overlaid(name, karpv1alpha1.NodeOverlaySpec{Capacity: list(pages, size), Requirements: []karpv1alpha1.NodeSelectorRequirement{
-				{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{pools[0].Name}}}})
+			own := karpv1alpha1.NodeSelectorRequirement{
+				Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{pools[0].Name}}
+			overlaid(name, karpv1alpha1.NodeOverlaySpec{Capacity: list(pages, size),
+				Requirements: []karpv1alpha1.NodeSelectorRequirement{own}})
 			core.provision(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{
 				Requests: list(pages, "1Gi", "memory", "3Gi"), Limits: list(pages, "1Gi", "memory", "3Gi")}}))
 			claim := expectations.ExpectNodeClaims(ctx, env.Client)[0]
 			Expect(claim.Labels).To(HaveKeyWithValue(karpv1.NodePoolLabelKey, pools[0].Name))
 			// The kubelet finds 100Mi more than was estimated, and takes the pages out of what it offers.
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{
-				Capacity: resources.Merge(claim.Status.Capacity, list("memory", "100Mi")), Allocatable: resources.Merge(claim.Status.Allocatable, list("memory", "100Mi"))}}
+				Capacity:    resources.Merge(claim.Status.Capacity, list("memory", "100Mi")),
+				Allocatable: resources.Merge(claim.Status.Allocatable, list("memory", "100Mi"))}}
 			nodeClass := &v1alpha1.BizflyNodeClass{}
 			Expect(env.Client.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 			Expect(env.Flavors.Observe(ctx, nodeClass, claim, node)).To(BeFalse())

@@ -103,6 +103,12 @@ func event(name string, e karpevents.Event, ago time.Duration) func(*fixture) {
 	}
 }
 
+// staticWaits is the event of NodePool default that nothing it lacks can be launched.
+func staticWaits(ago time.Duration) func(*fixture) {
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	return event("e", events.StaticNodePoolWaits(pool, 3), ago)
+}
+
 func claimNamed(name string) *karpv1.NodeClaim {
 	return &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
@@ -477,8 +483,8 @@ var _ = Describe("doctor", func() {
 		}, variable("FEATURE_GATES", "StaticCapacity=true")),
 		finding("a static NodePool of which nothing can be launched", "NodePoolStaticWaits", rules.Warning, func(f *fixture) {
 			f.apply(pools)
-			event("e", events.StaticNodePoolWaits(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, 3), 0)(f)
-		}, event("e", events.StaticNodePoolWaits(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, 3), 4*time.Minute)),
+			staticWaits(0)(f)
+		}, staticWaits(4*time.Minute)),
 		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
