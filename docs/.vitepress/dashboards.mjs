@@ -27,6 +27,7 @@ async function panel(p, series) {
     out += `<text x="${w / 2}" y="${h / 2 + 18}" font-size="${format(last ?? 0, unit).length > 11 ? 17 : 22}" text-anchor="middle" fill="#0f172a">${name ? escape(crop(name, 16)) : last === undefined ? "no data" : format(last, unit)}</text></g>`;
     return out;
   }
+  const suffix = unit?.startsWith("currency:VND") ? " VND" : ({ s: " s", reqps: " /s" }[unit] ?? "");
   const stacked = p.fieldConfig?.defaults?.custom?.stacking?.mode === "normal";
   const values = series.flatMap((s) => s.points.map(([t, value]) => ({ t, value, series: s.name === "__auto" || !s.name.trim() ? "value" : crop(s.name, 24) })));
   const plot = await draw({
@@ -36,7 +37,7 @@ async function panel(p, series) {
     mark: stacked ? { type: "area", interpolate: "step-after", opacity: 0.8 } : { type: "line", interpolate: "step-after", strokeWidth: 1.6 },
     encoding: {
       x: { field: "t", type: "quantitative", title: null, axis: { labelExpr: "datum.label + ' s'", tickCount: 4, grid: false } },
-      y: { field: "value", type: "quantitative", title: null, stack: stacked ? "zero" : null, axis: { tickCount: 3, format: unit?.startsWith("percentunit") ? ".0%" : "~s" } },
+      y: { field: "value", type: "quantitative", title: null, stack: stacked ? "zero" : null, axis: { tickCount: 3, format: unit?.startsWith("percentunit") ? ".0%" : "~s", labelExpr: `datum.label + '${suffix}'` } },
       color: { field: "series", type: "nominal", scale: { range: palette }, legend: { orient: "bottom", title: null, columns: Math.max(1, Math.floor(w / 190)), symbolLimit: 8 } },
     },
   });

@@ -83,7 +83,11 @@ func (l launchablePools) Get(ctx context.Context, key client.ObjectKey, object c
 		client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	if lacking := *pool.Spec.Replicas - int64(len(claims.Items)); lacking > 0 {
+	wanted := *pool.Spec.Replicas
+	if limit, limited := pool.Spec.Limits[resources.Node]; limited {
+		wanted = min(wanted, limit.Value())
+	}
+	if lacking := wanted - int64(len(claims.Items)); lacking > 0 {
 		l.provider.config.Recorder.Publish(events.StaticNodePoolWaits(pool, lacking))
 	}
 	pool.Spec.Limits = karpv1.Limits(corev1.ResourceList{resources.Node: resource.Quantity{}})

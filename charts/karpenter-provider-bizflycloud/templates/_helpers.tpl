@@ -87,6 +87,13 @@ keep that of the version before, and where a tag of the user's own would have no
 {{- define "karpenter.tuningName" -}}
 {{- default (printf "%s-tuning" (include "karpenter.fullname" .)) .Values.tuning.existingConfigMap }}
 {{- end }}
+{{/* The ProviderConfig outlives a release, and Helm removes no reference that another release has set: it names a ConfigMap without keys then. */}}
+{{- define "karpenter.keptTuning" -}}
+{{- if and .Values.providerConfig.create (not .Values.tuning.data) (not .Values.tuning.existingConfigMap) }}
+{{- $kept := lookup "karpenter.bizflycloud.vn/v1alpha1" "ProviderConfig" "" "default" }}
+{{- if dig "spec" "tuningConfigMapRef" "" $kept }}true{{ end }}
+{{- end }}
+{{- end }}
 
 {{/* Core panics over a gate without a value: each is written down, whatever became of the values. */}}
 {{- define "karpenter.featureGates" -}}

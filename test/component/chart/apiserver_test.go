@@ -140,6 +140,21 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 	})
 
+	It("should go back to the defaults where an earlier release has left its tuning", func(ctx context.Context) {
+		kept := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
+			Region: "HN", TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: "gone"}}}
+		Expect(c.Create(ctx, kept)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, kept)).To(Succeed()) })
+		text, err := helm(ctx, "install", releaseName, chartFile(), "--kubeconfig", kubeconfig, "--namespace", namespace,
+			"--values", chartFile(defaultValues), "--take-ownership", "--dry-run=server", "--hide-notes")
+		Expect(err).ToNot(HaveOccurred())
+		_, manifests, _ := strings.Cut(text, "MANIFEST:\n")
+		objects := byID(manifests)
+		Expect(objects["ProviderConfig/default"].Object["spec"]).To(HaveKeyWithValue("tuningConfigMapRef",
+			HaveKeyWithValue("name", chartName+"-tuning")))
+		Expect(as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-tuning"]).Data).To(BeEmpty())
+	})
+
 	// test/e2e/install runs the commands of the documents, each of one document.
 	It("should be removed by the same commands in all documents and in the notes", func(ctx context.Context) {
 		block := func(document, name string) string {

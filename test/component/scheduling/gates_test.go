@@ -64,7 +64,8 @@ var _ = Describe("Feature gates", func() {
 		})
 		overlaid := func(name string, spec karpv1alpha1.NodeOverlaySpec) {
 			GinkgoHelper()
-			spec.Requirements = []karpv1alpha1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}
+			spec.Requirements = append(spec.Requirements, karpv1alpha1.NodeSelectorRequirement{
+				Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{name}})
 			expectations.ExpectApplied(ctx, env.Client, coretest.NodeOverlay(karpv1alpha1.NodeOverlay{Spec: spec}))
 			Expect(controller.Reconcile(ctx, reconcile.Request{})).Error().ToNot(HaveOccurred())
 		}
@@ -92,6 +93,37 @@ var _ = Describe("Feature gates", func() {
 			core.provision(pod)
 			Expect(serverOf(pod).Flavor.Name).To(Equal("p2.4c_8g"))
 		})
+		DescribeTable("should promise huge pages of an overlay to its NodePool, and take nothing from another:", func(pages string) {
+			const name, size = "p2.4c_8g", "2Gi"
+			pools := []*karpv1.NodePool{ready(unit.NodePool()), ready(unit.NodePool())}
+			own := karpv1alpha1.NodeSelectorRequirement{
+				Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{pools[0].Name}}
+			overlaid(name, karpv1alpha1.NodeOverlaySpec{Capacity: list(pages, size),
+				Requirements: []karpv1alpha1.NodeSelectorRequirement{own}})
+			core.provision(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{
+				Requests: list(pages, "1Gi", "memory", "3Gi"), Limits: list(pages, "1Gi", "memory", "3Gi")}}))
+			claim := expectations.ExpectNodeClaims(ctx, env.Client)[0]
+			Expect(claim.Labels).To(HaveKeyWithValue(karpv1.NodePoolLabelKey, pools[0].Name))
+			// The kubelet finds 100Mi more than was estimated, and takes the pages out of what it offers.
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{
+				Capacity:    resources.Merge(claim.Status.Capacity, list("memory", "100Mi")),
+				Allocatable: resources.Merge(claim.Status.Allocatable, list("memory", "100Mi"))}}
+			nodeClass := &v1alpha1.BizflyNodeClass{}
+			Expect(env.Client.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+			Expect(env.Flavors.Observe(ctx, nodeClass, claim, node)).To(BeFalse())
+			promised := func(pool *karpv1.NodePool) (memory, of int64) {
+				all := typesOf(core.provider, pool)[name].Allocatable()
+				return all.Memory().Value() >> 20, lo.ToPtr(all[corev1.ResourceName(pages)]).Value() >> 20
+			}
+			offered := node.Status.Allocatable.Memory().Value() >> 20
+			memory, of := promised(pools[0])
+			Expect([]int64{memory, of}).To(Equal([]int64{offered, 2048}))
+			memory, of = promised(pools[1])
+			Expect([]int64{memory, of}).To(Equal([]int64{offered + 2048, 0}))
+		},
+			Entry("of 2 MiB", "hugepages-2Mi"),
+			Entry("of 1 GiB", "hugepages-1Gi"),
+		)
 		It("should launch for, and promise, GPUs that only the overlay knows of", func() {
 			ready(unit.NodePool(unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpDoesNotExist)))
 			overlaid("e2.16c_64g", karpv1alpha1.NodeOverlaySpec{Capacity: list("nvidia.com/gpu", "2")})

@@ -29,6 +29,7 @@ func Events(text string) map[string]karpevents.Event {
 		"NodeNotRegistered":             events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
 		"LaunchSlow":                    events.LaunchSlow(claim, "server", time.Minute),
 		"LaunchesPaused":                events.LaunchesPaused(class, "LaunchFailed", time.Minute, cause),
+		"StaticNodePoolWaits":           events.StaticNodePoolWaits(&karpv1.NodePool{}, 1),
 		"AccountLimitReached":           events.AccountLimitReached(claim, "QuotaExceeded", time.Minute, cause),
 		"QuotaTooSmall":                 events.QuotaTooSmall(claim, 4, 8192, time.Minute, cause),
 		"ServerDrifted":                 events.ServerDrifted(claim, "ImageDrift", "image a", text),

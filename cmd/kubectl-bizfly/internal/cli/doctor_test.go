@@ -103,6 +103,12 @@ func event(name string, e karpevents.Event, ago time.Duration) func(*fixture) {
 	}
 }
 
+// staticWaits is the event of NodePool default that nothing it lacks can be launched.
+func staticWaits(ago time.Duration) func(*fixture) {
+	pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	return event("e", events.StaticNodePoolWaits(pool, 3), ago)
+}
+
 func claimNamed(name string) *karpv1.NodeClaim {
 	return &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
@@ -475,6 +481,10 @@ var _ = Describe("doctor", func() {
 		finding("a static NodePool without its feature gate", "NodePoolStaticOff", rules.Error, func(f *fixture) {
 			f.apply(strings.Replace(pools, "\nspec:\n  template", "\nspec:\n  replicas: 2\n  template", 1))
 		}, variable("FEATURE_GATES", "StaticCapacity=true")),
+		finding("a static NodePool of which nothing can be launched", "NodePoolStaticWaits", rules.Warning, func(f *fixture) {
+			f.apply(pools)
+			staticWaits(0)(f)
+		}, staticWaits(4*time.Minute)),
 		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
@@ -757,6 +767,7 @@ var _ = Describe("doctor", func() {
 	It("should name a broken BizflyNodeClass once for all of its NodePools", func() {
 		f := newFixture()
 		f.install()
+		f.apply(web)
 		for _, name := range []string{"a", "b"} {
 			f.apply(strings.NewReplacer("metadata: {name: default}\nspec:\n", "metadata: {name: "+name+"}\nspec:\n").Replace(pools))
 			pool := &karpv1.NodePool{}
@@ -767,6 +778,9 @@ var _ = Describe("doctor", func() {
 		}
 		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
 			HaveExactElements(HaveField("What", HavePrefix("2 NodePools (a, b) are not ready, because BizflyNodeClass default is not:"))))
+		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
+		Expect(strings.Count(f.out, "no image")).To(Equal(1))
+		Expect(f.out).To(ContainSubstring("\nThe same prevents 1 other NodePool: b\n"))
 	})
 
 	It("should say one line of a BizflyNodeClass that is being deleted", func() {

@@ -765,6 +765,13 @@ var _ = Describe("why of a pod", func() {
 		Entry("a NodePool of another provider", func(f *fixture) {
 			f.apply(strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass").Replace(pools))
 		}, "provider", "it is of another provider (EC2NodeClass of karpenter.k8s.aws): no controller here serves it", BeEmpty()),
+		Entry("an annotation that no NodeClaim can have", func(f *fixture) {
+			changePool(f, func(pool *karpv1.NodePool) { pool.Spec.Template.Annotations = map[string]string{"my team": "a"} })
+		}, "ready", `can be created: spec.template.metadata.annotations: Invalid value: "my team"`, BeEmpty()),
+		Entry("nothing that a static NodePool lacks can be launched", func(f *fixture) {
+			changePool(f, func(pool *karpv1.NodePool) { pool.Spec.Replicas = lo.ToPtr(int64(3)) })
+			staticWaits(0)(f)
+		}, "launches", "3 nodes are missing, and nothing that this NodePool allows can be launched", Not(BeNil())),
 		Entry("the account, as the controller has stored it", stored(v1alpha1.ConditionTypeAccountAccepted, "the balance is exhausted"), "launches",
 			"the ProviderConfig's AccountAccepted is False: the balance is exhausted", freed),
 	)

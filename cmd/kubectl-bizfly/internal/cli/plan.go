@@ -158,6 +158,10 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 		}
 		printer.Printf("\n")
 	}
+	if len(p.Elsewhere) > 0 {
+		printer.Printf("Not planned: %s that may not run on Karpenter's nodes (%s)\n", output.Plural(len(p.Elsewhere), "pod"),
+			strings.Join(lo.Map(p.Elsewhere, func(u sim.Unplaced, _ int) string { return u.Namespace + "/" + u.Name }), ", "))
+	}
 	printUnplaced(printer, p.Unplaced)
 	printer.Notes(p.Notes)
 }

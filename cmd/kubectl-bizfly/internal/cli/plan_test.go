@@ -177,6 +177,36 @@ var _ = Describe("plan", func() {
 		Expect(f.run("plan", "-f", file, "--fail-on-unplaced")).To(Equal(cli.ExitFindings))
 	})
 
+	It("should not plan with a NodePool whose name is no label of NodeClaims, nor should doctor pass it", func() {
+		f.install()
+		long := strings.Repeat("a", 64)
+		f.apply(strings.Replace(pools, "{name: default}\nspec:\n", "{name: "+long+"}\nspec:\n", 1) + "---\n" + web)
+		reason := "no NodeClaim of it can be created: metadata.name: Invalid value: "
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Unplaced).To(HaveLen(6))
+		Expect(p.Notes).To(ContainElement(ContainSubstring(long + " is left out: " + reason)))
+		why := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(fmt.Sprint(why.Pools[0].Checks)).To(ContainSubstring("it is not ready: " + reason))
+		Expect(answer[rules.Report](f, "doctor").Findings).To(ContainElement(And(HaveField("Code", "NodePoolNotReady"),
+			HaveField("What", ContainSubstring(reason)))))
+	})
+
+	It("should not fail for a pod that must not run on Karpenter's nodes, as the controller's", func() {
+		f.apply(pools + "---\n" + web)
+		changePod(f, func(pod *corev1.Pod) {
+			required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: required}}
+		})
+		Expect(f.run("plan", "--fail-on-unplaced")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.out).To(And(ContainSubstring("\n5 pods on "), Not(ContainSubstring("without a place")),
+			ContainSubstring("may not run on Karpenter's nodes (shop/web-0)")))
+		why := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(why.Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
+	})
+
 	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {

@@ -91,9 +91,14 @@ func printPod(printer *output.Printer, p *rules.Pod) {
 	if p.Outcome != "" {
 		printer.Printf("  %s\n", p.Outcome)
 	}
-	for _, pool := range p.Pools {
+	alike := lo.GroupBy(p.Pools, rules.Pool.Obstacles)
+	for _, pool := range lo.UniqBy(p.Pools, rules.Pool.Obstacles) {
 		printer.Printf("\n")
 		printPool(printer, pool, "it can run the pod", "it cannot run the pod")
+		if others := alike[pool.Obstacles()][1:]; len(others) > 0 {
+			names := lo.Map(others, func(other rules.Pool, _ int) string { return other.Name })
+			printer.Printf("The same prevents %s: %s\n", output.Plural(len(others), "other NodePool"), strings.Join(names, ", "))
+		}
 	}
 	printHelp(printer, p.Help)
 	printTimeline(printer, p.Events)

@@ -183,6 +183,6 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 	if err != nil {
 		return nil, err
 	}
-	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = len(waiting), len(added.Nodes), added.VNDPerHour
+	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = added.Pods, len(added.Nodes), added.VNDPerHour
 	return today, nil
 }

@@ -152,10 +152,10 @@ var (
 		return optional(ctx, r, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})
 	})
 
-	// factEvents are those of NodeClaims and BizflyNodeClasses, of which the controller reports failed launches.
+	// factEvents are those of NodeClaims, NodePools and BizflyNodeClasses, of which the controller reports failed launches.
 	factEvents = newFact("events of launches", func(ctx context.Context, r *reading) ([]corev1.Event, error) {
 		var all []corev1.Event
-		for _, kind := range []string{"NodeClaim", "BizflyNodeClass"} {
+		for _, kind := range []string{"NodeClaim", "NodePool", "BizflyNodeClass"} {
 			list := &corev1.EventList{}
 			if err := r.List(ctx, list, connect.EventsOf(kind)...); err != nil {
 				return nil, err

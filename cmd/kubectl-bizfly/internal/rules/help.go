@@ -47,7 +47,7 @@ func (p *Pod) help(ctx context.Context, w *world, pod *corev1.Pod) {
 	}
 	var all []proven
 	tried := 0
-	for _, pool := range p.Pools {
+	for _, pool := range lo.UniqBy(p.Pools, Pool.Obstacles) {
 		failed := lo.Filter(pool.Checks, func(c Check, _ int) bool { return c.failed() })
 		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy {
 			return remediesOf(pool.Name, pod, c)

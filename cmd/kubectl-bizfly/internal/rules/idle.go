@@ -129,8 +129,8 @@ type idleRule struct {
 
 const (
 	notKnownCode = "NotKnown"
-	// nominationTold is how long an event about a nomination holds: core repeats it every two minutes.
-	nominationTold = 3 * time.Minute
+	// repeated is how long an event holds that is repeated every two minutes, such as core's about a nomination.
+	repeated = 3 * time.Minute
 )
 
 // drainRules are the reasons of a node that is being deleted, and idleRules those of any other.
@@ -292,10 +292,15 @@ func heldByFinalizer(f *nodeFacts) *held {
 }
 
 func heldByStartupTaint(f *nodeFacts) *held {
-	taint, waits := lo.Find(f.node.Spec.Taints, func(t corev1.Taint) bool {
-		return lo.ContainsBy(f.claim.Spec.StartupTaints, func(startup corev1.Taint) bool { return startup.MatchTaint(&t) })
-	})
+	taint, waits := startupTaint(f.claim, f.node)
 	return lo.Ternary(waits, heldBy("taint %s", taint.ToString()), nil)
+}
+
+// startupTaint is one of the NodeClaim's that nobody has removed from the node yet.
+func startupTaint(claim *karpv1.NodeClaim, node *corev1.Node) (corev1.Taint, bool) {
+	return lo.Find(node.Spec.Taints, func(t corev1.Taint) bool {
+		return lo.ContainsBy(claim.Spec.StartupTaints, func(startup corev1.Taint) bool { return startup.MatchTaint(&t) })
+	})
 }
 
 // heldByAccount holds where servers may be stopped, and where a replacement cannot be launched.
@@ -409,7 +414,7 @@ func heldByUnavailable(f *nodeFacts) *held {
 // heldByNeed is the rest of what core says where it has looked for another place.
 func heldByNeed(f *nodeFacts) *held {
 	if last, ok := lo.First(f.said); ok && strings.Contains(last.Message, "nominated for a pending pod") &&
-		f.Since(lastSeen(&last)) < nominationTold {
+		f.Since(lastSeen(&last)) < repeated {
 		return heldBy("a pending pod is planned on it")
 	}
 	stale := []string{"NodePool ", "Instance Type ", "Node does not have label"} // what the state shows otherwise

@@ -266,9 +266,7 @@ func (l launches) underWay(pools map[string]bool) []*karpv1.NodeClaim {
 func (l launches) tainted(pools map[string]bool, nodes *corev1.NodeList) []Entry {
 	return lo.FilterMap(lo.FromPtr(nodes).Items, func(node corev1.Node, _ int) (Entry, bool) {
 		claim, ok := lo.Find(lo.Values(l.claims), func(c karpv1.NodeClaim) bool { return c.Status.NodeName == node.Name })
-		taint, waits := lo.Find(node.Spec.Taints, func(t corev1.Taint) bool {
-			return lo.ContainsBy(claim.Spec.StartupTaints, func(startup corev1.Taint) bool { return startup.MatchTaint(&t) })
-		})
+		taint, waits := startupTaint(&claim, &node)
 		return Entry{Time: node.CreationTimestamp.Time, From: "node " + node.Name, Problem: true,
 				What: fmt.Sprintf("it has joined, and takes no pod until someone removes its startup taint %s", taint.ToString())},
 			ok && waits && pools[claim.Labels[karpv1.NodePoolLabelKey]]

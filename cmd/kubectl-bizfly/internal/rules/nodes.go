@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -19,6 +21,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -256,6 +259,15 @@ var nodePoolRules = []rule{
 						!s.Core.FeatureGates.StaticCapacity && s.installed()
 			})
 		})},
+	{code: "NodePoolStaticWaits", about: "NodePools", severity: Warning, why: "it has fewer nodes than spec.replicas",
+		given: given3(factNodePools, factEvents, factTime, func(pools *karpv1.NodePoolList, all []corev1.Event,
+			now time.Time) outcome {
+			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
+				waits := staticWaits(pool, all, now)
+				return Finding{What: fmt.Sprintf("NodePool %s waits: %s", pool.Name, waits),
+					Fix: "kubectl edit nodepool " + pool.Name}, waits != ""
+			})
+		})},
 	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
 		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
 			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
@@ -287,6 +299,15 @@ func limited(pool *karpv1.NodePool, err error) (Finding, bool) {
 		Fix: "kubectl edit nodepool " + pool.Name}, true
 }
 
+// staticWaits is what the controller says while nothing that a static NodePool lacks can be launched; empty otherwise.
+func staticWaits(pool *karpv1.NodePool, all []corev1.Event, now time.Time) string {
+	last, _ := lo.Find(all, func(e corev1.Event) bool {
+		return e.Reason == events.ReasonStaticNodePoolWaits && e.InvolvedObject.Name == pool.Name &&
+			now.Sub(lastSeen(&e)) < repeated
+	})
+	return last.Message
+}
+
 // eachPool looks at each NodePool.
 func eachPool(pools *karpv1.NodePoolList, look func(*karpv1.NodePool) (Finding, bool)) outcome {
 	if len(pools.Items) == 0 {
@@ -308,7 +329,11 @@ func unreadyPools(pools *karpv1.NodePoolList, s setup) outcome {
 		pool := &pools.Items[i]
 		ready, causes := preflight.Ready(pool)
 		switch {
-		case ready || foreign(pool) != "":
+		case foreign(pool) != "":
+		case sim.InvalidClaims(pool) != "":
+			findings = append(findings, Finding{What: fmt.Sprintf("NodePool %s launches nothing: %s", pool.Name,
+				sim.InvalidClaims(pool)), Fix: "kubectl delete nodepool " + pool.Name + ", and create it again without that"})
+		case ready:
 		case len(causes) == 1 && causes[0].Type == karpv1.ConditionTypeNodeClassReady:
 			name := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 			byClass[name] = append(byClass[name], pool)

@@ -48,6 +48,12 @@ type Pool struct {
 	Checks []Check `json:"checks"`
 }
 
+// Obstacles are the same text for NodePools with the same obstacles, such as a NodeClass that is not ready.
+func (p Pool) Obstacles() string {
+	failed := lo.Filter(p.Checks, func(c Check, _ int) bool { return c.failed() })
+	return lo.Ternary(len(failed) > 0, fmt.Sprint(failed), p.Name)
+}
+
 // Pod is the answer for a pod.
 type Pod struct {
 	Name string `json:"name"`
@@ -302,8 +308,8 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 	case err != nil:
 		p.Outcome = "the scheduler failed: " + err.Error()
 		return false, nil //nolint:nilerr // the error is the outcome
-	case len(planned.Unplaced) > 0:
-		p.Outcome = "Karpenter cannot place it: " + planned.Unplaced[0].Reason
+	case len(planned.Unplaced)+len(planned.Elsewhere) > 0:
+		p.Outcome = "Karpenter cannot place it: " + append(planned.Unplaced, planned.Elsewhere...)[0].Reason
 		return false, nil
 	case len(planned.Nodes) == 0 && planned.OnExisting > 0:
 		p.Outcome = "it fits on a node that exists or is being launched; kube-scheduler binds it when that node is ready"

@@ -67,6 +67,11 @@ var podRules = []rule{
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
 	{code: "LaunchesHeldBack", about: "launches", given: given3(factProviderConfig, factNodeClassOf, factLimit, heldBack)},
 	{code: "AccountRejects", about: "launches", given: given3(factEvents, factSetup, factTime, accountRejects)},
+	{code: "PoolStaticWaits", about: "launches", given: given3(factServed, factEvents, factTime, func(q question,
+		all []corev1.Event, now time.Time) outcome {
+		waits := staticWaits(q.pool, all, now)
+		return failsIf(waits != "", "%s", waits)
+	})},
 	{code: "AccountIsUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
 		if account.Unpaid != "" {
 			return no("%s", account.Unpaid)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	corescheduling "sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
@@ -54,6 +55,8 @@ type Result struct {
 	OnExisting int        `json:"podsOnExistingNodes,omitempty"`
 	Nodes      []Node     `json:"nodes"`
 	Unplaced   []Unplaced `json:"unplaced"`
+	// Elsewhere are pods that must run on none of Karpenter's nodes, as those of the controller. Pods does not count them.
+	Elsewhere  []Unplaced `json:"elsewhere,omitempty"`
 	VNDPerHour float64    `json:"vndPerHour"`
 	// VNDPerMonth is the price of 720 hours.
 	VNDPerMonth float64 `json:"vndPerMonth"`
@@ -94,8 +97,13 @@ func (s *Simulation) Run(ctx context.Context) (*Result, error) {
 		result.OnExisting += lo.CountBy(on, func(pod *corev1.Pod) bool { return placed[pod.UID] })
 	}
 	for _, pod := range left {
-		result.Unplaced = append(result.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
+		reason, list := s.reason(ctx, pod, failed[pod.UID]), &result.Unplaced
+		if errors.Is(reason, provisioning.KarpenterManagedLabelDoesNotExistError) {
+			list = &result.Elsewhere
+		}
+		*list = append(*list, Unplaced{pod.Namespace, pod.Name, reason.Error()})
 	}
+	result.Pods -= len(result.Elsewhere)
 	return result, s.fill(ctx, result, before)
 }
 
@@ -132,7 +140,7 @@ func (s *Simulation) Waiting(ctx context.Context) ([]*corev1.Pod, error) {
 }
 
 // reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
-func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) string {
+func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) error {
 	if err == nil {
 		err = s.Provisioner.Validate(ctx, pod)
 	}
@@ -151,7 +159,7 @@ func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) str
 	if err == nil {
 		err = errors.New("the scheduler did not decide about it within its minute")
 	}
-	return err.Error()
+	return err
 }
 
 // describe returns what runs on a node.

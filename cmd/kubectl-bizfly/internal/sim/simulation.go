@@ -20,8 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -218,6 +221,14 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
 			continue
 		}
+		if invalid := InvalidClaims(pool); invalid != "" {
+			s.note("NodePool %s is left out: %s", pool.Name, invalid)
+			pool.StatusConditions().SetFalse(karpv1.ConditionTypeValidationSucceeded, "NodeClaimsInvalid", invalid)
+			if err := s.Objects.Status().Update(ctx, pool); err != nil {
+				return err
+			}
+			continue
+		}
 		if len(pool.Status.Conditions) > 0 {
 			if !pool.StatusConditions().Root().IsTrue() {
 				s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, pool.StatusConditions().Root().Message)
@@ -244,6 +255,18 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
 	return nil
+}
+
+// InvalidClaims says why the API server would reject each NodeClaim of a NodePool; empty where it would not. No
+// controller of core looks at that before it creates one.
+func InvalidClaims(pool *karpv1.NodePool) string {
+	invalid := append(metav1validation.ValidateLabels(map[string]string{karpv1.NodePoolLabelKey: pool.Name},
+		field.NewPath("metadata", "name")), apivalidation.ValidateAnnotations(pool.Spec.Template.Annotations,
+		field.NewPath("spec", "template", "metadata", "annotations"))...)
+	if len(invalid) == 0 {
+		return ""
+	}
+	return "no NodeClaim of it can be created: " + invalid.ToAggregate().Error()
 }
 
 // Empty makes every pod that Karpenter would place wait for a node, and takes all others away, those on nodes of static NodePools too. So it does

@@ -307,7 +307,7 @@ var _ = Describe("Firewalls", func() {
 		claim := launched("web")
 		done(claim)
 		wants("kubernetes-nodes")
-		class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFlavorsReady, "NothingLaunchable", "nothing is available")
+		class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFlavorsReady, "NoFlavors", "nothing is available")
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))

@@ -52,11 +52,6 @@ func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.Biz
 		}
 		return missing(reasonNoFlavors, noFlavors(nodeClass, overcommitted))
 	}
-	if waits, found, err := c.staticWait(ctx, nodeClass, instanceTypes); err != nil {
-		return unavailable(err)
-	} else if found {
-		return waits
-	}
 	return fine(append([]string{fmt.Sprintf("%d flavors", usable)}, unmatched...)...)
 }
 
