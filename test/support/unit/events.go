@@ -19,7 +19,7 @@ import (
 func Events(text string) map[string]karpevents.Event {
 	claim := &karpv1.NodeClaim{}
 	claim.Name, claim.UID = "default-x", "uid"
-	pool, class, config := &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}
+	class, config := &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}
 	cause := errors.New(text)
 	return map[string]karpevents.Event{
 		"ServerLaunched":                events.ServerLaunched(claim, "server", "id", "nix.2c_4g", "HN1", 1234.5, "Cheapest"),
@@ -43,7 +43,6 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerKept":                    events.ServerKept(config, "server", "id"),
 		"ServerElsewhere":               events.ServerElsewhere(claim),
 		"NodeWithoutPods":               events.NodeWithoutPods(claim),
-		"StaticNodePoolWaits":           events.StaticNodePoolWaits(pool, 1),
 		"ServerDeletionFailed":          events.ServerDeletionFailed("server", "id", cause),
 		"LeaveFailed":                   events.LeaveFailed("server", cause),
 		"LeftoverDisk":                  events.LeftoverDisk("server", "id", cause),
