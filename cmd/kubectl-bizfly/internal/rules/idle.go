@@ -197,9 +197,9 @@ var idleRules = []idleRule{
 			return heldBy("NodePool %s has the policy WhenEmpty, and pods run on the node", f.pool.Name)
 		}},
 	{"HourPaid", "its hour is paid",
-		"Wait for the end of the hour, or set the tuning's billingPeriod to 1s.", nil, heldByOurs("HourPaid")},
+		"Wait for the end of the hour, or set billingPeriod of the tuning to 1s.", nil, heldByOurs("HourPaid")},
 	{"ZoneClosed", "its zone is closed",
-		"Open the zone: take it out of the tuning's closedZones.", nil, heldByOurs("ZoneClosed")},
+		"Open the zone: take it out of closedZones of the tuning.", nil, heldByOurs("ZoneClosed")},
 	{"DoNotDisruptNode", "the node has do-not-disrupt",
 		"kubectl annotate node NAME karpenter.sh/do-not-disrupt-", nil, heldByOurs("")},
 	drainRules[1], drainRules[2],
