@@ -73,11 +73,11 @@ var _ = Describe("The samples and examples of NodeClasses, NodePools and Provide
 			decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 			for {
 				object := &unstructured.Unstructured{}
-				if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+				err := decoder.Decode(&object.Object)
+				if errors.Is(err, io.EOF) {
 					break
-				} else {
-					Expect(err).NotTo(HaveOccurred(), path)
 				}
+				Expect(err).NotTo(HaveOccurred(), path)
 				group := object.GroupVersionKind().Group
 				if group != "karpenter.bizflycloud.vn" && group != "karpenter.sh" {
 					continue

@@ -44,7 +44,7 @@ type idleNode struct {
 // topIdle is the command of the plugin in an environment.
 func topIdle(of *environment.Environment) *exec.Cmd {
 	plugin := filepath.Join("..", "..", "..", "bin", "kubectl-bizfly")
-	command := exec.CommandContext(ctx, plugin, "top", "--idle", "-o", "json", //nolint:gosec // our own binary
+	command := exec.CommandContext(ctx, plugin, "top", "--idle", "-o", "json",
 		"--kubeconfig", of.Kubeconfig())
 	command.Env = append(command.Environ(), "BIZFLY_CLOUD_ALLOW_HTTP=true")
 	for name, value := range of.Sandbox().Env() {
@@ -410,7 +410,7 @@ var _ = Describe("What holds the bill", func() {
 		})
 		kubectl := func() *exec.Cmd {
 			binary := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
-			return exec.CommandContext(ctx, binary, "get", "nodes,pods", "-A", "-o", "json", //nolint:gosec // that of the tests
+			return exec.CommandContext(ctx, binary, "get", "nodes,pods", "-A", "-o", "json",
 				"--kubeconfig", many.Kubeconfig())
 		}
 		fastest := func(command func() *exec.Cmd) time.Duration {

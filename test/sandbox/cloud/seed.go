@@ -113,8 +113,9 @@ func (c *Cloud) AddPool(name string) Server {
 		}, &validRequest{flavor: flavor})
 		p.wire.ProvisionStatus = poolProvisioned
 		node := c.newPoolNode(p)
-		spec := ServerSpec{Name: node.Name, ImageID: StableID("worker-image", c.poolVersion()), Metadata: c.poolMetadata(c.poolVersion(), c.opts.Shape.PoolMetadataLacks), UserData: p.userData(node),
-			Wan: c.opts.Shape.PublicPools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
+		spec := ServerSpec{Name: node.Name, ImageID: StableID("worker-image", c.poolVersion()), UserData: p.userData(node),
+			Metadata: c.poolMetadata(c.poolVersion(), c.opts.Shape.PoolMetadataLacks),
+			Wan:      c.opts.Shape.PublicPools, VPC: c.clusterNetwork(), Firewalls: c.poolFirewalls(q)}
 		if c.opts.Shape.PoolServersElsewhere {
 			spec.Project = StableID("project", "of pools")
 		}

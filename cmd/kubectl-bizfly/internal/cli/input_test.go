@@ -499,7 +499,8 @@ var _ = Describe("why", func() {
 		config.StatusConditions().SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, "MaxServersReached", "the cluster has 3 servers, and MAX_SERVERS is 3")
 		f.put(config)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
-		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "LaunchesHeldBack", Name: "launches", Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
+		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "LaunchesHeldBack", Name: "launches",
+			Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
 		Expect(p.Outcome).To(And(HavePrefix("Karpenter can launch"),
 			HaveSuffix("unless a limit of the cluster holds the launch back: the cluster has 3 servers, and MAX_SERVERS is 3")))
 	})
@@ -834,7 +835,8 @@ var _ = Describe("why of a pod", func() {
 		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0", Schedule: new("0 0 31 2 *"), Duration: &metav1.Duration{Duration: time.Hour}}}
 		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
-		f.put(pool, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "LaunchFailed", Message: "no image", LastTimestamp: metav1.Now(),
+		f.put(pool, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "LaunchFailed",
+			Message: "no image", LastTimestamp: metav1.Now(),
 			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "other-x"}})
 		n := answer[rules.NodePool](f, "why", "nodepool/other")
 		Expect(n.Filters).To(HaveExactElements(HavePrefix("64 flavors"), HavePrefix("29 left after karpenter.bizflycloud.vn/instance-category In [premium]")))

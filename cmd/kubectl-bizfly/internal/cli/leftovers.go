@@ -51,14 +51,15 @@ it looked, also where it has just requested the deletion: run it again until not
 }
 
 func (a *App) printLeftovers(printer *output.Printer, found *leftovers.Found, remove, yes bool) {
-	printer.Printf("Of cluster %s, in %s: %s\n", found.Cluster, found.Scope, lo.Ternary(len(found.Items) == 0, "nothing is left", output.Plural(len(found.Items), "leftover")))
+	left := lo.Ternary(len(found.Items) == 0, "nothing is left", output.Plural(len(found.Items), "leftover"))
+	printer.Printf("Of cluster %s, in %s: %s\n", found.Cluster, found.Scope, left)
 	if len(found.Items) > 0 {
 		what := lo.Ternary(remove && yes, "its deletion is requested", "it can be deleted")
 		printer.Rows([]string{"Kind", "Name", "ID", "What"}, lo.Map(found.Items, func(i leftovers.Item, _ int) []string {
 			return []string{i.Kind, i.Name, i.ID, lo.Ternary(i.Kept == "", what, "kept: "+i.Kept)}
 		}))
 	}
-	if len(found.Deletable()) > 0 && !(remove && yes) {
+	if len(found.Deletable()) > 0 && (!remove || !yes) {
 		printer.Printf("\n%s\n", a.doIt("leftovers", "--delete"))
 	}
 }

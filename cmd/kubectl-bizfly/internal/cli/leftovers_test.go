@@ -49,8 +49,9 @@ var _ = Describe("leftovers", func() {
 		held := server(proven("held"), "held")
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(node.ID)}},
 			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "restored"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(held.ID)}},
-			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-				CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: f.AddVolume(cloud.VolumeSpec{Name: proven("b") + "_rootdisk"}).ID}}}})
+			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: f.AddVolume(cloud.VolumeSpec{Name: proven("b") + "_rootdisk"}).ID}}}})
 		root, foreign := f.AddVolume(cloud.VolumeSpec{Name: proven("a") + "_rootdisk"}), f.AddVolume(cloud.VolumeSpec{Name: "other_rootdisk"})
 		items := lo.KeyBy(answer[leftovers.Found](f, "leftovers").Items, func(i leftovers.Item) string { return i.ID })
 		Expect(items[lost.ID].Kept).To(BeEmpty())

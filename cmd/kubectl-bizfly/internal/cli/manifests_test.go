@@ -71,7 +71,8 @@ var _ = Describe("manifests", func() {
 	},
 		Entry("of a Deployment", workload("apps/v1", "Deployment", "web", "", "replicas: 2, ")+
 			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("apps/v1", "Deployment", "web"), "replicas: 2, ")+
-			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+"}\nspec: {containers: [{name: main}]}\n", "web-0", "web-1"),
+			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+
+			"}\nspec: {containers: [{name: main}]}\n", "web-0", "web-1"),
 		Entry("of a kind that is not planned",
 			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("argoproj.io/v1alpha1", "Rollout", "web"), "replicas: 1, ")+
 				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),

@@ -76,21 +76,9 @@ func (d *Diff) Count(change string) int {
 
 // Compute compares the files with the cluster.
 func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []string) (*Diff, error) {
-	set, err := input.Read(stdin, files...)
+	wanted, err := wantedIn(s, stdin, files)
 	if err != nil {
 		return nil, err
-	}
-	read := set.Kinds()
-	set.LeaveForeign()
-	for _, note := range set.Notes {
-		s.Note("%s", note)
-	}
-	wanted := lo.Filter(set.Objects, func(object client.Object, _ int) bool { return kindOf(object) != "" })
-	if len(wanted) == 0 {
-		return nil, fmt.Errorf("the files have neither a NodePool nor a BizflyNodeClass to compare, only %s", read)
-	}
-	if len(wanted) < len(set.Objects) || len(set.Skipped) > 0 {
-		s.Note("of %s, only NodePools and BizflyNodeClasses are compared: nothing else replaces a node by drift", read)
 	}
 	running, err := top.Read(ctx, s)
 	if err != nil {
@@ -107,19 +95,8 @@ func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []s
 	if err != nil {
 		return nil, err
 	}
-	result, changed := &Diff{Objects: []Object{}, Nodes: []Node{}}, cluster
-	for _, object := range wanted {
-		stored, exists := lo.Find(cluster, func(o client.Object) bool {
-			return kindOf(o) == kindOf(object) && o.GetName() == object.GetName()
-		})
-		compared := Object{Kind: kindOf(object), Name: object.GetName(), New: !exists}
-		if exists {
-			object = apply(s, stored, object)
-			compared.Fields = fieldsOf(stored, object)
-		}
-		changed, result.Objects = changed.With(object), append(result.Objects, compared)
-	}
-	simulation, err := sim.New(ctx, cloud, changed)
+	result := &Diff{Objects: []Object{}, Nodes: []Node{}}
+	simulation, err := sim.New(ctx, cloud, result.change(s, cluster, wanted))
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +111,35 @@ func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []s
 	if err != nil {
 		return nil, err
 	}
-	for _, node := range running.Nodes {
-		if !lo.ContainsBy(result.Objects, func(o Object) bool { return o.concerns(node.Claim) }) {
+	result.compare(running.Nodes, reasons, rewired)
+	order := []string{Replaced, AlreadyDrifted, InPlace, Stays}
+	slices.SortStableFunc(result.Nodes, func(a, b Node) int {
+		return cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change))
+	})
+	return result, nil
+}
+
+// change notes what becomes of each object, and returns the cluster with it.
+func (d *Diff) change(s *connect.Session, cluster memory.Objects, wanted []client.Object) memory.Objects {
+	changed := cluster
+	for _, object := range wanted {
+		stored, exists := lo.Find(cluster, func(o client.Object) bool {
+			return kindOf(o) == kindOf(object) && o.GetName() == object.GetName()
+		})
+		compared := Object{Kind: kindOf(object), Name: object.GetName(), New: !exists}
+		if exists {
+			object = apply(s, stored, object)
+			compared.Fields = fieldsOf(stored, object)
+		}
+		changed, d.Objects = changed.With(object), append(d.Objects, compared)
+	}
+	return changed
+}
+
+// compare says of each node what becomes of it.
+func (d *Diff) compare(running []top.Node, reasons map[string]string, rewired map[string]bool) {
+	for _, node := range running {
+		if !lo.ContainsBy(d.Objects, func(o Object) bool { return o.concerns(node.Claim) }) {
 			continue
 		}
 		n := Node{Name: node.Name, NodePool: node.NodePool, Flavor: node.Flavor, Zone: node.Zone,
@@ -144,17 +148,33 @@ func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []s
 		case n.Reason != "" && node.Claim.StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue():
 			n.Change = AlreadyDrifted
 		case n.Reason != "":
-			n.Change, result.Pods, result.VNDPerHour = Replaced, result.Pods+n.Pods, result.VNDPerHour+n.VNDPerHour
+			n.Change, d.Pods, d.VNDPerHour = Replaced, d.Pods+n.Pods, d.VNDPerHour+n.VNDPerHour
 		case rewired[node.Claim.Spec.NodeClassRef.Name]:
 			n.Change, n.Reason = InPlace, "firewalls"
 		}
-		result.Nodes = append(result.Nodes, n)
+		d.Nodes = append(d.Nodes, n)
 	}
-	order := []string{Replaced, AlreadyDrifted, InPlace, Stays}
-	slices.SortStableFunc(result.Nodes, func(a, b Node) int {
-		return cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change))
-	})
-	return result, nil
+}
+
+// wantedIn are the NodePools and BizflyNodeClasses of files.
+func wantedIn(s *connect.Session, stdin io.Reader, files []string) ([]client.Object, error) {
+	set, err := input.Read(stdin, files...)
+	if err != nil {
+		return nil, err
+	}
+	read := set.Kinds()
+	set.LeaveForeign()
+	for _, note := range set.Notes {
+		s.Note("%s", note)
+	}
+	wanted := lo.Filter(set.Objects, func(object client.Object, _ int) bool { return kindOf(object) != "" })
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("the files have neither a NodePool nor a BizflyNodeClass to compare, only %s", read)
+	}
+	if len(wanted) < len(set.Objects) || len(set.Skipped) > 0 {
+		s.Note("of %s, only NodePools and BizflyNodeClasses are compared: nothing else replaces a node by drift", read)
+	}
+	return wanted, nil
 }
 
 // kindOf is empty for what decides about no node.

@@ -180,9 +180,8 @@ func (a *admission) count(pod *corev1.Pod) (rejected string) {
 	return ""
 }
 
-// exceeded says which bound of a LimitRange a pod exceeds.
-func exceeded(item corev1.LimitRangeItem, pod *corev1.Pod) string {
-	var all []corev1.ResourceRequirements
+// bounded is what a LimitRange bounds of a pod: each container's resources, or those of all together.
+func bounded(item corev1.LimitRangeItem, pod *corev1.Pod) (all []corev1.ResourceRequirements) {
 	switch item.Type {
 	case corev1.LimitTypeContainer:
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -192,7 +191,12 @@ func exceeded(item corev1.LimitRangeItem, pod *corev1.Pod) string {
 		without := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 		all = append(all, corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, without), Limits: resourcehelper.PodLimits(pod, without)})
 	}
-	for _, r := range all {
+	return all
+}
+
+// exceeded says which bound of a LimitRange a pod exceeds.
+func exceeded(item corev1.LimitRangeItem, pod *corev1.Pod) string {
+	for _, r := range bounded(item, pod) {
 		for name, least := range item.Min {
 			request, limit := r.Requests[name], r.Limits[name]
 			if request.Cmp(least) < 0 || !limit.IsZero() && limit.Cmp(least) < 0 {

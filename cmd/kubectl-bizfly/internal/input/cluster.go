@@ -118,7 +118,9 @@ func (s *Set) Within(cluster memory.Objects) memory.Objects {
 
 // addDaemonSets adds those whose pods are in the files, as dumps of pods have them: each node needs room for their pods.
 func (s *Set) addDaemonSets(cluster memory.Objects) {
-	there := lo.SliceToMap(memory.Of[*appsv1.DaemonSet](cluster), func(d *appsv1.DaemonSet) (client.ObjectKey, bool) { return client.ObjectKeyFromObject(d), true })
+	there := lo.SliceToMap(memory.Of[*appsv1.DaemonSet](cluster), func(d *appsv1.DaemonSet) (client.ObjectKey, bool) {
+		return client.ObjectKeyFromObject(d), true
+	})
 	for _, id := range slices.Sorted(maps.Keys(s.daemons)) {
 		pod := s.daemons[id]
 		daemon := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: metav1.GetControllerOf(pod).Name}}

@@ -36,7 +36,7 @@ func deployment(name, spec string) string {
 // example is one of the inputs that are compared with a cluster.
 func example(name string) string {
 	for _, folder := range []string{"../oracle/testdata", "testdata"} {
-		if text, err := os.ReadFile(filepath.Join(folder, name+".yaml")); err == nil { //nolint:gosec // of this repository
+		if text, err := os.ReadFile(filepath.Join(folder, name+".yaml")); err == nil {
 			return string(text)
 		}
 	}
@@ -102,7 +102,8 @@ var _ = Describe("Read", func() {
 		Expect(requests.Cpu().String()).To(Equal(cpu))
 		Expect(set.Notes).To(HaveExactElements(lo.Map(notes, func(note string, _ int) any { return ContainSubstring(note) })...))
 	},
-		Entry("without the hooks that end", example("hook"), 1, "1", "hooks are left out that do not run, or end, once it is installed: Pod web-test, Job web-migrate"),
+		Entry("without the hooks that end", example("hook"), 1, "1",
+			"hooks are left out that do not run, or end, once it is installed: Pod web-test, Job web-migrate"),
 		Entry("with a hook that stays", strings.Replace(deployment("web", "replicas: 1"), "{name: web}",
 			"{name: web, annotations: {helm.sh/hook: post-install}}", 1), 1, "2"),
 		Entry("with the defaults of a LimitRange", example("limitrange"), 4, "4"),
@@ -156,7 +157,8 @@ var _ = Describe("Read", func() {
 		Entry("where it is no YAML", "a: b\n---\napiVersion: v1\nmetadata:\n  labels:\n   a: b\n    c: d\n",
 			"app.yaml:7: it is not YAML of an object: mapping values"),
 		Entry("where a NodePool has labels of another provider", nodePool(v1alpha1.Group, "BizflyNodeClass",
-			"{key: eks.amazonaws.com/instance-cpu, operator: In, values: ['4']}"), "app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
+			"{key: eks.amazonaws.com/instance-cpu, operator: In, values: ['4']}"),
+			"app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
 		Entry("where a NodePool is of another architecture", nodePool(v1alpha1.Group, "BizflyNodeClass",
 			"{key: kubernetes.io/arch, operator: In, values: [arm64]}"), "add amd64 to the values of kubernetes.io/arch"),
 		Entry("where something follows a separator", jsonPod("a")+"--- !tag\n"+jsonPod("b"), `app.yaml:5: only a comment may follow ---, not "!tag"`),

@@ -96,7 +96,8 @@ func (b *binder) bind(claim *corev1.PersistentVolumeClaim) {
 		// One that is not known binds to the node's zone, as those of BizFly Cloud do.
 		class = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: *claim.Spec.StorageClassName}, Provisioner: v1alpha1.CSIBlockDriver}
 		if class.Name != assumedClass {
-			b.set.noteOf("StorageClasses are not in the files (%s): their volumes are planned in the zones of their pods; add them if they are of another kind", class.Name)
+			b.set.noteOf("StorageClasses are not in the files (%s): their volumes are planned in the zones of their pods; "+
+				"add them if they are of another kind", class.Name)
 		}
 	case lo.FromPtrOr(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate:
 		// The volume is there before the pod is placed, in a zone that its driver chooses among the allowed ones.

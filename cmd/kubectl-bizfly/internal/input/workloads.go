@@ -63,15 +63,7 @@ func (s *Set) add(where string, object client.Object) error {
 	kind := strings.Fields(where)[0]
 	switch o := object.(type) {
 	case *corev1.Pod:
-		s.inNamespace(o)
-		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed || o.DeletionTimestamp != nil {
-			s.noteOf("pods that have ended, or are being deleted, are left out: %s", o.Namespace+"/"+o.Name)
-			return nil
-		}
-		if len(o.Spec.Containers) == 0 {
-			return fmt.Errorf("%s: spec.containers is empty; write at least one", where)
-		}
-		s.addPod(o, sourceOf(kind, o))
+		return s.addOwn(where, o, kind)
 	case *appsv1.Deployment:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.ReplicaSet:
@@ -108,6 +100,20 @@ func (s *Set) add(where string, object client.Object) error {
 		*karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
 		s.Objects = append(s.Objects, o)
 	}
+	return nil
+}
+
+// addOwn stores a pod of the files.
+func (s *Set) addOwn(where string, pod *corev1.Pod, kind string) error {
+	s.inNamespace(pod)
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil {
+		s.noteOf("pods that have ended, or are being deleted, are left out: %s", pod.Namespace+"/"+pod.Name)
+		return nil
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return fmt.Errorf("%s: spec.containers is empty; write at least one", where)
+	}
+	s.addPod(pod, sourceOf(kind, pod))
 	return nil
 }
 

@@ -90,46 +90,68 @@ func Find(ctx context.Context, s *connect.Session) (*Found, error) {
 	// A PersistentVolume keeps its disk; without all of them nothing is deleted.
 	volumes := &corev1.PersistentVolumeList{}
 	unread := s.List(ctx, volumes)
-	claimed := func(is func(karpv1.NodeClaim) bool) bool { return lo.ContainsBy(claims.Items, is) }
-	add := func(kind, id, name, kept string, remove func(context.Context) error) {
-		if unread != nil && kept == "" {
-			kept = fmt.Sprintf("which disks PersistentVolumes own is not known: %s", unread)
-		}
-		found.Items = append(found.Items, Item{kind, id, name, kept, remove})
-	}
+	l := &look{found, instances, claims.Items, nodes.Items, volumes.Items, unread}
 	for _, server := range servers.All() {
-		id := providerid.New(server.ID)
-		node, registered := lo.Find(nodes.Items, func(n corev1.Node) bool { return n.Spec.ProviderID == id })
-		kept := ""
-		switch {
-		case server.ClusterUID != found.Cluster || server.Deleting() || claimed(func(c karpv1.NodeClaim) bool {
-			return string(c.UID) == server.NodeClaimUID || c.Status.ProviderID == id
-		}):
-			continue
-		case !server.NameProven:
-			kept = "its name does not prove that Karpenter launched it, so it may be a copy; if it is not: bizfly server delete " + server.ID
-		case registered:
-			kept = fmt.Sprintf("node %s is still in the cluster; first: kubectl drain %s --ignore-daemonsets, kubectl delete node %s", node.Name, node.Name, node.Name)
-		}
-		add("server", server.ID, server.Name, kept, func(ctx context.Context) error {
-			return instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Since: time.Now()})
-		})
+		l.server(server)
 	}
 	for _, disk := range disks {
-		if !claimed(func(c karpv1.NodeClaim) bool {
-			return strings.Contains(c.Annotations[v1alpha1.AnnotationLaunchIntent], disk.Server)
-		}) {
-			kept := lo.Ternary(disk.Kept == "", "", disk.Kept+"; if not: bizfly volume delete "+disk.ID)
-			if owner, owned := lo.Find(volumes.Items, func(v corev1.PersistentVolume) bool { return v.Spec.CSI != nil && v.Spec.CSI.VolumeHandle == disk.ID }); owned {
-				kept = "PersistentVolume " + owner.Name + " names it"
-			}
-			add("disk", disk.ID, disk.Name, kept, func(ctx context.Context) error { return instances.DeleteLeftover(ctx, disk) })
-		}
+		l.disk(disk)
 	}
 	for _, port := range addresses {
 		if instance.ProvenName(found.Cluster, port.Name) != "" && bizfly.UsedBy(port) == "" {
-			add("address", port.ID, port.Name, "no server uses it; to delete it: bizfly wan-ip delete "+port.ID, nil)
+			l.add("address", port.ID, port.Name, "no server uses it; to delete it: bizfly wan-ip delete "+port.ID, nil)
 		}
 	}
 	return found, nil
+}
+
+// look is what tells whose a server or a disk is.
+type look struct {
+	found     *Found
+	instances *instance.DefaultProvider
+	claims    []karpv1.NodeClaim
+	nodes     []corev1.Node
+	volumes   []corev1.PersistentVolume
+	// unread is why PersistentVolumes could not be read.
+	unread error
+}
+
+func (l *look) claimed(is func(karpv1.NodeClaim) bool) bool { return lo.ContainsBy(l.claims, is) }
+
+func (l *look) add(kind, id, name, kept string, remove func(context.Context) error) {
+	if l.unread != nil && kept == "" {
+		kept = fmt.Sprintf("which disks PersistentVolumes own is not known: %s", l.unread)
+	}
+	l.found.Items = append(l.found.Items, Item{kind, id, name, kept, remove})
+}
+
+func (l *look) server(server *instance.Instance) {
+	id := providerid.New(server.ID)
+	node, registered := lo.Find(l.nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == id })
+	kept := ""
+	switch {
+	case server.ClusterUID != l.found.Cluster || server.Deleting() || l.claimed(func(c karpv1.NodeClaim) bool {
+		return string(c.UID) == server.NodeClaimUID || c.Status.ProviderID == id
+	}):
+		return
+	case !server.NameProven:
+		kept = "its name does not prove that Karpenter launched it, so it may be a copy; if it is not: bizfly server delete " + server.ID
+	case registered:
+		kept = fmt.Sprintf("node %s is still in the cluster; first: kubectl drain %s --ignore-daemonsets, kubectl delete node %s", node.Name, node.Name, node.Name)
+	}
+	l.add("server", server.ID, server.Name, kept, func(ctx context.Context) error {
+		return l.instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Since: time.Now()})
+	})
+}
+
+func (l *look) disk(disk instance.Leftover) {
+	if !l.claimed(func(c karpv1.NodeClaim) bool {
+		return strings.Contains(c.Annotations[v1alpha1.AnnotationLaunchIntent], disk.Server)
+	}) {
+		kept := lo.Ternary(disk.Kept == "", "", disk.Kept+"; if not: bizfly volume delete "+disk.ID)
+		if owner, owned := lo.Find(l.volumes, func(v corev1.PersistentVolume) bool { return v.Spec.CSI != nil && v.Spec.CSI.VolumeHandle == disk.ID }); owned {
+			kept = "PersistentVolume " + owner.Name + " names it"
+		}
+		l.add("disk", disk.ID, disk.Name, kept, func(ctx context.Context) error { return l.instances.DeleteLeftover(ctx, disk) })
+	}
 }

@@ -41,7 +41,7 @@ var _ = Describe("plan -f and a cluster with the same manifests", func() {
 				if filepath.Ext(path) != ".yaml" {
 					return err
 				}
-				text, err := os.ReadFile(path) //nolint:gosec // of a module
+				text, err := os.ReadFile(path)
 				if strings.Contains(string(text), "\nkind:") && err == nil {
 					all = append(all, &given{name: strings.TrimPrefix(path, root), text: string(text)})
 				}

@@ -54,7 +54,7 @@ var _ = BeforeSuite(func() {
 	cluster = lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 	Expect(os.WriteFile(kubeconfig, environment.KubeConfig, 0o600)).To(Succeed())
-	manager := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-controller-manager"), //nolint:gosec // that of the tests
+	manager := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-controller-manager"),
 		"--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
 		"--controllers=*,-node-lifecycle-controller") // which would take the node, that no kubelet has, for dead
 	Expect(manager.Start()).To(Succeed())

@@ -217,7 +217,8 @@ var _ = ginkgo.Describe("the week of a NodePool", func() {
 	ginkgo.It("should have the windows of its budgets by the minute", func() {
 		pool := idleFacts().pool
 		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "50%"},
-			{Nodes: "0", Schedule: new("0 1 * * 1-5"), Duration: &metav1.Duration{Duration: 9 * time.Hour}, Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}}}
+			{Nodes: "0", Schedule: new("0 1 * * 1-5"), Duration: &metav1.Duration{Duration: 9 * time.Hour},
+				Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}}}
 		sunday := time.Date(2026, 11, 29, 12, 0, 30, 0, time.UTC)
 		Expect(week(pool, 3, karpv1.DisruptionReasonEmpty, sunday)).To(HaveExactElements(HaveField("Allowed", 2)))
 		drifted := week(pool, 3, karpv1.DisruptionReasonDrifted, sunday)

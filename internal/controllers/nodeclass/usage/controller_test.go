@@ -44,14 +44,6 @@ func condition(conditionType string) *status.Condition {
 	return look().StatusConditions(status.WithObservedOnly()).Get(conditionType)
 }
 
-// change edits the spec and resolves it anew.
-func change(edit func(*v1alpha1.BizflyNodeClassSpec)) {
-	GinkgoHelper()
-	nodeClass := stored()
-	edit(&nodeClass.Spec)
-	Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
-}
-
 var _ = Describe("The controller", func() {
 	It("should not start conditions of others", func() {
 		fresh := &v1alpha1.BizflyNodeClass{}
