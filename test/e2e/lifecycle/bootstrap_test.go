@@ -111,7 +111,7 @@ var _ = Describe("Bootstrapping", func() {
 		seen, computed := kept(node.Status.Capacity, node.Status.Allocatable, corev1.ResourceMemory),
 			kept(claim.Status.Capacity, claim.Status.Allocatable, corev1.ResourceMemory)
 		Expect(computed.Cmp(seen)).To(BeNumerically(">=", 0), "computed %s, seen %s", computed.String(), seen.String())
-		Expect(computed.Cmp(resource.MustParse("900Mi"))).To(BeNumerically(">=", 0), "400Mi, 200Mi and the soft threshold")
+		Expect(computed.Cmp(resource.MustParse("700Mi"))).To(BeNumerically(">=", 0), "400Mi, 200Mi and the hard threshold alone")
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
 		expectNothingLeft(pool)
 	})

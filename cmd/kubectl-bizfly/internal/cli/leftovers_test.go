@@ -51,7 +51,9 @@ var _ = Describe("leftovers", func() {
 			&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "restored"}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(held.ID)}},
 			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: f.AddVolume(cloud.VolumeSpec{Name: proven("b") + "_rootdisk"}).ID}}}})
+
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver,
+						VolumeHandle: f.AddVolume(cloud.VolumeSpec{Name: proven("b") + "_rootdisk"}).ID}}}})
 		root, foreign := f.AddVolume(cloud.VolumeSpec{Name: proven("a") + "_rootdisk"}), f.AddVolume(cloud.VolumeSpec{Name: "other_rootdisk"})
 		items := lo.KeyBy(answer[leftovers.Found](f, "leftovers").Items, func(i leftovers.Item) string { return i.ID })
 		Expect(items[lost.ID].Kept).To(BeEmpty())
