@@ -224,7 +224,9 @@ var _ = Describe("A release", Ordered, func() {
 		broken := nodeClass()
 		broken.Name, broken.Spec.Zones = "broken", []string{"NO-SUCH-ZONE"}
 		Expect(env.Client().Create(ctx, broken)).To(Succeed())
-		Expect(env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")).Error().To(HaveOccurred())
+		// Helm prints the release even so.
+		_, err = env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")
+		Expect(err).To(HaveOccurred())
 		Expect(env.Log("pod-"+release+"-bizflycloud-preflight", 100)).To(ContainSubstring("BizflyNodeClass broken"))
 		Expect(env.Client().Delete(ctx, broken)).To(Succeed())
 	})
