@@ -40,8 +40,11 @@ const seldomScraped = "karpenter_pods_provisioning_unbound_time_seconds"
 // clusterState are the metrics of the controllers of core that settings.disableClusterStateObservability leaves out.
 var clusterState = regexp.MustCompile(`^(operator_(nodeclaim|nodepool|node)_|karpenter_(pods|nodepools)_|karpenter_nodes_(allocatable$|total_))`)
 
-// sickStatus is what an alert asks of a condition's status.
-var sickStatus = regexp.MustCompile(`status(="False"|!="True")`)
+// sickStatus and sickReason are what an alert asks of a condition.
+var (
+	sickStatus = regexp.MustCompile(`status(="False"|!="True")`)
+	sickReason = regexp.MustCompile(`reason="\w+"`)
+)
 
 var scrapes *monitoring.Scrapes
 
@@ -203,7 +206,7 @@ var _ = Describe("The alerts", func() {
 					continue
 				}
 				// While all is well, a condition exists and is True, or becomes so between two scrapes.
-				healthy := sickStatus.ReplaceAllString(operand.String(), `status!=""`)
+				healthy := sickReason.ReplaceAllString(sickStatus.ReplaceAllString(operand.String(), `status!=""`), `reason!=""`)
 				failures = append(failures, InterceptGomegaFailures(func() { hasData(ctx, alert.Name(), healthy) })...)
 			}
 			Expect(scrapes.Points(ctx, expr.String())).Error().ToNot(HaveOccurred(), alert.Name())
