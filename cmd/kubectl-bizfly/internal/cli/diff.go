@@ -51,7 +51,8 @@ func printDiff(printer *output.Printer, d *diff.Diff) {
 		printer.Rows([]string{"Node", "NodePool", "Flavor", "Zone", ">Pods", ">VND/hour", "Change", "Why"},
 			lo.Map(d.Nodes, func(n diff.Node, _ int) []string {
 				return []string{
-					n.Name, n.NodePool, n.Flavor, n.Zone, strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"), n.Change, n.Reason,
+					n.Name, n.NodePool, n.Flavor, n.Zone, strconv.Itoa(n.Pods),
+					lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"), n.Change, n.Reason,
 				}
 			}))
 	}
