@@ -35,7 +35,6 @@ type config struct {
 	listen, kubeconfig, regionLabel string
 	env                             envFlag
 	memoryOverhead                  float64
-	ca                              string
 	noCCM                           bool
 	nodeSilence                     time.Duration
 	zones                           int
@@ -101,8 +100,6 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
 	flags.BoolVar(&c.cloud.AsyncRejections, "async-rejections", false, "Reject for lack of capacity in the task instead of in the response.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word rejections for lack of capacity in Vietnamese.")
-	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed,
-		"How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.IntVar(&c.zones, "zones", 2, "How many zones the region HN has.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
 	minor := flags.Int("kubernetes-minor", cloud.DefaultMinor, "The minor version of Kubernetes of the cluster, and so of its workers' images.")
@@ -114,13 +111,10 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.noCCM, "no-ccm", false, "Leave the cloud controller manager to the cluster.")
 	flags.DurationVar(&c.nodeSilence, "node-silence", 30*time.Second,
 		"How long the Node of a server that is gone is silent before it is deleted; 0 is not at all.")
-	flags.BoolVar(&c.cloud.TLS, "tls", false, "Serve https beside http on the same port, and CONNECT for manage.bizflycloud.vn.")
-	flags.StringVar(&c.ca, "tls-ca", "", "Write the authority that signs the sandbox's certificates to this file; implies --tls.")
 	flags.StringVar(&c.guests, "guests", guestsImitated,
 		"What is inside of servers: imitated, or real machines that boot --machine-image (root on Linux, in a network namespace of its own).")
 	flags.StringVar(&c.machines.Image, "machine-image", ".cache/node/root", "The root file system of real machines.")
 	flags.StringVar(&c.machines.Dir, "machine-dir", "", "Where real machines have their disks and consoles.")
-	questions(flags, &c.cloud)
 	flags.Func("mode", "A shape of the cloud that public evidence shows; may be repeated, and separated by commas (docs/contribute/sandbox.md).",
 		func(names string) error { return addModes(&c.cloud, names) })
 	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is issued begins with.")
@@ -139,12 +133,8 @@ func parse(args []string) (config, error) {
 	if err := c.checkGuests(); err != nil {
 		return c, err
 	}
-	c.cloud.TLS = c.cloud.TLS || c.ca != ""
 	if c.nodeSilence <= 0 {
 		c.nodeSilence = -1
-	}
-	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
-		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))
 	}
 	return c, nil
 }
@@ -160,17 +150,6 @@ func (c config) checkGuests() error {
 		return errors.New("--guests=real needs --machine-dir and --kubeconfig")
 	}
 	return nil
-}
-
-// questions are the flags of what only the real cloud can answer; see docs/contribute/sandbox.md.
-func questions(flags *flag.FlagSet, options *cloud.Options) {
-	flags.BoolVar(&options.NoDefaultNetwork, "no-default-network", false, "Give a server that names no network none.")
-	flags.BoolVar(&options.NoDefaultFirewall, "no-default-firewall", false, "Give ports no firewall where none is named.")
-	flags.StringVar(&options.VolumePlan, "volume-plan", cloud.PlanOnDemand, "The billing plan of a volume that names none.")
-	flags.BoolVar(&options.VolumeTypeText, "volume-type-text", false, `Write the type of volumes as "PREMIUM HDD" instead of PREMIUM-HDD1.`)
-	flags.StringVar(&options.AppCredLogin, "app-credential-login", "application_credential", "The auth_method of application credentials.")
-	flags.StringVar(&options.AppCredFields[0], "app-credential-id-field", "credential_id", "The field of their id in a login.")
-	flags.StringVar(&options.AppCredFields[1], "app-credential-secret-field", "credential_secret", "The field of their secret in a login.")
 }
 
 func addModes(options *cloud.Options, names string) error {
@@ -217,11 +196,6 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	sandbox := cloud.New(c.cloud).Serve(listener)
 	defer sandbox.Close()
-	if c.ca != "" {
-		if err := os.WriteFile(c.ca, sandbox.CA, 0o600); err != nil {
-			return fmt.Errorf("writing --tls-ca: %w", err)
-		}
-	}
 	switch {
 	case c.env.file != "":
 		if err := os.WriteFile(c.env.file, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {

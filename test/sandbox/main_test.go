@@ -6,9 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -78,18 +75,6 @@ var _ = Describe("The sandbox", func() {
 			ContainSubstring("BIZFLY_CLOUD_API_URL="+url+"/api\n"), ContainSubstring("BKE_CLUSTER_TOKEN="), ContainSubstring(`CLUSTER_NAME='it'\''s mine'`),
 		))
 	})
-	It("should have the secrets that it is given", func() {
-		url, out := start("--print-env", "--email=a@b.vn", "--password=p1", "--app-credential-id=i1", "--app-credential-secret=s1",
-			"--cluster-token=t1", "--token-prefix=mark-")
-		Expect(out.String()).To(And(ContainSubstring("BIZFLY_CLOUD_EMAIL=a@b.vn\n"), ContainSubstring("BIZFLY_CLOUD_PASSWORD=p1\n"),
-			ContainSubstring("BIZFLY_CLOUD_APP_CRED_ID=i1\n"), ContainSubstring("BIZFLY_CLOUD_APP_CRED_SECRET=s1\n"), ContainSubstring("BKE_CLUSTER_TOKEN=t1\n")))
-		response, err := http.Post(url+"/api/token", "application/json", strings.NewReader(`{"auth_method":"password","username":"a@b.vn","password":"p1"}`))
-		Expect(err).ToNot(HaveOccurred())
-		defer func() { Expect(response.Body.Close()).To(Succeed()) }()
-		body, err := io.ReadAll(response.Body)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
-	})
 	It("should have a cluster of the given Kubernetes, and images of the versions around it", func() {
 		c, err := parse([]string{"--kubernetes-minor=30"})
 		Expect(err).ToNot(HaveOccurred())
@@ -98,37 +83,6 @@ var _ = Describe("The sandbox", func() {
 		Expect(versions).To(ContainElements("v1.28.9", "v1.29.6", "v1.30.4", "v1.30.4.flatcar", "v1.31.0"))
 		Expect(versions).To(HaveEach(Not(HavePrefix("v1.35"))))
 	})
-	It("should serve https as well, with an authority that it writes down", func() {
-		file := filepath.Join(GinkgoT().TempDir(), "ca.pem")
-		url, _ := start("--tls-ca", file)
-		authority, err := os.ReadFile(file)
-		Expect(err).ToNot(HaveOccurred())
-		pool := x509.NewCertPool()
-		Expect(pool.AppendCertsFromPEM(authority)).To(BeTrue())
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
-		response, err := client.Get(strings.Replace(url, "http://", "https://", 1) + "/api/auth/service")
-		Expect(err).ToNot(HaveOccurred())
-		Expect(response.Body.Close()).To(Succeed())
-		Expect(response.StatusCode).To(Equal(http.StatusOK))
-	})
-	DescribeTable("should have the answers to open questions that it is given", func(flag, method, path, body, said string) {
-		url, _ := start(flag)
-		request, err := http.NewRequestWithContext(context.Background(), method, url+path, strings.NewReader(body))
-		Expect(err).ToNot(HaveOccurred())
-		response, err := http.DefaultClient.Do(request)
-		Expect(err).ToNot(HaveOccurred())
-		answer, err := io.ReadAll(response.Body)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(response.Body.Close()).To(Succeed())
-		Expect(string(answer)).To(ContainSubstring(said))
-	},
-		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token",
-			`{"auth_method":"application_credential"}`, "There is no such auth_method"),
-		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`,
-			`unknown field \"credential_id\"`),
-		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "",
-			`"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
-	)
 	DescribeTable("should write the environment to a file that a shell can read",
 		func(arguments func(file string) []string) {
 			file := filepath.Join(GinkgoT().TempDir(), "env")
@@ -151,7 +105,6 @@ var _ = Describe("The sandbox", func() {
 		},
 		Entry("unknown flags", "not defined", "--nonsense"),
 		Entry("arguments", "unexpected argument", "extra"),
-		Entry("a form of regions that is none", "--service-regions", "--service-regions=upside-down"),
 		Entry("guests that are none", "neither imitated nor real", "--guests=dreamt"),
 		Entry("real guests without a folder for their disks", "--machine-dir", "--guests=real"),
 		Entry("more than all memory", "--memory-overhead", "--memory-overhead=1.5"),

@@ -6,7 +6,6 @@ package cloud_test
 import (
 	"net/http"
 
-	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -16,23 +15,11 @@ import (
 
 var _ = Describe("Actions on a server", func() {
 	var b *box
-	var server *gobizfly.Server
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
-		server = b.launch(b.request("node-1"))
+		b.launch(b.request("node-1"))
 	})
-	action := func(body map[string]any) answer {
-		GinkgoHelper()
-		return b.call(http.MethodPost, servers+"/"+server.ID+"/action", body)
-	}
 
-	DescribeTable("should reject what cannot be",
-		func(body map[string]any) {
-			Expect(action(body).status).To(Equal(400))
-		},
-		Entry("an unknown action", map[string]any{"action": "explode"}),
-		Entry("a field of another action", map[string]any{"action": "start", "new_network_plan": "free_bandwidth"}),
-	)
 	It("should reject while it is being built", func() {
 		b.create(b.request("node-2"))
 		building, _ := lo.Find(b.Servers(), func(s cloud.Server) bool { return s.Name == "node-2" })

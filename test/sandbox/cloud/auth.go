@@ -18,9 +18,9 @@ type token struct {
 // loginFields are the fields of each way to log in. In auth_type gobizfly repeats how it sends credentials later: nothing comes of it.
 func (c *Cloud) loginFields() actions {
 	return actions{
-		"password":          {"username", "password", "project_id", "auth_type"},
-		"token":             {"token", "project_id", "auth_type"},
-		c.opts.AppCredLogin: {c.opts.AppCredFields[0], c.opts.AppCredFields[1], "project_id", "auth_type"},
+		"password":               {"username", "password", "project_id", "auth_type"},
+		"token":                  {"token", "project_id", "auth_type"},
+		"application_credential": {"credential_id", "credential_secret", "project_id", "auth_type"},
 	}
 }
 
@@ -55,7 +55,7 @@ func (c *Cloud) createToken(q *call) reply {
 	case "token":
 		_, accepted = c.validToken(request["token"])
 	default:
-		accepted = request[c.opts.AppCredFields[0]] == c.opts.AppCredID && request[c.opts.AppCredFields[1]] == c.opts.AppCredSecret
+		accepted = request["credential_id"] == c.opts.AppCredID && request["credential_secret"] == c.opts.AppCredSecret
 	}
 	if !accepted {
 		return problem(http.StatusUnauthorized, "Email hoặc mật khẩu không đúng")

@@ -70,30 +70,6 @@ var _ = Describe("Logging in", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(list).To(BeEmpty())
 	})
-	It("should publish each service per region, at the host that was asked", func() {
-		reply := b.get("/api/auth/service").object()
-		entries, isList := reply["services"].([]any)
-		Expect(isList).To(BeTrue())
-		seen := map[string]string{}
-		for _, entry := range entries {
-			fields, isObject := entry.(map[string]any)
-			Expect(isObject).To(BeTrue())
-			for _, field := range []string{"canonical_name", "code", "description", "enabled", "icon", "id", "name", "region", "service_url"} {
-				Expect(fields).To(HaveKey(field))
-			}
-			Expect(fields["service_url"]).To(HavePrefix(b.URL + "/"))
-			seen[fields["canonical_name"].(string)+"@"+fields["region"].(string)] = fields["service_url"].(string)
-		}
-		for _, name := range []string{"cloud_server", "kubernetes_engine", "bizfly_account", "auto_scaling"} {
-			Expect(seen).To(HaveKey(name + "@HN"))
-			Expect(seen).To(HaveKey(name + "@HCM"))
-		}
-		Expect(seen["cloud_server@HN"]).To(Equal(b.URL + "/iaas-cloud/api"))
-	})
-	It("should leave a service out where configured", func() {
-		b := newBox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
-		Expect(string(b.get("/api/auth/service").body)).ToNot(ContainSubstring("kubernetes_engine"))
-	})
 	It("should answer unknown paths with a page, not JSON", func() {
 		for _, path := range []string{"/", "/iaas-cloud/api/nothing", "/api/nothing", servers + "/bizflycloud://x", "/iaas-cloud/apiservers"} {
 			a := b.get(path)
@@ -148,17 +124,5 @@ var _ = Describe("Logging in", func() {
 				"auth_method": "password", "username": b.Credentials().Email, "password": b.Credentials().Password, "project_id": project,
 			}).status).To(Equal(status), project)
 		}
-	})
-	It("should know the user and the regions", func() {
-		user, err := b.client.Account.GetUserInfo(context.Background())
-		Expect(err).ToNot(HaveOccurred())
-		Expect(user.TenantID).To(Equal(b.Credentials().ProjectID))
-		Expect(user.Services).ToNot(BeEmpty())
-		regions, err := b.client.Account.ListRegion(context.Background())
-		Expect(err).ToNot(HaveOccurred())
-		Expect(regions.HN.RegionName).To(Equal("HaNoi"))
-		Expect(regions.HN.Zones).To(HaveLen(2))
-		Expect(regions.HN.Zones[1].ShortName).To(Equal("HN2"))
-		Expect(regions.HCM.Zones[0].ShortName).To(Equal("HCM1"))
 	})
 })

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,8 +56,6 @@ type Cloud struct {
 	tombstones []*server
 	left       []string
 
-	tunnel func(net.Conn) // serves what is sent through CONNECT; nil without TLS
-
 	stock []*stockRule
 	quota Quota
 	// rejected counts the create requests that were rejected for lack of capacity or quota.
@@ -84,7 +81,6 @@ func New(opts Options) *Cloud {
 	copy(seed[:], strconv.FormatInt(c.opts.Seed, 10))
 	c.rng = rand.NewChaCha8(seed)
 	c.now = c.opts.Clock.Now()
-	c.OnServer(c.opts.OnServerActive, c.opts.OnServerDeleted)
 	return c
 }
 

@@ -162,7 +162,7 @@ func (c *Cloud) checkNetwork(q *call, o *validRequest) *reply {
 		}
 	}
 	ids := o.VPCNetworkIDs
-	if len(ids) == 0 && len(o.NetworkInterfaces) == 0 && !c.opts.NoDefaultNetwork {
+	if len(ids) == 0 && len(o.NetworkInterfaces) == 0 {
 		for _, vpc := range c.vpcs(q) {
 			if vpc.IsDefault {
 				ids = []string{vpc.ID}

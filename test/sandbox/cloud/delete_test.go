@@ -175,27 +175,5 @@ var _ = Describe("Ports", func() {
 		Expect(wan[0].Bandwidth).To(Equal(1000000))
 		Expect(wan[0].IsMain).To(BeTrue())
 	})
-	It("should carry the firewalls that were asked for, and others later", func() {
-		web, _ := lo.Find(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == "web" })
-		request := b.request("node-1")
-		request.Firewalls = []string{web.ID}
-		server := b.launch(request)
-		Expect(b.client.CloudServer.Firewalls().List(ctx, nil)).To(ContainElement(And(HaveField("ID", web.ID), HaveField("Servers", ConsistOf(server.ID)))))
-		port := b.State().NetworkInterfaces[0]
-		act := func(action, firewall string) error {
-			_, err := b.client.CloudServer.NetworkInterfaces().Action(ctx, port.ID, &gobizfly.ActionNetworkInterfacePayload{
-				Action: action, SecurityGroups: []string{firewall},
-			})
-			return err
-		}
-		Expect(act("add_firewall", "unknown")).To(MatchError(ContainSubstring("Security group unknown not found")))
-		Expect(act("add_firewall", b.Options().Catalog.Firewalls["HN"][0].ID)).To(Succeed())
-		Expect(b.State().NetworkInterfaces[0].SecurityGroups).To(HaveLen(2))
-		Expect(act("remove_firewall", b.Options().Catalog.Firewalls["HN"][0].ID)).To(Succeed())
-		Expect(act("remove_firewall", web.ID)).To(Succeed())
-		list, err := b.client.CloudServer.Firewalls().List(ctx, nil)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(list).To(HaveEach(HaveField("Servers", BeEmpty())))
-	})
 
 })

@@ -62,7 +62,7 @@ func (c *Cloud) listFirewalls(q *call) reply {
 // defaultFirewalls are those that a port gets where none is named.
 func (c *Cloud) defaultFirewalls(q *call) []string {
 	for _, firewall := range c.firewalls(q) {
-		if firewall.Name == defaultFirewall && !c.opts.NoDefaultFirewall {
+		if firewall.Name == defaultFirewall {
 			return []string{firewall.ID}
 		}
 	}

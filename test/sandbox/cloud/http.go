@@ -71,9 +71,7 @@ func (c *Cloud) Handler() http.Handler {
 	truth := c.truthHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Method == http.MethodConnect:
-			c.serveConnect(w, r)
-		case r.URL.IsAbs():
+		case r.Method == http.MethodConnect, r.URL.IsAbs():
 			c.serveForeign(w, r)
 		case strings.HasPrefix(r.URL.Path, "/_sandbox"):
 			truth.ServeHTTP(w, r)

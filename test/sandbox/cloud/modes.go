@@ -103,7 +103,7 @@ var Modes = []Mode{
 		apply: func(o *Options) {
 			o.OmitServices = append(slices.Clone(o.OmitServices), "bizfly_account", "auto_scaling")
 		}},
-	{Name: "services-without-region", What: `all services are of region "" (also ` + "`--service-regions none`)",
+	{Name: "services-without-region", What: `all services are of region ""`,
 		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
 	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
 	{Name: "task-without-success", What: "successful tasks have no `success`",

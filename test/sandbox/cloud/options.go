@@ -41,28 +41,11 @@ type Options struct {
 	Vietnamese bool
 	// Catalog is what the cloud offers; nil is DefaultCatalog().
 	Catalog *Catalog
-	// TLS serves with certificates of an authority of the sandbox's own beside plain HTTP, and CONNECT for the real cloud's
-	// host, so that clients without an option for the API's URL can be sent here by HTTPS_PROXY.
-	TLS bool
 	// OmitServices leaves canonical names out of the service catalog, for example "kubernetes_engine".
 	OmitServices []string
 	// ServiceRegions is how the service catalog writes regions: RegionsMixed (the default), RegionsScattered, RegionsLong or
 	// RegionsShort.
 	ServiceRegions string
-
-	// The next are questions that only the real cloud can answer; test/realcloud asks them. Each default is the reading that
-	// catches a client which relies on the other.
-
-	// NoDefaultNetwork gives a server that names no network none, NoDefaultFirewall no firewall where none is named.
-	NoDefaultNetwork, NoDefaultFirewall bool
-	// VolumePlan is the billing plan of a volume that names none; empty is on_demand, which the volumes of BKE's own pools need.
-	VolumePlan string
-	// VolumeTypeText writes the type of volumes as GET /volume-types calls it ("PREMIUM HDD") instead of by its name.
-	VolumeTypeText bool
-	// AppCredLogin is the auth_method by which an application credential logs in, AppCredFields the names of its fields: id
-	// and secret. Empty are application_credential, credential_id and credential_secret.
-	AppCredLogin  string
-	AppCredFields [2]string
 
 	// Modes are names of Modes: shapes of the cloud that public evidence shows beside this one. An unknown name panics.
 	Modes []string
@@ -82,9 +65,6 @@ type Options struct {
 	// ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version and ClusterName describe the Kubernetes Engine's
 	// cluster; what is empty is made up.
 	ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version, ClusterName string
-
-	// OnServerActive and OnServerDeleted notify guests; they are called one at a time and never under a lock.
-	OnServerActive, OnServerDeleted func(Server)
 }
 
 // Credentials are what the sandbox accepts at POST /token.
@@ -154,10 +134,6 @@ func (o Options) withDefaults() Options {
 	}
 	o.Shape.VolumeTypes = orDefault(o.Shape.VolumeTypes, VolumeTypesByName)
 	o.Shape.Flavors = orDefault(o.Shape.Flavors, FlavorsByFullName)
-	o.VolumePlan = orDefault(o.VolumePlan, PlanOnDemand)
-	o.AppCredLogin = orDefault(o.AppCredLogin, "application_credential")
-	o.AppCredFields[0] = orDefault(o.AppCredFields[0], "credential_id")
-	o.AppCredFields[1] = orDefault(o.AppCredFields[1], "credential_secret")
 	o.ServiceRegions = orDefault(o.ServiceRegions, RegionsMixed)
 	o.Project = orDefault(o.Project, "bc8d2790fc9a46949818b942c0a824de")
 	o.DefaultProject = orDefault(o.DefaultProject, o.Project)

@@ -70,12 +70,6 @@ var _ = Describe("A server on its way through an action", func() {
 		b.Advance(latency)
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))
 	})
-	It("should end where another action puts it meanwhile", func() {
-		Expect(act(map[string]any{"action": "stop"}).status).To(Equal(http.StatusOK))
-		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
-		b.Advance(latency)
-		Expect(status()).To(Equal("ERROR"))
-	})
 	DescribeTable("should meet with faults", func(fault cloud.Fault, after time.Duration, want string) {
 		fault.Method, fault.Path = http.MethodPost, "/servers/*/action"
 		b.AddFaults(1, fault)

@@ -71,38 +71,3 @@ var _ = Describe("What a request contains", func() {
 		})
 	})
 })
-
-var _ = Describe("What only the real cloud can answer", func() {
-	It("should be an option: no default network and no default firewall", func() {
-		b := newBox(cloud.Options{NoDefaultNetwork: true, NoDefaultFirewall: true})
-		request := b.request("node-1")
-		request.VPCNetworkIDs = nil
-		b.launch(request)
-		Expect(b.State().NetworkInterfaces).To(BeEmpty())
-		b.launch(b.request("node-2"))
-		Expect(b.State().NetworkInterfaces).To(HaveExactElements(HaveField("SecurityGroups", BeEmpty())))
-	})
-	It("should be an option: the plan of a volume that names none", func() {
-		body := map[string]any{"name": "v", "size": 20, "volume_type": "SSD", "category": "premium", "availability_zone": "HN1"}
-		Expect(newBox(cloud.Options{}).call(http.MethodPost, api+"/volumes", body).object()).To(HaveKeyWithValue("billing_plan", "on_demand"))
-		b := newBox(cloud.Options{VolumePlan: "saving_plan"})
-		Expect(b.call(http.MethodPost, api+"/volumes", body).object()).To(HaveKeyWithValue("billing_plan", "saving_plan"))
-	})
-	It("should be an option: how volumes write their type", func() {
-		b := newBox(cloud.Options{VolumeTypeText: true})
-		server := b.launch(b.request("node-1"))
-		Expect(b.State().Volumes[0].VolumeType).To(Equal("PREMIUM SSD"))
-		Expect(b.get(servers + "/" + server.ID).object()["os-extended-volumes:volumes_attached"]).
-			To(HaveExactElements(HaveKeyWithValue("volume_type", "PREMIUM SSD")))
-	})
-	It("should be an option: how an application credential logs in", func() {
-		b := newBox(cloud.Options{AppCredLogin: "app_credential", AppCredFields: [2]string{"application_credential_id", "application_credential_secret"}})
-		c := b.Credentials()
-		Expect(b.call(http.MethodPost, "/api/token", map[string]any{
-			"auth_method": "app_credential", "application_credential_id": c.AppCredID, "application_credential_secret": c.AppCredSecret,
-		}).status).To(Equal(200))
-		Expect(b.call(http.MethodPost, "/api/token", map[string]any{
-			"auth_method": "application_credential", "credential_id": c.AppCredID, "credential_secret": c.AppCredSecret,
-		}).status).To(Equal(400))
-	})
-})

@@ -18,8 +18,6 @@ type Sandbox struct {
 	*Cloud
 	// URL is where it listens, without a trailing slash; APIURL is what a client is configured with.
 	URL, APIURL string
-	// CA is the authority that signs the sandbox's certificates, as PEM; nil without Options.TLS.
-	CA []byte
 
 	server *http.Server
 	cancel context.CancelFunc
@@ -39,19 +37,10 @@ func Start(opts Options) *Sandbox {
 // Serve serves the cloud on the listener until Close. With a real clock it also keeps time, so that hooks fire although
 // no request comes; with a fake one the test does it, by Advance or Settle.
 func (c *Cloud) Serve(listener net.Listener) *Sandbox {
-	var ca []byte
-	if c.opts.TLS {
-		own, err := newAuthority()
-		if err != nil {
-			panic(err) // no randomness
-		}
-		door := newDoorman(listener, own.config())
-		c.tunnel, listener, ca = door.tunnel, door, own.pem
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	url := "http://" + listener.Addr().String()
 	s := &Sandbox{
-		Cloud: c, URL: url, APIURL: url + "/api", cancel: cancel, CA: ca,
+		Cloud: c, URL: url, APIURL: url + "/api", cancel: cancel,
 		server: &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second},
 	}
 	s.done.Go(func() { _ = s.server.Serve(listener) })

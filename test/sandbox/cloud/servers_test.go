@@ -5,10 +5,8 @@ package cloud_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
@@ -77,26 +75,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(400))
 		changes["availability_zone"] = "HN1"
 		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(200))
-	})
-	It("should go through BUILD to ACTIVE, and the task with it", func() {
-		task := b.create(b.request("node-1"))
-		running := b.get(tasks + task).object()
-		Expect(running).To(HaveKeyWithValue("ready", false))
-		Expect(running["result"]).To(Equal(map[string]any{"action": "create_server", "progress": 0.0}))
-		list, err := b.client.CloudServer.List(ctx, &gobizfly.ServerListOptions{Name: "node-1"})
-		Expect(err).ToNot(HaveOccurred())
-		Expect(list).To(HaveLen(1))
-		Expect(list[0].Status).To(Equal("BUILD"))
-		b.Advance(latency / 2)
-		Expect(b.get(tasks + task).object()["result"]).To(HaveKeyWithValue("progress", 50.0))
-		b.Advance(latency / 2)
-		done, err := b.client.CloudServer.GetTask(ctx, task)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(done.Ready).To(BeTrue())
-		Expect(done.Result.Success).To(BeTrue())
-		Expect(done.Result.ID).To(Equal(list[0].ID))
-		Expect(done.Result.Status).To(Equal("ACTIVE"))
-		Expect(b.get(tasks + task).object()["result"]).To(HaveKeyWithValue("success", true))
 	})
 	It("should answer with the fields of the real API", func() {
 		server := b.launch(b.request("node-1"))
@@ -168,13 +146,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(state.Servers[0].SecurityGroups).To(HaveLen(2), "one per port")
 		Expect(state.Servers[0].IPAddresses.LAN[0].Addr).To(HavePrefix("10.108."))
 	})
-	It("should keep user data and image to itself", func() {
-		b.launch(b.request("node-1"))
-		truth := b.State().Servers[0].Truth
-		Expect(truth.UserData).To(Equal("#!/bin/bash\ntrue\n"))
-		Expect(truth.ImageID).To(Equal(b.workerImage("v1.35.4")))
-		Expect(truth.WorkerImage).To(BeTrue())
-	})
 	It("should hide a server in BUILD where configured", func() {
 		b := newBox(cloud.Options{HideBuilding: true})
 		task := b.create(b.request("hidden"))
@@ -191,19 +162,6 @@ var _ = Describe("Creating a server", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(done.Result.ID).To(Equal(id))
 	})
-	It("should filter lists by part of the name, status and address", func() {
-		one := b.launch(b.request("web-1"))
-		b.create(b.request("db-1"))
-		names := func(opts gobizfly.ServerListOptions) []string {
-			list, err := b.client.CloudServer.List(ctx, &opts)
-			Expect(err).ToNot(HaveOccurred())
-			return lo.Map(list, func(s *gobizfly.Server, _ int) string { return s.Name })
-		}
-		Expect(names(gobizfly.ServerListOptions{Name: "web"})).To(Equal([]string{"web-1"}))
-		Expect(names(gobizfly.ServerListOptions{Status: "BUILD"})).To(Equal([]string{"db-1"}))
-		Expect(names(gobizfly.ServerListOptions{IP: one.IPAddresses.LanAddresses[0].Address})).To(Equal([]string{"web-1"}))
-		Expect(b.get(servers + "/").json()).To(HaveLen(2))
-	})
 	It("should forget a task after an hour", func() {
 		task := b.create(b.request("node-1"))
 		b.Advance(latency)
@@ -211,50 +169,5 @@ var _ = Describe("Creating a server", func() {
 		b.Advance(61 * 60 * 1e9)
 		Expect(b.get(tasks + task).status).To(Equal(404))
 		Expect(b.get(tasks + "unknown").object()).To(HaveKey("message"))
-	})
-	It("should build a thousand at once, each with its own address", func() {
-		var wg sync.WaitGroup
-		errs := make([]error, 1000)
-		encoded := b.raw(nil)
-		for i := range errs {
-			wg.Go(func() {
-				defer GinkgoRecover()
-				request := lo.Assign(encoded[0], map[string]any{"name": fmt.Sprintf("n-%d", i)})
-				a, err := b.send(http.MethodPost, servers, []any{request})
-				if err == nil && a.status != 200 {
-					err = fmt.Errorf("status %d: %s", a.status, a.body)
-				}
-				errs[i] = err
-			})
-		}
-		wg.Wait()
-		Expect(errs).To(HaveEach(BeNil()))
-		b.Advance(latency)
-		state := b.State()
-		Expect(lo.CountBy(state.Servers, func(s cloud.Server) bool { return s.Status == "ACTIVE" })).To(Equal(1000))
-		Expect(lo.UniqBy(state.NetworkInterfaces, func(n cloud.NetworkInterface) string { return n.IPAddress })).To(HaveLen(1000))
-	})
-})
-
-var _ = Describe("Acting on a server", func() {
-	var b *box
-	var server *gobizfly.Server
-	ctx := context.Background()
-	BeforeEach(func() {
-		b = newBox(cloud.Options{})
-		server = b.launch(b.request("node-1"))
-	})
-	It("should stop and start it, with the ids alone of its volumes in the answer", func() {
-		stopped, err := b.client.CloudServer.Stop(ctx, server.ID)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(stopped.Status).To(Equal("ACTIVE"), "it takes its time")
-		b.Advance(latency)
-		raw := b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "start"}).object()
-		Expect(raw).To(And(HaveKeyWithValue("status", "SHUTOFF"), HaveKeyWithValue("OS-EXT-STS:task_state", "powering-on")))
-		Expect(raw["os-extended-volumes:volumes_attached"]).To(Equal([]any{map[string]any{"id": server.AttachedVolumes[0].ID}}))
-	})
-	It("should reject unknown actions and servers", func() {
-		Expect(b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "explode"}).status).To(Equal(400))
-		Expect(b.call(http.MethodPost, servers+"/unknown/action", map[string]string{"action": "stop"}).status).To(Equal(404))
 	})
 })

@@ -23,9 +23,6 @@ const (
 	RegionsNone = "none"
 )
 
-// RegionForms are the values of Options.ServiceRegions.
-var RegionForms = []string{RegionsMixed, RegionsScattered, RegionsLong, RegionsShort, RegionsNone}
-
 // service is where an API is, in one region. The real cloud distinguishes regions by host name, the sandbox by path, since
 // one listener has one name.
 type service struct {

@@ -38,7 +38,7 @@ func (v *volume) owned(q *call) bool { return v.project == q.project && v.region
 func (c *Cloud) renderVolume(v *volume) Volume {
 	w := v.wire
 	w.Metadata = maps.Clone(v.wire.Metadata)
-	w.VolumeType = c.volumeTypeText(v)
+	w.VolumeType = v.wire.VolumeType
 	w.Attachments = []VolumeAttachment{}
 	if s := c.servers[v.server]; s != nil {
 		nested := NestedServer{ID: s.wire.ID, Name: s.wire.Name, Status: s.wire.Status, VolumesAttached: []AttachedVolume{}}
@@ -56,22 +56,10 @@ func (c *Cloud) renderVolume(v *volume) Volume {
 func (c *Cloud) renderAttached(v *volume) AttachedVolume {
 	return AttachedVolume{
 		ID: v.wire.ID, Status: v.wire.Status, Size: v.wire.Size, AvailabilityZone: v.wire.AvailabilityZone, CreatedAt: v.wire.CreatedAt,
-		Attachments: []AttachedAt{v.attachment}, Name: v.wire.Name, Description: v.wire.Description, VolumeType: c.volumeTypeText(v),
+		Attachments: []AttachedAt{v.attachment}, Name: v.wire.Name, Description: v.wire.Description, VolumeType: v.wire.VolumeType,
 		Metadata: maps.Clone(v.wire.Metadata), Bootable: strconv.FormatBool(v.wire.Bootable), AttachedType: v.wire.AttachedType,
 		Type: v.wire.Type, Category: v.wire.Category, Snapshots: []string{},
 	}
-}
-
-// volumeTypeText is the type of a volume as answers write it.
-func (c *Cloud) volumeTypeText(v *volume) string {
-	if c.opts.VolumeTypeText {
-		for _, t := range c.opts.Catalog.VolumeTypes[v.region] {
-			if t.Name == v.wire.VolumeType {
-				return t.Type
-			}
-		}
-	}
-	return v.wire.VolumeType
 }
 
 // mediumOf is the medium as volumes show it.
@@ -228,7 +216,7 @@ func (c *Cloud) createVolume(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	plan := orDefault(request.BillingPlan, c.opts.VolumePlan)
+	plan := orDefault(request.BillingPlan, PlanOnDemand)
 	if rejection := request.check(plan); rejection != nil {
 		return *rejection
 	}

@@ -43,19 +43,6 @@ var _ = Describe("A guest", func() {
 		Expect(node("general-tnnuw4im").Spec.ProviderID).To(Equal("bizflycloud://" + server.ID))
 	})
 
-	It("should register as a kubelet with an external cloud provider does", func() {
-		h.AddServer(h.spec("fresh"))
-		h.Advance(boot)
-		h.sync()
-		// The pass above also was the cloud controller manager's, which may have met the Node already; what it changes is
-		// specified below.
-		fresh := node("fresh")
-		Expect(fresh.Labels).To(And(HaveKeyWithValue(corev1.LabelHostname, "fresh"), HaveKeyWithValue(corev1.LabelOSStable, "linux"),
-			HaveKeyWithValue(corev1.LabelArchStable, "amd64"), HaveKeyWithValue(guest.LabelAlive, "true")))
-		Expect(fresh.Status.NodeInfo.KubeletVersion).To(Equal("v1.35.2"))
-		Expect(fresh.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionFalse))))
-	})
-
 	DescribeTable("should never join without what a real one needs",
 		func(change func(*cloud.ServerSpec), reason string) {
 			spec := h.spec("stray")
@@ -184,20 +171,6 @@ var _ = Describe("A guest", func() {
 		Expect(node("flaky").Status.NodeInfo.BootID).ToNot(Equal(before))
 	})
 
-	It("should be down while its server reboots, and have another boot id afterwards", func() {
-		h.start(h.spec("rebooted"))
-		before := node("rebooted").Status.NodeInfo.BootID
-		Expect(h.SetServerStatus(h.Servers()[0].ID, cloud.StatusReboot)).To(Succeed())
-		h.sync()
-		Expect(node("rebooted").Labels).ToNot(HaveKey(guest.LabelAlive))
-		Expect(h.SetServerStatus(h.Servers()[0].ID, "ACTIVE")).To(Succeed())
-		h.Advance(boot)
-		h.sync()
-		after := node("rebooted")
-		Expect(after.Labels).To(HaveKey(guest.LabelAlive))
-		Expect(after.Status.NodeInfo.BootID).ToNot(Equal(before))
-	})
-
 	It("should not come back when only its Node is deleted", func() {
 		h.start(h.spec("deleted"))
 		Expect(client.CoreV1().Nodes().Delete(context.Background(), "deleted", metav1.DeleteOptions{})).To(Succeed())
@@ -238,12 +211,6 @@ var _ = Describe("A guest", func() {
 		h.sync()
 		Expect(node("healthy").Status.Conditions).To(And(HaveLen(8), ContainElement(And(HaveField("Type", corev1.NodeConditionType("ReadonlyFilesystem")),
 			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "FilesystemIsReadOnly")))))
-	})
-
-	It("should be registered as Ready without KWOK", func() {
-		c := newTestCloud(guest.Options{Ready: true})
-		c.start(c.spec("ready"))
-		Expect(node("ready").Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
 	})
 })
 
@@ -353,32 +320,5 @@ var _ = Describe("The cloud controller manager", func() {
 		Expect(h.SetServerStatus(server.ID, "ACTIVE")).To(Succeed())
 		h.sync()
 		Expect(taintKeys(node("off"))).ToNot(ContainElement(shutdown))
-	})
-})
-
-var _ = Describe("Running", func() {
-	It("should bring guests up and down by itself until it is stopped", func() {
-		c := cloud.Start(cloud.Options{Latency: 10 * time.Millisecond, Boot: 10 * time.Millisecond})
-		DeferCleanup(c.Close)
-		g := guest.New(c.Cloud, guest.Options{Client: client, Interval: 20 * time.Millisecond, NodeSilence: -1})
-		ctx, cancel := context.WithCancel(context.Background())
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			g.Run(ctx)
-		}()
-		h := &testCloud{Cloud: c.Cloud, guests: g}
-		server := c.AddServer(h.spec("runner"))
-		Eventually(func() string {
-			n, err := client.CoreV1().Nodes().Get(context.Background(), "runner", metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			return n.Spec.ProviderID
-		}, "10s").Should(Equal("bizflycloud://" + server.ID))
-		Expect(c.RemoveServer(server.ID)).To(Succeed())
-		Eventually(nodeNames).Should(BeEmpty())
-		cancel()
-		Eventually(stopped).Should(BeClosed())
 	})
 })

@@ -4,12 +4,8 @@
 package environment
 
 import (
-	"bufio"
 	"context"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -49,13 +45,6 @@ var _ = Describe("Processes", func() {
 		var failure error
 		Eventually(failures).Should(Receive(&failure))
 		Expect(failure).To(MatchError(And(ContainSubstring("script ended unexpectedly (exit status 3)"), ContainSubstring("  first\n  out of luck"))))
-	})
-	It("should not complain about a process that it stopped", func() {
-		p, err := start(shell("exec sleep 60"), nil)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(p.stop(10 * time.Second)).To(Succeed())
-		Expect(p.exited()).To(BeTrue())
-		Expect(p.failure()).To(Succeed())
 	})
 	It("should kill a process that ignores SIGTERM", func() {
 		p, err := start(shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done"), nil)
@@ -97,11 +86,6 @@ var _ = Describe("Processes", func() {
 		Expect(p.wait(context.Background())).To(Succeed())
 		Expect(logged(p)()).To(And(ContainSubstring("PATH="), Not(ContainSubstring("of-a-developer"))))
 	})
-	It("should quote no more than the end of a long log", func() {
-		path := filepath.Join(GinkgoT().TempDir(), "long.log")
-		Expect(os.WriteFile(path, []byte(strings.Repeat("noise\n", 50_000)+"the end\n"), 0o600)).To(Succeed())
-		Expect(tail(path, 2)).To(Equal("  noise\n  the end"))
-	})
 })
 
 var _ = Describe("The counting proxy", func() {
@@ -131,110 +115,4 @@ var _ = Describe("The counting proxy", func() {
 		Entry("over http", "http://manage.bizflycloud.example/api/token"),
 		Entry("over https", "https://manage.bizflycloud.example/api/token"),
 	)
-})
-
-var _ = Describe("The API server's way to nodes and pods", func() {
-	// get asks the address for its root, as the API server does.
-	get := func(socket, address string) (int, string) {
-		GinkgoHelper()
-		conn, err := (&net.Dialer{}).DialContext(context.Background(), "unix", socket)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(conn.Close)
-		reader := bufio.NewReader(conn)
-		send := func(method, target string) *http.Response {
-			request, err := http.NewRequestWithContext(context.Background(), method, target, nil)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(request.Write(conn)).To(Succeed())
-			response, err := http.ReadResponse(reader, request)
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(response.Body.Close)
-			return response
-		}
-		if response := send(http.MethodConnect, "//"+address); response.StatusCode != http.StatusOK {
-			return response.StatusCode, ""
-		}
-		response := send(http.MethodGet, "http://"+address)
-		content, err := io.ReadAll(response.Body)
-		Expect(err).NotTo(HaveOccurred())
-		return response.StatusCode, string(content)
-	}
-	says := func(text string) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
-	}
-
-	It("should lead to the test for the metrics of any pod, and elsewhere for all else", func() {
-		dir, err := os.MkdirTemp("", "") // the path of a socket has at most 103 bytes
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(os.RemoveAll, dir)
-		e := &Environment{dir: dir, options: Options{Pods: says("a pod")}}
-		apiServer, kwok, err := e.reachPods()
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(e.egress.close)
-		Expect(apiServer).To(ConsistOf(HavePrefix("--egress-selector-config-file=" + dir)))
-		Expect(kwok).To(ConsistOf(HavePrefix(dir)))
-
-		node := httptest.NewServer(says("a node"))
-		DeferCleanup(node.Close)
-		socket := filepath.Join(dir, "egress.sock")
-		status, content := get(socket, "10.0.0.7:8080")
-		Expect(status).To(Equal(http.StatusOK))
-		Expect(content).To(Equal("a pod"))
-		status, content = get(socket, node.Listener.Addr().String())
-		Expect(status).To(Equal(http.StatusOK))
-		Expect(content).To(Equal("a node"))
-		node.Close()
-		status, _ = get(socket, node.Listener.Addr().String())
-		Expect(status).To(Equal(http.StatusBadGateway))
-	})
-	It("should not be set up where no test asks for it", func() {
-		e := &Environment{dir: GinkgoT().TempDir()}
-		apiServer, kwok, err := e.reachPods()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(apiServer).To(BeEmpty())
-		Expect(kwok).To(BeEmpty())
-		Expect(e.egress).To(BeNil())
-	})
-})
-
-var _ = Describe("Small things", func() {
-	It("should never assign a port twice", func() {
-		seen := map[int]bool{}
-		for range 5 {
-			found, err := freePorts(50)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(found).To(HaveLen(50))
-			for _, port := range found {
-				Expect(seen[port]).To(BeFalse())
-				seen[port] = true
-			}
-		}
-	})
-	It("should let no other process take the ports of a block", func() {
-		_, err := freePorts(1)
-		Expect(err).NotTo(HaveOccurred())
-		_, err = listen(portBlocks.held[0].Addr().(*net.TCPAddr).Port)
-		Expect(err).To(MatchError(ContainSubstring("address already in use")))
-	})
-	It("should read what the sandbox writes for a shell", func() {
-		path := filepath.Join(GinkgoT().TempDir(), "env")
-		Expect(os.WriteFile(path, []byte("BIZFLY_CLOUD_API_URL=http://127.0.0.1:8080/api\nBKE_CLUSTER_TOKEN='a=b c'\n\n"), 0o600)).To(Succeed())
-		Expect(readEnv(path)).To(Equal(map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:8080/api", "BKE_CLUSTER_TOKEN": "a=b c"}))
-	})
-	It("should report what to do when a binary is missing", func() {
-		GinkgoT().Setenv("KUBEBUILDER_ASSETS", GinkgoT().TempDir())
-		_, err := (&Environment{root: GinkgoT().TempDir()}).asset("kwok")
-		Expect(err).To(MatchError(ContainSubstring("make controlplane")))
-	})
-	It("should prefer the binaries that the user brings and fall back to ours", func() {
-		users, root := GinkgoT().TempDir(), GinkgoT().TempDir()
-		ours := filepath.Join(root, ".cache", "controlplane", "bin")
-		Expect(os.MkdirAll(ours, 0o750)).To(Succeed())
-		for _, file := range []string{filepath.Join(users, "etcd"), filepath.Join(ours, "etcd"), filepath.Join(ours, "kwok")} {
-			Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
-		}
-		GinkgoT().Setenv("KUBEBUILDER_ASSETS", users)
-		e := &Environment{root: root}
-		Expect(e.asset("etcd")).To(Equal(filepath.Join(users, "etcd")))
-		Expect(e.asset("kwok")).To(Equal(filepath.Join(ours, "kwok")))
-	})
 })
