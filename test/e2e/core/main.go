@@ -76,7 +76,7 @@ func main() {
 func start() (int, error) {
 	r := &runner{}
 	var timeout time.Duration
-	var only, focus, doc, scheduler string
+	var only, focus, scheduler string
 	var sample int
 	flag.StringVar(&r.suites, "suites", ".cache/conformance", "where the compiled suites are, such as regression.test")
 	flag.StringVar(&r.reports, "reports", ".cache/reports/conformance", "where reports, outputs and the logs of failed specs go")
@@ -88,7 +88,6 @@ func start() (int, error) {
 	flag.StringVar(&only, "only", strings.Join(suiteNames, ","), "run only these suites")
 	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
 	flag.IntVar(&sample, "sample", 0, "run so many of these specs, drawn at random; 0 is all")
-	flag.StringVar(&doc, "doc", "", "the page whose table is written anew, from a run of every spec")
 	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
 	flag.StringVar(&r.reboot, "reboot-condition", "KernelDeadlock=True", "a condition that the provider repairs by a reboot")
 	flag.Parse()
@@ -97,7 +96,7 @@ func start() (int, error) {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %s", timeout))
 	defer cancel()
-	return r.run(ctx, strings.Split(only, ","), focus, scheduler, doc, sample)
+	return r.run(ctx, strings.Split(only, ","), focus, scheduler, sample)
 }
 
 // readThresholds returns the thresholds of core's performance suite as it reads them: JSON.
@@ -109,7 +108,7 @@ func readThresholds(file string) ([]byte, error) {
 	return yaml.YAMLToJSON(content)
 }
 
-func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc string, sample int) (int, error) {
+func (r *runner) run(ctx context.Context, only []string, focus, scheduler string, sample int) (int, error) {
 	for _, path := range []*string{&r.suites, &r.reports, &r.files} {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
@@ -162,7 +161,7 @@ func (r *runner) run(ctx context.Context, only []string, focus, scheduler, doc s
 	r.workOn(ctx, together, r.parallel, lease)
 	r.repeat(ctx)
 	r.workOn(ctx, alone, 1, longLease)
-	return r.conclude(ctx, specs, time.Since(start), doc)
+	return r.conclude(ctx, specs, time.Since(start))
 }
 
 // workOn runs specs in that many clusters, and returns when all were run.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs Karpenter core's own end-to-end suites against this provider: `make core-e2e`. They are test packages of its module, which
-# test/e2e/core/suites pins with what they need. DOC names the page whose table is rewritten; the arguments are flags of test/e2e/core.
+# test/e2e/core/suites pins with what they need. The arguments are flags of test/e2e/core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -14,4 +14,4 @@ for suite in regression disruption dra performance; do
 done
 scheduler=$(go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml
 cd ../../../..
-exec "$cache/bin/core" --suites "$cache/conformance" --reports "$cache/reports/conformance" ${DOC:+--doc "$DOC"} --scheduler-config "$scheduler" "$@"
+exec "$cache/bin/core" --suites "$cache/conformance" --reports "$cache/reports/conformance" --scheduler-config "$scheduler" "$@"
