@@ -20,9 +20,6 @@ import (
 // BenchmarkServerList5000 is one list of all servers through the real client, the part of the sandbox that answers it included.
 func BenchmarkServerList5000(b *testing.B) { serverList(b, many) }
 
-// BenchmarkServerList2000 must cost as much per server.
-func BenchmarkServerList2000(b *testing.B) { serverList(b, 2000) }
-
 // BenchmarkServerList500 must cost as much per server.
 func BenchmarkServerList500(b *testing.B) { serverList(b, few) }
 

@@ -4,20 +4,16 @@
 package main
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -126,29 +122,5 @@ var _ = Describe("The ground truth", func() {
 		Expect(panels["The ten cheapest available"]).To(Equal(one(700 + 2200)))
 		Expect(panels["Available offerings by zone"]).To(Equal(numbers{"HN1": 2}))
 		Expect(panels["Flavors"]).To(Equal(one(2)))
-	})
-})
-
-var _ = Describe("The scrapes", func() {
-	known := func(context.Context) (map[string]numbers, error) { return map[string]numbers{"Nodes": one(1)}, nil }
-	It("should be one file per look, and those of an earlier demo should go", func(ctx SpecContext) {
-		metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) }))
-		DeferCleanup(metrics.Close)
-		dir := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(dir, "1.prom"), nil, 0o600)).To(Succeed())
-		stop, err := scrape(ctx, dir, metrics.URL, known)
-		Expect(err).ToNot(HaveOccurred())
-		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
-		Eventually(files).Should(HaveLen(2))
-		Expect(stop()).To(Succeed())
-		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
-		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))
-		Expect(os.ReadFile(strings.TrimSuffix(files()[0], "prom") + "json")).
-			To(MatchJSON(`{"Nodes": {"": 1}}`))
-	})
-	It("should be missed where there are too few of them", func(ctx SpecContext) {
-		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1", known)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(stop()).To(MatchError(ContainSubstring("too few for a rate")))
 	})
 })

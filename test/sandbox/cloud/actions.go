@@ -17,7 +17,6 @@ type actionRequest struct {
 var serverActions = map[string]func(*Cloud, *call, *server, actionRequest) reply{
 	"start":       (*Cloud).startServer,
 	"stop":        (*Cloud).stopServer,
-	"soft_reboot": (*Cloud).softReboot,
 	"hard_reboot": (*Cloud).hardReboot,
 }
 
@@ -42,7 +41,7 @@ func (c *Cloud) serverAction(q *call) reply {
 	if s.truth.Deleting || s.wire.Status == StatusBuild {
 		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
 	}
-	if c.quota.Suspended && slices.Contains([]string{"start", "soft_reboot", "hard_reboot"}, request.Action) {
+	if c.quota.Suspended && slices.Contains([]string{"start", "hard_reboot"}, request.Action) {
 		return reply{status: http.StatusForbidden, body: apiMessage{}}
 	}
 	return serverActions[request.Action](c, q, s, request)

@@ -6,7 +6,6 @@ package cloud
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -59,9 +58,6 @@ func (c *Cloud) createToken(q *call) reply {
 	}
 	if !accepted {
 		return problem(http.StatusUnauthorized, "Email hoặc mật khẩu không đúng")
-	}
-	if project != c.opts.Project && project != c.opts.DefaultProject && c.opts.Projects != nil && !slices.Contains(c.opts.Projects, project) {
-		return problem(http.StatusUnauthorized, "You are not a member of project "+project)
 	}
 	if len(c.tokens) >= maxTokens {
 		c.dropExpired()

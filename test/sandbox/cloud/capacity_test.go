@@ -116,7 +116,7 @@ var _ = Describe("Quotas", func() {
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
 		for _, id := range ids {
 			Expect(b.call(http.MethodGet, servers+"/"+id, nil).object()["status"]).To(Equal("SHUTOFF"))
-			for _, action := range []string{"start", "soft_reboot", "hard_reboot"} {
+			for _, action := range []string{"start", "hard_reboot"} {
 				Expect(act(id, action)).To(Equal(403), action)
 			}
 		}

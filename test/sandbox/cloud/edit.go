@@ -48,17 +48,6 @@ func (c *Cloud) ApplyServerEdit(id string, edit ServerEdit) error {
 	return err
 }
 
-// ApplyVolumeEdit changes a volume: all of the edit or, with an error, nothing.
-func (c *Cloud) ApplyVolumeEdit(id string, edit VolumeEdit) error {
-	err := fmt.Errorf("volume %s: %w", id, ErrNotFound)
-	c.with(func() {
-		if v := c.volumes[id]; v != nil {
-			err = c.editVolume(v, edit)
-		}
-	})
-	return err
-}
-
 func (c *Cloud) editServer(s *server, edit ServerEdit) error {
 	q := &call{project: s.truth.Project, region: s.truth.Region}
 	flavor, err := c.editedFlavor(s, edit)
@@ -216,8 +205,5 @@ func (c *Cloud) editVolume(v *volume, edit VolumeEdit) error {
 func (c *Cloud) editRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("PATCH /_sandbox/servers/{id}", func(w http.ResponseWriter, r *http.Request) {
 		change(c, func(edit ServerEdit) error { return c.ApplyServerEdit(r.PathValue("id"), edit) })(w, r)
-	})
-	mux.HandleFunc("PATCH /_sandbox/volumes/{id}", func(w http.ResponseWriter, r *http.Request) {
-		change(c, func(edit VolumeEdit) error { return c.ApplyVolumeEdit(r.PathValue("id"), edit) })(w, r)
 	})
 }

@@ -57,8 +57,6 @@ type Options struct {
 	Region  string
 	// DefaultProject is where a login that names no project lands; empty is Project.
 	DefaultProject string
-	// Projects are the projects besides Project that the account may log in to; nil allows any.
-	Projects []string
 	// Email, Password, AppCredID and AppCredSecret are what POST /token accepts.
 	Email, Password, AppCredID, AppCredSecret string
 

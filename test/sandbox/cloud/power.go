@@ -90,11 +90,6 @@ func (c *Cloud) power(q *call, s *server, p passage) reply {
 	return ok(c.nested(s))
 }
 
-// softReboot asks the guest to restart, which one that is off cannot.
-func (c *Cloud) softReboot(q *call, s *server, request actionRequest) reply {
-	return c.reboot(q, s, passage{action: request.Action, from: []string{StatusActive}, state: "rebooting", through: StatusReboot, to: StatusActive})
-}
-
 // hardReboot cuts the power and restores it, without the guest.
 func (c *Cloud) hardReboot(q *call, s *server, request actionRequest) reply {
 	return c.reboot(q, s, passage{

@@ -44,7 +44,6 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("start", "SHUTOFF", map[string]any{"action": "start"}, "SHUTOFF", "ACTIVE"),
 		Entry("stop", "ACTIVE", map[string]any{"action": "stop"}, "ACTIVE", "SHUTOFF"),
 		Entry("stop of a broken one", "ERROR", map[string]any{"action": "stop"}, "ERROR", "SHUTOFF"),
-		Entry("soft reboot", "ACTIVE", map[string]any{"action": "soft_reboot"}, "REBOOT", "ACTIVE"),
 		Entry("hard reboot", "ACTIVE", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 		Entry("hard reboot of one that is off", "SHUTOFF", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
 		Entry("hard reboot of a broken one", "ERROR", map[string]any{"action": "hard_reboot"}, "HARD_REBOOT", "ACTIVE"),
@@ -57,15 +56,13 @@ var _ = Describe("A server on its way through an action", func() {
 		b.Advance(latency)
 		Expect(status()).To(Equal(from))
 	},
-		Entry("soft reboot of one that is off", "SHUTOFF", map[string]any{"action": "soft_reboot"}, "vm_state stopped"),
-		Entry("soft reboot of a broken one", "ERROR", map[string]any{"action": "soft_reboot"}, "vm_state error"),
 		Entry("start of one that runs", "ACTIVE", map[string]any{"action": "start"}, "vm_state active"),
 		Entry("stop of one that is off", "SHUTOFF", map[string]any{"action": "stop"}, "vm_state stopped"),
 		Entry("a field of another action", "ACTIVE", map[string]any{"action": "start", "new_name": "x"}, `unknown field "new_name"`),
 	)
 	It("should boot anew when it is back", func() {
 		before := live().Truth.ActiveAt
-		Expect(act(map[string]any{"action": "soft_reboot"}).object()).To(HaveKeyWithValue("message", "Soft reboot server thành công"))
+		Expect(act(map[string]any{"action": "hard_reboot"}).object()).To(HaveKeyWithValue("message", "Hard reboot server thành công"))
 		Expect(live().Truth.ActiveAt).To(BeZero(), "the guest is down")
 		b.Advance(latency)
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))

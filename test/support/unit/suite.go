@@ -47,17 +47,8 @@ func Suite(ctx context.Context, env **Environment, setups ...func(context.Contex
 // APIServer gives the suite of a package an API server alone, whose client reads without a cache. The setups run once after its
 // start.
 func APIServer(env **coretest.Environment, setups ...func()) bool {
-	return suiteOf(env, setups)
-}
-
-// IndexedAPIServer is an APIServer whose client has a cache with core's indexes.
-func IndexedAPIServer(ctx context.Context, env **coretest.Environment, setups ...func()) bool {
-	return suiteOf(env, setups, indexes(ctx))
-}
-
-func suiteOf(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
 	return BeforeSuite(func() {
-		*env = apiServer(options...)
+		*env = apiServer()
 		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
 		for _, setup := range setups {
 			setup()
