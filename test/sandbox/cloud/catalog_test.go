@@ -48,8 +48,6 @@ var _ = Describe("The catalog", func() {
 		snapshots, err := b.client.CloudServer.Snapshots().List(ctx, &gobizfly.ListSnasphotsOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(snapshots).To(HaveLen(1))
-		_, err = b.client.CloudServer.Snapshots().Get(ctx, snapshots[0].ID)
-		Expect(err).ToNot(HaveOccurred())
 	})
 	Describe("of the Kubernetes Engine", func() {
 		It("should let a node leave, any number of times, with the cluster's token alone", func() {

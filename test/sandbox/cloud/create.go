@@ -70,7 +70,6 @@ var (
 const (
 	maxMetadata     = 128
 	maxUserData     = 65535 // of base64, as the compute service limits it
-	maxQuantity     = 50
 	defaultFirewall = "default"
 )
 
@@ -91,21 +90,14 @@ func (c *Cloud) createServers(q *call) reply {
 	if admitted.rejection != nil {
 		return *admitted.rejection
 	}
-	ids := []string{}
-	for i := range o.quantity {
-		name := o.Name
-		if o.quantity > 1 {
-			name = fmt.Sprintf("%s-%d", o.Name, i+1)
-		}
-		switch {
-		case c.opts.ChangeNames:
-			name = "vm-" + c.newHex(4)
-		case c.opts.AppendNameCode:
-			name += "-tN4" + c.newHex(4)[3:]
-		}
-		t := c.build(o, name, admitted.doom, q.fx)
-		ids = append(ids, t.ID)
+	name := o.Name
+	switch {
+	case c.opts.ChangeNames:
+		name = "vm-" + c.newHex(4)
+	case c.opts.AppendNameCode:
+		name += "-tN4" + c.newHex(4)[3:]
 	}
+	ids := []string{c.build(o, name, admitted.doom, q.fx).ID}
 	if q.fx.has(EffectEmptyTask) {
 		ids = []string{}
 	}
@@ -172,11 +164,8 @@ func (c *Cloud) checkNames(_ *call, o *validRequest) *reply {
 		return bad("os is required")
 	}
 	o.quantity = 1
-	if o.Quantity != nil {
-		o.quantity = *o.Quantity
-	}
-	if o.quantity < 1 || o.quantity > maxQuantity {
-		return bad("quantity must be between 1 and %d", maxQuantity)
+	if o.Quantity != nil && *o.Quantity != 1 {
+		return bad("quantity must be 1")
 	}
 	if o.SSHKey != "" && !slices.ContainsFunc(c.opts.Catalog.SSHKeys, func(k SSHKey) bool { return k.Name == o.SSHKey }) {
 		return bad("Invalid key_name provided: %s", o.SSHKey)

@@ -15,7 +15,6 @@ import (
 var _ = serverAPI.serve(
 	on(http.MethodGet, "/snapshots", (*Cloud).listSnapshots, "volume_id"),
 	on(http.MethodPost, "/snapshots", (*Cloud).createSnapshot),
-	on(http.MethodGet, "/snapshots/{id}", (*Cloud).getSnapshot),
 	on(http.MethodDelete, "/snapshots/{id}", (*Cloud).deleteSnapshot),
 )
 
@@ -85,15 +84,6 @@ func (c *Cloud) snapshots(q *call) []Snapshot {
 }
 
 func (c *Cloud) listSnapshots(q *call) reply { return ok(c.snapshots(q)) }
-
-func (c *Cloud) getSnapshot(q *call) reply {
-	for _, snapshot := range c.snapshots(q) {
-		if snapshot.ID == q.vars[0] {
-			return ok(snapshot)
-		}
-	}
-	return noSuchSnapshot(q.vars[0])
-}
 
 func noSuchSnapshot(id string) reply {
 	return problem(http.StatusNotFound, "Snapshot "+id+" could not be found.")
