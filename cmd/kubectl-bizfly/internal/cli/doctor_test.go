@@ -287,6 +287,13 @@ func deletingClass(f *fixture) {
 	Expect(f.objects.Delete(context.Background(), of)).To(Succeed())
 }
 
+// podAccessEnforced is BizflyNodeClass default whose servers keep pods from the metadata service.
+func podAccessEnforced(f *fixture) {
+	object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	object.StatusConditions().SetTrue(v1alpha1.ConditionTypePodAccessEnforced)
+	f.put(object)
+}
+
 // stoppedServer is a server of a NodeClaim that somebody, or the cloud, has stopped.
 func stoppedServer(f *fixture) {
 	server := f.AddServer(cloud.ServerSpec{Name: "n"})
@@ -375,8 +382,6 @@ var _ = Describe("doctor", func() {
 		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", rules.Error,
 			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" }),
 			node(func(*corev1.Node) {})),
-		finding("nodes of another cloud", "ForeignNodes", rules.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" }),
-			node(func(*corev1.Node) {})),
 		finding("a zone label that is no zone", "ZoneLabelWrong", rules.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" }),
 			node(func(*corev1.Node) {})),
 		finding("no CSI driver", "CSIDriverMissing", rules.Info, func(f *fixture) {
@@ -411,7 +416,7 @@ var _ = Describe("doctor", func() {
 		finding("an endpoint of another host than the servers'", "HostDiffers", rules.Error, func(f *fixture) { f.pin("manage.bizflycloud.vn") },
 			configured),
 		finding("nothing that keeps pods from the metadata service", "MetadataServiceOpen", rules.Warning,
-			nodeClass(`{userData: "#!/bin/sh\n# iptables -I FORWARD -d 169.254.169.254 -j DROP\ncurl http://169.254.169.254/\n"}`),
+			nodeClass("{}"),
 			func(f *fixture) {
 				f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 			}),
@@ -440,16 +445,6 @@ var _ = Describe("doctor", func() {
 			setEnv("BKE_CLUSTER_TOKEN", "")
 			setEnv("BKE_DISCOVER_FROM_POOL", "true")
 		}, (*fixture).environment),
-		finding("a missing token where a NodeClass needs it", "BKEJoinIncomplete", rules.Error, func(f *fixture) {
-			setEnv("BKE_CLUSTER_TOKEN", "")
-			nodeClass("{}")(f)
-		}, (*fixture).environment),
-		finding("a missing token that no NodeClass needs", "BKEJoinIncomplete", rules.Warning, func(f *fixture) {
-			setEnv("BKE_CLUSTER_TOKEN", "")
-			nodeClass("{bootstrapMode: Custom, userData: join}")(f)
-		}, (*fixture).environment),
-		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", rules.Error, variable("BKE_JOIN_ENDPOINT", "join-here"),
-			(*fixture).environment),
 		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", rules.Warning, addAutoscalingPool,
 			func(f *fixture) { Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitOK), f.err) }),
 		finding("a zone that does not exist", "NodeClassZones", rules.Error, nodeClass("{zones: [HN9]}"), nodeClass("{}")),
@@ -466,6 +461,10 @@ var _ = Describe("doctor", func() {
 		finding("flavors that do not exist", "NodeClassFlavors", rules.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}"),
 			nodeClass("{}")),
 		finding("what nodes join with is missing", "NodeClassBootstrap", rules.Error, variable("BKE_JOIN_ENDPOINT", ""),
+			(*fixture).environment),
+		finding("a token that is missing", "NodeClassBootstrap", rules.Error, variable("BKE_CLUSTER_TOKEN", ""),
+			(*fixture).environment),
+		finding("a join endpoint that is no URL", "NodeClassBootstrap", rules.Error, variable("BKE_JOIN_ENDPOINT", "join-here"),
 			(*fixture).environment),
 		finding("no way out of the network", "NodeClassEgress", rules.Warning, nodeClass("{publicIPv4: false}"),
 			nodeClass("{}")),
@@ -656,24 +655,7 @@ var _ = Describe("doctor", func() {
 		protect(f)
 		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
 	},
-		Entry("what the controller adds to user data", func(f *fixture) {
-			object := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-			object.StatusConditions().SetTrue(v1alpha1.ConditionTypePodAccessEnforced)
-			f.put(object)
-		}),
-		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
-		Entry("user data of a Secret", func(f *fixture) {
-			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{
-				"userData": []byte("#!/bin/sh\nnft add rule inet filter forward ip daddr 169.254.169.254 drop\n"),
-			}})
-			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
-		}),
-		Entry("user data of a ConfigMap", func(f *fixture) {
-			f.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "scripts", Namespace: "karpenter"}, Data: map[string]string{
-				"userData": "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n",
-			}})
-			nodeClass("{userDataFrom: {configMapKeyRef: {name: scripts, key: userData}}}")(f)
-		}),
+		Entry("what the controller adds to user data", podAccessEnforced),
 		Entry("a policy of Cilium", func(f *fixture) {
 			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 		}),
@@ -690,9 +672,9 @@ var _ = Describe("doctor", func() {
 		Expect(codesOf(answer[rules.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
 	})
 
-	It("should name nodes of BKE's pools where only user data guards the metadata service", func() {
+	It("should name nodes of BKE's pools where only a BizflyNodeClass guards the metadata service", func() {
 		f.install()
-		nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)(f)
+		podAccessEnforced(f)
 		open := func() []rules.Finding {
 			return lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "MetadataServiceOpen" })
 		}
@@ -700,7 +682,7 @@ var _ = Describe("doctor", func() {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: lo.Assign(labels, map[string]string{"bke.bizflycloud.vn/node-id": name})}})
 		}
 		labelled("default-x7k2p", map[string]string{karpv1.NodePoolLabelKey: "default"})
-		Expect(open()).To(BeEmpty(), "the user data holds on Karpenter's nodes, which BKE may label like its own")
+		Expect(open()).To(BeEmpty(), "it holds on Karpenter's nodes, which BKE may label like its own")
 		for i := range 7 {
 			labelled(fmt.Sprintf("pool-1-%d", i), nil)
 		}
@@ -805,11 +787,8 @@ var _ = Describe("doctor", func() {
 	},
 		Entry("volumes without credentials", "volumes", nil, func(*fixture) { withoutCredentials() }),
 		Entry("zones without a catalog", "cloud controller manager", nil, func(*fixture) { withoutCredentials() }),
-		Entry("the nodes of other clouds", "cloud controller manager", &corev1.NodeList{}, func(*fixture) {}),
-		Entry("user data of a Secret", "metadata service", nil, func(f *fixture) {
-			nodeClass("{userDataFrom: {secretKeyRef: {name: templates, key: userData}}}")(f)
-			f.failGets(&corev1.Secret{})
-		}),
+		Entry("zones without nodes", "cloud controller manager", &corev1.NodeList{}, func(*fixture) {}),
+		Entry("BizflyNodeClasses", "metadata service", &v1alpha1.BizflyNodeClassList{}, func(*fixture) {}),
 	)
 
 	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {

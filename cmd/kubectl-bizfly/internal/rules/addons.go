@@ -152,13 +152,6 @@ var ccmRules = []rule{
 			})
 			return failsIf(len(late) > 0, "the cloud controller manager has not initialized %s", list(late))
 		})},
-	{code: "ForeignNodes", about: "cloud controller manager", severity: Warning,
-		why: "Karpenter neither prices nor manages them",
-		fix: "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID",
-		given: given1(factNodes, func(nodes *corev1.NodeList) outcome {
-			foreign := namesOf(nodes, func(n *corev1.Node) bool { return !uninitialized(n) && !ours(n) })
-			return failsIf(len(foreign) > 0, "these nodes have no provider ID of BizFly Cloud: %s", list(foreign))
-		})},
 	{code: "ZoneLabelWrong", about: "cloud controller manager", severity: Warning,
 		why: "pods that are spread over zones, or whose volume is in one, do not fit there",
 		fix: "kubectl -n kube-system rollout restart daemonset -l k8s-app=bizfly-cloud-controller-manager (on BKE: ask " +

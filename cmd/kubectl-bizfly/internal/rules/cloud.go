@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -197,38 +196,6 @@ var bkeRules = []rule{
 		given: given1(factBKE, func(known bkeCluster) outcome {
 			return failsIf(known.missing, "the project has no BKE cluster %q", known.values.ClusterID)
 		})},
-	{code: "BKEJoinIncomplete", about: "BKE cluster", severity: Warning,
-		why:   "servers of NodeClasses in mode BKE boot and never join, and each is replaced after 15 minutes",
-		fix:   "kubectl bizfly doctor -o yaml (docs/reference/bootstrap.md says where the value is found)",
-		given: given2(factBKE, factAnyNodeClasses, incompleteJoin)},
-	{code: "BKEJoinEndpointInvalid", about: "BKE cluster", severity: Error, why: "servers boot and never join",
-		given: given2(factBKE, factSetup, func(known bkeCluster, s setup) outcome {
-			join, err := url.Parse(known.values.JoinEndpoint)
-			if known.values.JoinEndpoint == "" || err == nil && join.Host != "" {
-				return positive()
-			}
-			return found(Finding{What: fmt.Sprintf("bke.joinEndpoint (BKE_JOIN_ENDPOINT) %q is no URL",
-				known.values.JoinEndpoint),
-				Fix: s.set("bke.joinEndpoint=... (docs/reference/bootstrap.md)")})
-		})},
-}
-
-// incompleteJoin names the values that nodes join with and that are not known. Not every cluster whose BKE cluster is
-// known launches worker images: NodeClasses of mode Custom need neither.
-func incompleteJoin(known bkeCluster, nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
-	if known.unlearned != nil {
-		return inapplicable("%s", known.unlearned)
-	}
-	needed := lo.ContainsBy(nodeClasses.Items,
-		func(n v1alpha1.BizflyNodeClass) bool { return n.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE })
-	var findings []Finding
-	for _, value := range [][2]string{{"bke.clusterToken (BKE_CLUSTER_TOKEN)", known.values.Token},
-		{"bke.joinEndpoint (BKE_JOIN_ENDPOINT)", known.values.JoinEndpoint}} {
-		if value[1] == "" {
-			findings = append(findings, Finding{What: value[0] + " is not set", Severity: lo.Ternary(needed, Error, Warning)})
-		}
-	}
-	return found(findings...)
 }
 
 var workerPoolRules = []rule{{

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,32 +74,24 @@ var installedRules = []rule{
 		})},
 	{code: "ControllerNotInstalled", about: "controller", severity: Info,
 		why: "this is a preflight: what depends on the controller is not checked",
-		given: given4(factController, factAnyNodeClaims, factNodes, factSetup,
-			func(controller *appsv1.Deployment, claims *karpv1.NodeClaimList, nodes *corev1.NodeList, s setup) outcome {
-				if controller != nil || len(claims.Items) > 0 || len(launchedNodes(nodes)) > 0 {
-					return positive()
-				}
-				return found(Finding{What: "no controller is installed", Fix: s.upgrade(operator.Name)})
-			})},
+		given: given3(factController, factLaunched, factSetup, func(controller *appsv1.Deployment, launched []string,
+			s setup) outcome {
+			if controller != nil || len(launched) > 0 {
+				return positive()
+			}
+			return found(Finding{What: "no controller is installed", Fix: s.upgrade(operator.Name)})
+		})},
 	{code: "ControllerGone", about: "controller", severity: Error,
 		why: "no controller drains, repairs or replaces these nodes, their servers are paid for, and their deletion never ends",
-		given: given4(factController, factAnyNodeClaims, factNodes, factSetup,
-			func(controller *appsv1.Deployment, claims *karpv1.NodeClaimList, nodes *corev1.NodeList, s setup) outcome {
-				launched := launchedNodes(nodes)
-				if controller != nil || len(claims.Items)+len(launched) == 0 {
-					return positive()
-				}
-				names := lo.Uniq(append(lo.Map(claims.Items, func(c karpv1.NodeClaim, _ int) string {
-					return "NodeClaim " +
-						c.Name
-				}),
-					lo.Map(launched, func(name string, _ int) string { return "node " + name })...))
-				return found(Finding{
-					What: "no controller is installed, and what it has launched is still there: " + list(names),
-					Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, " +
-						"and wait until kubectl get nodeclaims shows none)",
-				})
-			})},
+		given: given3(factController, factLaunched, factSetup, func(controller *appsv1.Deployment, launched []string,
+			s setup) outcome {
+			if controller != nil || len(launched) == 0 {
+				return positive()
+			}
+			return found(Finding{What: "no controller is installed, and what it has launched is still there: " + list(launched),
+				Fix: s.upgrade(operator.Name) + " (then, to uninstall, first kubectl delete nodepools --all, " +
+					"and wait until kubectl get nodeclaims shows none)"})
+		})},
 	{code: "ControllerNotReady", about: "controller", severity: Error, why: "no node is launched, and none is deleted",
 		given: given1(factController, func(controller *appsv1.Deployment) outcome {
 			if controller == nil {
@@ -128,12 +121,21 @@ var installedRules = []rule{
 		given: given1(factGrants, wideRights)},
 }
 
-// launchedNodes are the nodes that Karpenter has launched.
-func launchedNodes(nodes *corev1.NodeList) []string {
-	return lo.FilterMap(nodes.Items, func(n corev1.Node, _ int) (string, bool) {
-		return n.Name, n.Labels[karpv1.NodePoolLabelKey] != "" && ours(&n)
-	})
-}
+// factLaunched names the NodeClaims and the nodes that Karpenter has launched.
+var factLaunched = newFact("what Karpenter has launched", func(ctx context.Context, r *reading) ([]string, error) {
+	claims, err := factAnyNodeClaims.in(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := factNodes.in(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	launched := lo.Map(claims.Items, func(c karpv1.NodeClaim, _ int) string { return "NodeClaim " + c.Name })
+	return append(launched, lo.FilterMap(nodes.Items, func(n corev1.Node, _ int) (string, bool) {
+		return "node " + n.Name, n.Labels[karpv1.NodePoolLabelKey] != "" && ours(&n)
+	})...), nil
+})
 
 // neededDefinitions are those of this release. That of CapacityBuffers may be left to another chart, and without its
 // feature gate the controller does not use it.

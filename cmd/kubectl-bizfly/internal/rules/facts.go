@@ -187,41 +187,6 @@ var (
 		return string(namespace.UID), err
 	})
 
-	// factUserData is the user data, by its name, of each BizflyNodeClass whose metadataOptions do not keep pods from the
-	// metadata service.
-	factUserData = newFact("user data", func(ctx context.Context, r *reading) (map[string]string, error) {
-		nodeClasses, err := factNodeClasses.in(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		texts := map[string]string{}
-		for i := range nodeClasses.Items {
-			nodeClass := &nodeClasses.Items[i]
-			if podAccessEnforced(nodeClass) {
-				continue
-			}
-			from := nodeClass.Spec.UserDataFrom
-			if from == nil {
-				texts[nodeClass.Name] = lo.FromPtr(nodeClass.Spec.UserData)
-				continue
-			}
-			selector := lo.FromPtr(lo.CoalesceOrEmpty(from.SecretKeyRef, from.ConfigMapKeyRef))
-			key := types.NamespacedName{Namespace: setup{r.Session}.namespace(), Name: selector.Name}
-			var secret *corev1.Secret
-			var configMap *corev1.ConfigMap
-			if from.ConfigMapKeyRef != nil {
-				configMap, err = optional(ctx, r, key, &corev1.ConfigMap{})
-			} else {
-				secret, err = optional(ctx, r, key, &corev1.Secret{})
-			}
-			if err != nil {
-				return nil, fmt.Errorf("the user data of BizflyNodeClass %s was not read: %w", nodeClass.Name, err)
-			}
-			texts[nodeClass.Name] = string(lo.FromPtr(secret).Data[selector.Key]) + lo.FromPtr(configMap).Data[selector.Key]
-		}
-		return texts, nil
-	})
-
 	// factMetadataPolicy reports whether a policy for the pods of all namespaces names the metadata service.
 	factMetadataPolicy = newFact("policies of the network plugin", func(ctx context.Context, r *reading) (bool, error) {
 		for _, kind := range clusterPolicies {

@@ -57,8 +57,13 @@ var (
 		}), nil
 	})
 
-	factPrices = catalogFact("price table", func(_ context.Context, cloud *connect.Cloud) (*pricing.Table, error) {
-		return cloud.Settings.Load().Prices, nil
+	// factDiskPrices is what a disk costs, in VND per hour.
+	factDiskPrices = catalogFact("prices of disks", func(_ context.Context,
+		cloud *connect.Cloud) (func(*gobizfly.Volume) float64, error) {
+		snapshot, err := cloud.Catalog.Snapshot()
+		return func(volume *gobizfly.Volume) float64 {
+			return diskPrice(cloud.Settings.Load().Prices, snapshot, volume)
+		}, err
 	})
 )
 
@@ -90,7 +95,7 @@ var leftoverRules = []rule{
 		given: given3(factOwned, factClusterUID, factFlavorPrices, lostServers)},
 	// The project may have other clusters, so a person has to look before deleting.
 	{code: "DiskWithoutOwner", about: "disks without owner", severity: Warning,
-		given: given5(factVolumes, factServers, factHandles, factCatalog, factPrices, lostDisks)},
+		given: given4(factVolumes, factServers, factHandles, factDiskPrices, lostDisks)},
 	{code: "AddressWithoutOwner", about: "addresses without owner", severity: Warning,
 		why: "it is paid for; the price list of addresses is not public. It may be kept on purpose",
 		given: given1(factInterfaces, func(interfaces []*gobizfly.NetworkInterface) outcome {
@@ -131,13 +136,13 @@ func lostServers(all owned, uid string, prices map[string]float64) outcome {
 // collection does: root disks made from a snapshot or named like a server that exists, and disks that are being created
 // or deleted.
 func lostDisks(volumes []*gobizfly.Volume, servers []*gobizfly.Server, handles sets.Set[string],
-	snapshot *catalog.Snapshot, prices *pricing.Table) outcome {
+	pricePerHour func(*gobizfly.Volume) float64) outcome {
 	live := sets.New(lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.Name })...)
 	return found(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
 		server, isRoot := strings.CutSuffix(volume.Name, instance.RootDiskSuffix)
 		lost := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name,
 			instance.CSIVolumePrefix)
-		perMonth := diskPrice(prices, snapshot, volume) * price.HoursPerMonth
+		perMonth := pricePerHour(volume) * price.HoursPerMonth
 		return Finding{
 			VNDPerMonth: perMonth,
 			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster "+

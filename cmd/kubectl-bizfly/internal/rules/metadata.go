@@ -5,7 +5,6 @@ package rules
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
@@ -19,9 +18,6 @@ import (
 
 const metadataAddress = "169.254.169.254"
 
-// dropsMetadata matches a line of user data that keeps traffic from the metadata service.
-var dropsMetadata = regexp.MustCompile(`(?im)^[^#\n]*(?:169\.254\.169\.254.*\bdrop\b|\bdrop\b.*169\.254\.169\.254)`)
-
 // clusterPolicies are the kinds of policies that hold for the pods of all namespaces.
 var clusterPolicies = []schema.GroupVersionKind{
 	{Group: "cilium.io", Version: "v2", Kind: "CiliumClusterwideNetworkPolicy"},
@@ -30,20 +26,20 @@ var clusterPolicies = []schema.GroupVersionKind{
 }
 
 // metadataRules look for what keeps pods from the metadata service, from which every pod could otherwise read the user
-// data of its node and the join token of BKE. User data of a NodeClass does not hold on the nodes of BKE's pools, whose
-// servers have the same token. They look at texts alone: whether what these say works is not tried, so its absence is
-// certain and its effect is not.
+// data of its node and the join token of BKE. A NodeClass has no effect on the nodes of BKE's pools, whose servers have
+// the same token. Whether a policy works is not tried.
 var metadataRules = []rule{
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod can read the user data and the join token of its node there, and join a node of its own",
 		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there), or set " +
 			"metadataOptions.podAccess of the NodeClass to Blocked",
-		given: given2(factUserData, factMetadataPolicy, func(texts map[string]string, guarded bool) outcome {
-			open := lo.Filter(sortedKeys(texts), func(name string, _ int) bool { return !dropsMetadata.MatchString(texts[name]) })
+		given: given2(factNodeClasses, factMetadataPolicy, func(all *v1alpha1.BizflyNodeClassList, guarded bool) outcome {
+			open := lo.FilterMap(all.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
+				return n.Name, !podAccessEnforced(&n)
+			})
 			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: the condition "+
-				"%s of BizflyNodeClass %s is not True, no rule in the user data drops traffic to %s, and no "+
-				"CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", v1alpha1.ConditionTypePodAccessEnforced,
-				list(open), metadataAddress)
+				"%s of BizflyNodeClass %s is not True, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
+				"names %s", v1alpha1.ConditionTypePodAccessEnforced, list(open), metadataAddress)
 		})},
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
@@ -52,7 +48,7 @@ var metadataRules = []rule{
 			"trusted pods run on these nodes)",
 		given: given2(factPoolNodes, factMetadataPolicy, func(nodes *corev1.NodeList, guarded bool) outcome {
 			return failsIf(!guarded && len(nodes.Items) > 0, "nothing is found that keeps pods on BKE's pool nodes %s from the "+
-				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and user data of a "+
+				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and a "+
 				"BizflyNodeClass does not apply there",
 				list(namesOf(nodes, func(*corev1.Node) bool { return true })), metadataAddress)
 		})},

@@ -195,14 +195,6 @@ func given4[A, B, C, D any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], deci
 	}}
 }
 
-func given5[A, B, C, D, E any](a *fact[A], b *fact[B], c *fact[C], d *fact[D], e *fact[E], decide func(A, B, C, D,
-	E) outcome) given {
-	return given{[]need{a, b, c, d, e}, func(ctx context.Context, r *reading) outcome {
-		return decide(lo.Must(a.in(ctx, r)), lo.Must(b.in(ctx, r)), lo.Must(c.in(ctx, r)), lo.Must(d.in(ctx, r)),
-			lo.Must(e.in(ctx, r)))
-	}}
-}
-
 // apply reads the facts of the rule and decides over them.
 func (r *rule) apply(ctx context.Context, facts *reading) outcome {
 	for _, need := range r.needs {
