@@ -37,12 +37,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -50,9 +48,8 @@ import (
 type Simulation struct {
 	// Objects are the copy.
 	Objects *memory.Client
-	// Flavors makes the instance types of its NodeClasses; Capacity has the marks of unavailable offerings, none at first.
-	Flavors  *offerings.Flavors
-	Capacity *capacity.DefaultProvider
+	// Providers are those of the controller over the copy. No offering is marked unavailable at first.
+	Providers *wiring.Providers
 	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
 	Provider      corecloudprovider.CloudProvider
 	CloudProvider *cloudprovider.CloudProvider
@@ -98,7 +95,7 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 		d.Overlay = store
 	}
 	providers := wiring.Build(d)
-	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
+	s := &Simulation{Objects: kube, Providers: providers, clock: clk, given: objects,
 		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}, record: &record{}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
@@ -160,7 +157,7 @@ func (s *Simulation) Notes() []string {
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
-	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
+	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Providers.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err
