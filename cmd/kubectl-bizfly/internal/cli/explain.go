@@ -28,14 +28,7 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 			show, end := progress(printer)
 			result, err := explain.Compute(ctx, s, shared.Options, limit, func(passes int) { show("%d plans", passes) })
 			end()
-			if err != nil {
-				return err
-			}
-			if done, err := printer.Value(result); !done {
-				printAssumed(printer, result.Catalog, result.Assumed)
-				printPlan(printer, result.Plan)
-				printConstraints(printer, result)
-			} else if err != nil {
+			if err := finish(printer, result, err, printExplanation); err != nil {
 				return err
 			}
 			return shared.failed(printer, bill{result.VNDPerMonth, len(result.Unplaced)})
@@ -45,7 +38,9 @@ func (a *App) explain(shared *planFlags) *cobra.Command {
 	return cmd
 }
 
-func printConstraints(printer *output.Printer, result *explain.Explanation) {
+func printExplanation(printer *output.Printer, result *explain.Explanation) {
+	printAssumed(printer, result.Catalog, result.Assumed)
+	printPlan(printer, result.Plan)
 	printer.Printf("\n")
 	if len(result.Constraints) > 0 {
 		printer.Rows([]string{"Without", "Of", "Which", ">VND/month less", ">Of the bill", ">Pods more"},

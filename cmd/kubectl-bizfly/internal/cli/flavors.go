@@ -38,17 +38,9 @@ func (a *App) flavors() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			defer func() { printer.Notes(s.Notes) }()
 			rows, err := flavors.List(ctx, s, options)
-			if err != nil {
-				printer.Notes(s.Notes)
-				return err
-			}
-			defer printer.Notes(s.Notes)
-			if done, err := printer.Value(rows); done {
-				return err
-			}
-			printFlavors(printer, rows)
-			return nil
+			return finish(printer, rows, err, printFlavors)
 		},
 	}
 	cmd.Flags().StringVar(&options.NodePool, "nodepool", "", "list for the requirements of this NodePool, with the reason for every exclusion")

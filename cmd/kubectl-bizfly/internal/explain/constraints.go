@@ -12,6 +12,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -36,39 +37,25 @@ const (
 	KindRequirement  = "requirement"
 )
 
-// droppable is a constraint that can be dropped: from the pods of a workload, or a requirement of a NodePool.
+// droppable is a constraint that can be dropped: from the pods of a workload, or from a NodePool.
 type droppable struct {
 	kind, of, detail string
-	pods             []*corev1.Pod
-	drop             func(*corev1.Pod)
-	pool             *karpv1.NodePool
-	requirement      int
+	objects          []client.Object
+	drop             func(client.Object)
 }
 
 // dropped returns the objects without some constraints.
 func dropped(objects memory.Objects, constraints []droppable) memory.Objects {
-	pods, pools := map[*corev1.Pod]*corev1.Pod{}, map[*karpv1.NodePool][]int{}
+	changed := map[client.Object]client.Object{}
 	for _, c := range constraints {
-		for _, pod := range c.pods {
-			if pods[pod] == nil {
-				pods[pod] = pod.DeepCopy()
+		for _, object := range c.objects {
+			if changed[object] == nil {
+				changed[object] = object.DeepCopyObject().(client.Object)
 			}
-			c.drop(pods[pod])
-		}
-		if c.pool != nil {
-			pools[c.pool] = append(pools[c.pool], c.requirement)
+			c.drop(changed[object])
 		}
 	}
-	changed := lo.MapToSlice(pods, func(_, pod *corev1.Pod) client.Object { return pod })
-	for pool, requirements := range pools {
-		pool = pool.DeepCopy()
-		pool.Spec.Template.Spec.Requirements = lo.Reject(pool.Spec.Template.Spec.Requirements,
-			func(_ karpv1.NodeSelectorRequirementWithMinValues, i int) bool {
-				return slices.Contains(requirements, i)
-			})
-		changed = append(changed, pool)
-	}
-	return objects.With(changed...)
+	return objects.With(lo.Values(changed)...)
 }
 
 // constraintsOf are those of workloads and NodePools. Each is of all pods of a workload.
@@ -95,7 +82,8 @@ func constraintsOf(ctx context.Context, base *plan.Base) ([]droppable, error) {
 	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
 	for name, pods := range workloads {
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
-			all = append(all, droppable{kind: kind, of: name, detail: detail, pods: pods, drop: drop})
+			all = append(all, droppable{kind: kind, of: name, detail: detail, drop: func(o client.Object) { drop(o.(*corev1.Pod)) },
+				objects: lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object { return pod })})
 		}
 		addSpreads(pods[0], add)
 		addAffinities(pods[0], add)
@@ -216,13 +204,19 @@ func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
 func requirementsOf(pool *karpv1.NodePool) []droppable {
 	fixed := []string{karpv1.CapacityTypeLabelKey, corev1.LabelArchStable, corev1.LabelOSStable}
 	var all []droppable
-	for i, r := range pool.Spec.Template.Spec.Requirements {
+	for _, r := range pool.Spec.Template.Spec.Requirements {
 		if slices.Contains(fixed, r.Key) {
 			continue
 		}
 		all = append(all, droppable{
-			kind: KindRequirement, of: "NodePool " + pool.Name, detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
-			pool: pool, requirement: i,
+			kind: KindRequirement, of: "NodePool " + pool.Name, objects: []client.Object{pool},
+			detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
+			drop: func(o client.Object) {
+				spec := &o.(*karpv1.NodePool).Spec.Template.Spec
+				spec.Requirements = lo.Reject(spec.Requirements, func(other karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
+					return equality.Semantic.DeepEqual(other, r)
+				})
+			},
 		})
 	}
 	return all

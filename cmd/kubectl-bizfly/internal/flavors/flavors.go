@@ -125,14 +125,14 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	instanceTypes, err := simulation.Flavors.List(ctx, nodeClass)
+	instanceTypes, err := simulation.Providers.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkLabels(o.Requirements, instanceTypes); err != nil {
 		return nil, err
 	}
-	explained, err := simulation.Flavors.Explain(nodeClass)
+	explained, err := offerings.Explain(simulation.Providers, nodeClass)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -37,47 +36,33 @@ type Explanation struct {
 	Excluded, Unavailable string
 }
 
-// Flavors are the instance types of the controller, with an explanation of those that are not available.
-type Flavors struct {
-	*flavor.DefaultProvider
-	providers *wiring.Providers
-	settings  *options.Store
-}
-
-// New returns the instance types of these providers.
-func New(providers *wiring.Providers, settings *options.Store) *Flavors {
-	return &Flavors{DefaultProvider: providers.Flavors, providers: providers, settings: settings}
-}
-
 // Explain returns every flavor that the cloud lists, in every zone of the region or, where the zone does not matter,
 // once. Those that List returns as available have neither reason.
-func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, error) {
-	snapshot, err := p.providers.Catalog.Snapshot()
+func Explain(p *wiring.Providers, nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, error) {
+	snapshot, err := p.Catalog.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	names, err := p.Matching(v1alpha1.FlavorSelectorTerm{})
+	names, err := p.Flavors.Matching(v1alpha1.FlavorSelectorTerm{})
 	if err != nil {
 		return nil, err
 	}
-	r := &reasons{
-		nodeClass: nodeClass, snapshot: snapshot, settings: p.settings.Load(), disks: catalog.Disks(&nodeClass.Spec),
-	}
+	r := &reasons{nodeClass: nodeClass, snapshot: snapshot, settings: p.CloudProviderConfig.Settings.Load(), disks: catalog.Disks(&nodeClass.Spec)}
 	for _, term := range nodeClass.Spec.FlavorSelectorTerms {
-		selected, err := p.Matching(term)
+		selected, err := p.Flavors.Matching(term)
 		if err != nil {
 			return nil, err
 		}
 		r.selected = append(r.selected, selected...)
 	}
-	if r.overcommitted, err = p.Overcommitted(nodeClass); err != nil {
+	if r.overcommitted, err = p.Flavors.Overcommitted(nodeClass); err != nil {
 		return nil, err
 	}
 	plan := nodeClass.EffectiveBillingPlan()
 	var explained []Explanation
 	for _, name := range names {
 		listed, _ := lo.Find(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse) bool { return f.Name == name })
-		item, _ := p.Item(map[string]string{corev1.LabelInstanceTypeStable: name}, plan)
+		item, _ := p.Flavors.Item(map[string]string{corev1.LabelInstanceTypeStable: name}, plan)
 		item.Disks = r.priced()
 		e := Explanation{
 			Flavor: name, CPU: item.CPU, MemoryMiB: item.MemoryMiB, GPUName: item.GPUName, GPUCount: item.GPUCount,
@@ -92,7 +77,7 @@ func (p *Flavors) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, e
 			key := capacity.Offering{
 				Flavor: name, Zone: zone.Name, BillingPlan: bizfly.PlanWord(plan), NodeClass: capacity.NodeClassKey(nodeClass),
 			}
-			switch reason, marked := p.providers.Capacity.Unavailable(key); {
+			switch reason, marked := p.Capacity.Unavailable(key); {
 			case !slices.Contains(nodeClass.Status.Zones, zone.Name):
 				e.Excluded = "the zone is none of the NodeClass's (status.zones)"
 			case !existsIn(listed, zone.Name):

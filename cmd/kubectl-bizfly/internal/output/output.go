@@ -18,6 +18,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 	"sigs.k8s.io/yaml"
 )
 
@@ -171,20 +173,9 @@ func (p *Printer) columnWidth(columns, i int) int {
 	return max(prose, p.Width-columns*16)
 }
 
-// VND writes an amount with separators, rounded to whole VND.
+// VND writes an amount with separators, rounded to whole VND. To add 0 makes nothing of what is rounded to -0.
 func VND(amount float64) string {
-	digits := fmt.Sprintf("%.0f", math.Abs(amount))
-	var b strings.Builder
-	if amount <= -0.5 {
-		b.WriteByte('-')
-	}
-	for i, digit := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(digit)
-	}
-	return b.String()
+	return message.NewPrinter(language.English).Sprintf("%.0f", math.Round(amount)+0)
 }
 
 // Plural writes a number of things.

@@ -49,7 +49,10 @@ func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error
 	price.NotePeriod(s, cloud)
 	if len(o.Alternatives) == 0 {
 		p, err := compute(ctx, s, cloud, base, o)
-		return []*Plan{p}, err
+		if err != nil {
+			return nil, err
+		}
+		return []*Plan{p.Plan}, nil
 	}
 	var plans []*Plan
 	for _, file := range o.Alternatives {
@@ -62,7 +65,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error
 			return nil, fmt.Errorf("planning %s: %w", file, err)
 		}
 		p.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-		plans = append(plans, p)
+		plans = append(plans, p.Plan)
 	}
 	return plans, nil
 }
@@ -73,16 +76,7 @@ func ComputeBase(ctx context.Context, s *connect.Session, o input.Options) (*Bas
 	if err != nil {
 		return nil, err
 	}
-	objects, assumed, err := completed(s, objects)
-	if err != nil {
-		return nil, err
-	}
-	result, simulation, err := sim.FromEmpty(ctx, cloud, objects, true)
-	if err != nil {
-		return nil, err
-	}
-	catalog, err := cloud.EmbeddedCatalog()
-	return &Base{&Plan{Result: result, Assumed: assumed, Catalog: catalog}, cloud, objects, simulation}, err
+	return compute(ctx, s, cloud, objects, Options{Options: o})
 }
 
 func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Objects, *connect.Cloud, error) {
@@ -94,24 +88,18 @@ func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Obje
 	return objects, cloud, err
 }
 
-// completed adds the default sample where there is no cluster whose NodePools count.
-func completed(s *connect.Session, objects memory.Objects) (memory.Objects, []string, error) {
-	if s.Cluster != nil {
-		return objects, nil, nil
-	}
-	return input.WithSamples(objects)
-}
-
-func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects, o Options) (*Plan, error) {
-	objects, assumed, err := completed(s, objects)
-	if err != nil {
-		return nil, err
+// compute plans with the default sample where there is no cluster whose NodePools count.
+func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects, o Options) (base *Base, err error) {
+	p := &Plan{}
+	if s.Cluster == nil {
+		if objects, p.Assumed, err = input.WithSamples(objects); err != nil {
+			return nil, err
+		}
 	}
 	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Assumed: assumed}
 	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
 		if p.Today, err = measure(ctx, cloud, simulation, objects); err != nil {
 			s.Note("today's cost is not known: %s", err)
@@ -135,7 +123,7 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 		return nil, err
 	}
 	p.Catalog, err = cloud.EmbeddedCatalog()
-	return p, err
+	return &Base{p, cloud, objects, simulation}, err
 }
 
 // alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the

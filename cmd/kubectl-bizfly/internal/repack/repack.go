@@ -78,10 +78,8 @@ type Proposal struct {
 	VNDPerHourAfter  float64 `json:"vndPerHourAfter"`
 	SavesVNDPerMonth float64 `json:"savesVndPerMonth"`
 	// Held are the nodes that no pod leaves meanwhile.
-	Held []string `json:"held,omitempty"`
-	// Disruptions is how many nodes core may remove at a time.
-	Disruptions int      `json:"disruptionsAllowed,omitempty"`
-	Notes       []string `json:"notes,omitempty"`
+	Held  []string `json:"held,omitempty"`
+	Notes []string `json:"notes,omitempty"`
 
 	// run names the Jobs and the new nodes.
 	run  string
@@ -115,10 +113,9 @@ func (p *Proposal) wait() time.Duration {
 	return lo.FromPtr(p.pool.Spec.Disruption.ConsolidateAfter.Duration)
 }
 
-// Hold is for how long the new nodes are held: for the pause, and for as long as core may take to remove so many others as its budgets allow at a time.
+// Hold is for how long the new nodes are held: for the pause, and for as long as core may take to remove the others one at a time.
 func (p *Proposal) Hold() time.Duration {
-	rounds := (len(p.Replaced) + max(p.Disruptions, 1) - 1) / max(p.Disruptions, 1)
-	return min(p.pause()+p.wait()+5*time.Minute+time.Duration(rounds)*5*time.Minute, 12*time.Hour)
+	return min(p.pause()+p.wait()+time.Duration(1+len(p.Replaced))*5*time.Minute, 12*time.Hour)
 }
 
 // Compute finds the repack of a NodePool that core's scheduler and consolidation confirm in a copy of the cluster.

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -144,12 +143,7 @@ func (s *search) sets() (sets [][]*sim.Managed) {
 		return m.Disruptable && !lo.ContainsBy(m.Pods, func(pod *corev1.Pod) bool { return pod.Spec.Affinity != nil && pod.Spec.Affinity.PodAffinity != nil })
 	})
 	waste := func(m *sim.Managed) float64 {
-		requested, used := resources.Merge(m.Daemons, resources.RequestsForPods(m.Pods...)), 0.0
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			part, total := requested[name], m.Node.Status.Allocatable[name]
-			used += part.AsApproximateFloat64() / max(total.AsApproximateFloat64(), 1) / 2
-		}
-		return m.VNDPerHour * (1 - used)
+		return m.VNDPerHour * (1 - (m.Used[corev1.ResourceCPU]+m.Used[corev1.ResourceMemory])/2)
 	}
 	slices.SortStableFunc(movable, func(a, b *sim.Managed) int { return cmp.Compare(waste(b), waste(a)) })
 	for i := range movable {
@@ -221,7 +215,6 @@ func (s *search) exchange(ctx context.Context, p *Proposal, replaced []*sim.Mana
 		}
 	}
 	e.NodesAfter = e.Nodes - len(e.Replaced) + len(e.New)
-	e.Disruptions = min(p.pool.MustGetAllowedDisruptions(clock.RealClock{}, e.Nodes+len(e.New), karpv1.DisruptionReasonUnderutilized), len(e.Replaced))
 	return &e, nil
 }
 

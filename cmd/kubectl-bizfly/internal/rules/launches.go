@@ -82,8 +82,8 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 		resolved := &v1alpha1.BizflyNodeClass{}
 		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" &&
 			made.Objects.Get(ctx, types.NamespacedName{Name: stored.Name}, resolved) == nil {
-			made.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)}, "launches pause",
-				time.Hour)
+			made.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)},
+				"launches pause", time.Hour)
 		}
 	}
 	return &simulation{made}, nil
@@ -180,7 +180,7 @@ func (l launches) mark(ctx context.Context, s *connect.Session, simulation *sim.
 		}
 		reason := fmt.Sprintf("%s, until about %s or longer", lo.CoalesceOrEmpty(parts[3], event.Reason),
 			until.Local().Format(time.TimeOnly))
-		simulation.Capacity.MarkUnavailable(ctx, scope, reason, time.Until(until))
+		simulation.Providers.Capacity.MarkUnavailable(ctx, scope, reason, time.Until(until))
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (l launches) markSizes(ctx context.Context, s *connect.Session, simulation 
 		for _, it := range all {
 			sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
 			if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
-				simulation.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name},
+				simulation.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name},
 					fmt.Sprintf("quota exceeded, until about %s or longer", until.Local().Format(time.TimeOnly)), time.Until(until))
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -182,7 +183,7 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 	if size := lo.FromPtr(nodeClass.Spec.RootDisk).Size; size != nil {
 		f.rootDisk = size.String()
 	}
-	explained, err := w.simulation.Flavors.Explain(nodeClass)
+	explained, err := offerings.Explain(w.simulation.Providers, nodeClass)
 	if err != nil {
 		return f, err
 	}

@@ -10,11 +10,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
-	"github.com/google/uuid"
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,25 +37,19 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // Simulation is a copy of a cluster in which core's scheduler and our cloud provider run.
 type Simulation struct {
 	// Objects are the copy.
 	Objects *memory.Client
-	// Flavors makes the instance types of its NodeClasses; Capacity has the marks of unavailable offerings, none at first.
-	Flavors  *offerings.Flavors
-	Capacity *capacity.DefaultProvider
+	// Providers are those of the controller over the copy. No offering is marked unavailable at first.
+	Providers *wiring.Providers
 	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
 	Provider      corecloudprovider.CloudProvider
 	CloudProvider *cloudprovider.CloudProvider
@@ -104,7 +95,7 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 		d.Overlay = store
 	}
 	providers := wiring.Build(d)
-	s := &Simulation{Objects: kube, Flavors: offerings.New(providers, d.Settings), Capacity: providers.Capacity, clock: clk, given: objects,
+	s := &Simulation{Objects: kube, Providers: providers, clock: clk, given: objects,
 		daemons: map[string]corev1.ResourceList{}, Moved: map[types.UID]int{}, record: &record{}}
 	config := providers.CloudProviderConfig
 	config.APIReader, config.Instances, config.Settings = kube, &dryLauncher{}, withoutLimits(d.Settings)
@@ -166,7 +157,7 @@ func (s *Simulation) Notes() []string {
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
-	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors.DefaultProvider)
+	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Providers.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err
@@ -343,62 +334,6 @@ func (s *Simulation) learnDaemonSets(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// withoutLimits are the settings without the limits of the cluster: what they count are servers, and a simulation has none to list.
-func withoutLimits(settings *options.Store) *options.Store {
-	without := *settings.Load()
-	without.MaxServers, without.MaxVNDPerHour = 0, 0
-	return options.NewStore(&without)
-}
-
-// dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.
-type dryLauncher struct {
-	cloudprovider.Instances
-	count atomic.Int64
-}
-
-// Intent implements cloudprovider.Instances.
-func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, error) {
-	return instance.Intent{
-		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
-		BillingPlan: request.BillingPlan, RequestedAt: time.Now(),
-	}, nil
-}
-
-// Doubted implements cloudprovider.Instances: whatever is listed can be launched.
-func (d *dryLauncher) Doubted(string, *v1alpha1.BizflyNodeClass) bool { return false }
-
-// Launch implements cloudprovider.Instances; it sends nothing.
-func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
-	return &instance.Instance{
-		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim.Name,
-		NodeClaimUID: string(request.NodeClaim.UID), NodePool: request.NodeClaim.Labels[karpv1.NodePoolLabelKey], NodeClass: request.NodeClass.Name,
-	}, intent, nil
-}
-
-// Last implements cloudprovider.Instances: no server is listed.
-func (d *dryLauncher) Last(time.Duration) (*instance.Snapshot, *instance.Ports) { return nil, nil }
-
-// launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
-// next decision looks.
-func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
-	claim := &karpv1.NodeClaim{}
-	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
-		return nil, err
-	}
-	created, err := s.CloudProvider.Create(ctx, claim.DeepCopy())
-	if err != nil {
-		return nil, err
-	}
-	// The launch has written its intent meanwhile.
-	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
-		return nil, err
-	}
-	claim.Labels = lo.Assign(created.Labels, claim.Labels)
-	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
-	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	return claim, s.Objects.Put(claim)
 }
 
 // resolveEmbedded makes a NodeClass ready in the zones that it asks for: what else it names is in an account, and prices do not depend on it.

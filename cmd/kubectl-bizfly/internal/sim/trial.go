@@ -17,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
-	"sigs.k8s.io/karpenter/pkg/utils/resources"
 )
 
 // Trial lets the simulation go on with the nodes of the copy. From now on evicted pods run where the kube-scheduler would put them, one at a time
@@ -87,8 +85,9 @@ type Managed struct {
 	// Pods are those that would move, in the order of their names, and Daemons is what all others on the node request.
 	Pods    []*corev1.Pod
 	Daemons corev1.ResourceList
-	// VNDPerHour is its price.
+	// VNDPerHour is its price, and Used by resource the part of the allocatable amount that is requested, from 0 to 1.
 	VNDPerHour float64
+	Used       map[corev1.ResourceName]float64
 	// Disruptable is true where core may evict its pods now: no annotation and no PodDisruptionBudget forbids it.
 	Disruptable bool
 }
@@ -111,9 +110,9 @@ func (s *Simulation) Managed(ctx context.Context) ([]*Managed, error) {
 		if err != nil {
 			return nil, err
 		}
-		others := lo.Reject(m.pods, func(pod *corev1.Pod, _ int) bool { return podutils.IsReschedulable(pod) })
-		all = append(all, &Managed{Claim: m.claim, Node: m.node, Pods: m.movable(), Daemons: resources.Merge(m.daemons, resources.RequestsForPods(others...)),
-			VNDPerHour: described.VNDPerHour, Disruptable: disruptable[m.claim.Name] && !m.node.Spec.Unschedulable})
+		pods := m.movable()
+		all = append(all, &Managed{Claim: m.claim, Node: m.node, Pods: pods, Daemons: daemonsOf(m.requests(), pods),
+			VNDPerHour: described.VNDPerHour, Used: described.Used, Disruptable: disruptable[m.claim.Name] && !m.node.Spec.Unschedulable})
 	}
 	slices.SortFunc(all, func(a, b *Managed) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
 	return all, nil
