@@ -27,7 +27,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	}
 	launched, err := c.create(ctx, claim)
 	if err != nil {
-		return nil, c.Launches.EndOrKeep(ctx, claim, err)
+		return c.Launches.EndOrKeep(ctx, claim, err)
 	}
 	return c.nodeClaimOf(launched), nil
 }

@@ -206,16 +206,22 @@ func SpecChanged(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 
 // EndOrKeep returns what core is to do with a NodeClaim whose launch returned an error. Core schedules no pods while a
 // NodeClaim has no server. So one that no retry helps ends at once, and any other one shortly before core's launch
-// timeout, which reports nothing.
-func (l *Launcher) EndOrKeep(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
+// timeout, which reports nothing. A process that was overtaken during its launch does not end what the next leader
+// has launched: then the NodeClaim is returned as that leader left it.
+func (l *Launcher) EndOrKeep(ctx context.Context, claim *karpv1.NodeClaim, err error) (*karpv1.NodeClaim, error) {
 	if !ends(err) && l.TimeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = l.EndOutOfTime(ctx, claim, err)
+	}
+	if ends(err) {
+		if live, readErr := l.records.live(ctx, claim); readErr == nil && live.Status.ProviderID != "" {
+			return live, nil
+		}
 	}
 	if !l.records.recordOf(claim).mayHaveServer() {
 		l.records.reserve(claim.UID, capacity.Offering{})
 		l.LaunchEnded(ctx, claim)
 	}
-	return err
+	return nil, err
 }
 
 // EndOutOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to
