@@ -66,6 +66,19 @@ var _ = Describe("Core's disruption controller, where a started hour is charged 
 		Entry("used again at minute 40, and empty at minute 70", 2, pods(1, 0, 3*time.Minute), pods(1, 40*time.Minute, 70*time.Minute)),
 		Entry("older than a day", 26, pods(1, 0, 25*time.Hour+5*time.Minute)),
 	)
+	DescribeTable("should remove an empty node in its window after a restart, by the new process's clock",
+		func(ahead time.Duration) {
+			live := cluster("1")
+			live.Settle(ctx, pods(1, 0, 3*time.Minute), 0)
+			live.Elapse(ctx, 30*time.Minute)
+			live.Restart(ctx, ahead)
+			b := billed(live, 40*time.Minute)
+			Expect(b.Lives).To(HaveExactElements(BeNumerically("~", 55*time.Minute-ahead, 5*time.Minute)))
+		},
+		Entry("that agrees with the one before", time.Duration(0)),
+		Entry("that is 3 minutes ahead", 3*time.Minute),
+		Entry("that is 3 minutes behind", -3*time.Minute),
+	)
 	It("should replace drifted nodes in their window, as many as the budget lets, the others an hour later", func() {
 		live := cluster("1")
 		live.Settle(ctx, pods(16, 0, 0), 0)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -94,6 +95,24 @@ func (l *Live) Tune(ctx context.Context, tuning map[string]string) {
 	config.StatusConditions().SetTrue(v1alpha1.ConditionTypeTuningReady)
 	lo.Must0(l.Client.Status().Update(ctx, config))
 }
+
+// Restart lets a new process protect the nodes, whose clock is ahead of the cloud's.
+func (l *Live) Restart(ctx context.Context, ahead time.Duration) {
+	k := l.scaler.(*karpenter)
+	k.protection = protection.NewController(l.Client, skewedClock{l.Environment.Clock, ahead}, nil, nil, nil)
+	for _, m := range k.byClaim {
+		k.protect(ctx, m)
+	}
+}
+
+// skewedClock is ahead of another.
+type skewedClock struct {
+	clock.PassiveClock
+	ahead time.Duration
+}
+
+// Now implements clock.PassiveClock.
+func (c skewedClock) Now() time.Time { return c.PassiveClock.Now().Add(c.ahead) }
 
 // protect lets the node of a machine be protected or not any more, until it is gone.
 func (k *karpenter) protect(ctx context.Context, m *machine) {
