@@ -236,10 +236,3 @@ var _ = Describe("Seeding", func() {
 		Expect(ids(5)).ToNot(Equal(ids(6)))
 	})
 })
-
-// discard is a response that is not read.
-type discard struct{}
-
-func (discard) Header() http.Header         { return http.Header{} }
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-func (discard) WriteHeader(int)             {}
