@@ -63,7 +63,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 
 	It("should plan the bill at which the same pods settle, after consolidation", func() {
 		var all, settled, plans float64
-		var missed []string
+		var missed, notes []string
 		seeds := int(suite.Number("PROPERTY_SEEDS", 12))
 		for seed := range uint64(seeds) {
 			w := randomcluster.New(ctx, 9000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
@@ -80,6 +80,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 			restore := forbidNow(w)
 			planned := planOf(w, true)
 			restore()
+			notes = append(notes, planned.Notes...)
 			w.Provision(ctx)
 			before := w.Cost(ctx)
 			for quiet := 0; quiet < 2; quiet++ {
@@ -97,6 +98,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 		Expect(len(missed)).To(BeNumerically("<=", seeds/5), strings.Join(missed, ", "))
 		Expect(settled).To(BeNumerically("<", all), "some seeds have something to consolidate")
 		Expect(plans).To(BeNumerically("~", settled, 0.03*settled))
+		Expect(notes).To(ContainElement(MatchRegexp(`the first 1h costs [0-9,]+ VND more: \d+ servers? that consolidation replaces`)))
 		AddReportEntry("VND per hour", fmt.Sprintf("%.0f launched, %.0f settled, %.0f planned", all, settled, plans))
 	})
 })
@@ -179,7 +181,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *sim.Result {
 	}
 	s, err := connect.NewFor(ctx, nil, w.Client)
 	Expect(err).ToNot(HaveOccurred())
-	s.Settings.Prices = w.Settings.Load().Prices
+	s.Settings.Prices, s.Settings.BillingPeriod = w.Settings.Load().Prices, time.Hour
 	if !settled {
 		cloud, err := s.Cloud(ctx)
 		Expect(err).ToNot(HaveOccurred())

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -26,6 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 )
 
 const (
@@ -192,7 +194,7 @@ func FromEmpty(ctx context.Context, cloud *connect.Cloud, objects memory.Objects
 }
 
 // Settle launches nodes for all pods that wait, and lets core consolidate until it finds nothing to do any more: what is paid for after the first
-// hour.
+// hour. Where a started hour is charged in full, it notes what the servers cost that do not live for theirs.
 func (s *Simulation) Settle(ctx context.Context) (*Result, error) {
 	result, err := s.Run(ctx)
 	if err != nil {
@@ -203,6 +205,10 @@ func (s *Simulation) Settle(ctx context.Context) (*Result, error) {
 		return nil, err
 	case !done:
 		s.note("the plan has not settled: consolidation still found something after %d changes", maxConsolidations)
+	}
+	if period := s.Providers.CloudProviderConfig.Settings.Load().BillingPeriod; period > time.Second && len(s.replaced) > 0 {
+		s.note("the first %s costs %s VND more: %s that consolidation replaces are charged for it in full", duration.ShortHumanDuration(period),
+			output.VND(lo.Sum(s.replaced)*period.Hours()), output.Plural(len(s.replaced), "server"))
 	}
 	return result, s.fill(ctx, result, nil)
 }
@@ -326,6 +332,11 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 		waiting = waiting || node == ""
 	}
 	for _, m := range leaving {
+		node, err := s.describe(ctx, m)
+		if err != nil {
+			return err
+		}
+		s.replaced = append(s.replaced, node.VNDPerHour)
 		if err := s.leave(m); err != nil {
 			return err
 		}
