@@ -30,15 +30,17 @@ async function panel(p, series) {
   const suffix = unit?.startsWith("currency:VND") ? " VND" : ({ s: " s", reqps: " /s" }[unit] ?? "");
   const stacked = p.fieldConfig?.defaults?.custom?.stacking?.mode === "normal";
   const values = series.flatMap((s) => s.points.map(([t, value]) => ({ t, value, series: s.name === "__auto" || !s.name.trim() ? "value" : crop(s.name, 24) })));
+  const columns = Math.max(1, Math.floor(w / 190));
+  const legendRows = Math.ceil(Math.min(8, new Set(values.map((v) => v.series)).size) / columns);
   const plot = await draw({
     width: w - 90,
-    height: h - 100,
+    height: h - 76 - 16 * legendRows,
     data: { values },
     mark: stacked ? { type: "area", interpolate: "step-after", opacity: 0.8 } : { type: "line", interpolate: "step-after", strokeWidth: 1.6 },
     encoding: {
       x: { field: "t", type: "quantitative", title: null, axis: { labelExpr: "datum.label + ' s'", tickCount: 4, grid: false } },
       y: { field: "value", type: "quantitative", title: null, stack: stacked ? "zero" : null, axis: { tickCount: 3, format: unit?.startsWith("percentunit") ? ".0%" : "~s", labelExpr: `datum.label + '${suffix}'` } },
-      color: { field: "series", type: "nominal", scale: { range: palette }, legend: { orient: "bottom", title: null, columns: Math.max(1, Math.floor(w / 190)), symbolLimit: 8 } },
+      color: { field: "series", type: "nominal", scale: { range: palette }, legend: { orient: "bottom", title: null, columns, symbolLimit: 8 } },
     },
   });
   return `${out}${plot.replace("<svg ", `<svg x="6" y="26" overflow="visible" `)}</g>`;
