@@ -69,7 +69,7 @@ func main() {
 	exitOn(err)
 	ours := providerControllers(op, options.FromContext(ctx), wired.Cluster)
 	op.
-		WithControllers(ctx, op.CloudProvider.HoldStaticPools(corecontrollers.NewControllers(
+		WithControllers(ctx, op.CloudProvider.HoldStaticPools(wired.Cluster, corecontrollers.NewControllers(
 			ctx,
 			op.Manager,
 			op.Clock,

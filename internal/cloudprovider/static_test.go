@@ -4,6 +4,7 @@
 package cloudprovider_test
 
 import (
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,8 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	static "sigs.k8s.io/karpenter/pkg/controllers/static/deprovisioning"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
@@ -50,5 +54,41 @@ var _ = Describe("A static NodePool, while one of its flavors is unavailable,", 
 			pool.Spec.Limits = karpv1.Limits{resources.Node: resource.MustParse("0")}
 		}, true, 0),
 		Entry("as it is, where it is not static", func(pool *karpv1.NodePool) { pool.Spec.Replicas = nil }, false, 0),
+	)
+
+	// 7 of 20 nodes run when replicas becomes 2, and core remembers 13 more NodeClaims.
+	DescribeTable("should keep its replicas while NodeClaims without a server",
+		func(end func(*karpv1.NodeClaim)) {
+			nodeClass()
+			pool := unit.NodePool()
+			pool.Spec.Replicas, pool.Spec.Weight, pool.Spec.Limits = lo.ToPtr(int64(2)), nil, nil
+			Expect(env.Client.Create(ctx, pool)).To(Succeed())
+			cluster := state.NewCluster(env.Clock, env.Client, env.CloudProvider)
+			for i := range 20 {
+				claim := nodeClaim(pool)
+				cluster.UpdateNodeClaim(claim)
+				if i >= 7 {
+					end(claim)
+					continue
+				}
+				claim.Status.ProviderID = fmt.Sprint("bizflycloud://HN1/", i)
+				Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+				cluster.UpdateNodeClaim(claim)
+			}
+			Expect(cloudprovider.CountedPools(env.Client, cluster).Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+			Expect(static.NewController(env.Client, cluster, env.CloudProvider, env.Clock, env.Recorder).Reconcile(ctx, pool)).
+				Error().ToNot(HaveOccurred())
+			claims := &karpv1.NodeClaimList{}
+			Expect(env.Client.List(ctx, claims)).To(Succeed())
+			Expect(lo.Filter(claims.Items, func(claim karpv1.NodeClaim, _ int) bool { return claim.DeletionTimestamp.IsZero() })).
+				To(And(HaveLen(2), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
+		},
+		Entry("are there", func(*karpv1.NodeClaim) {}),
+		Entry("are being deleted", func(claim *karpv1.NodeClaim) { Expect(env.Client.Delete(ctx, claim)).To(Succeed()) }),
+		Entry("are gone", func(claim *karpv1.NodeClaim) {
+			claim.Finalizers = nil
+			Expect(env.Client.Update(ctx, claim)).To(Succeed())
+			Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		}),
 	)
 })

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/readiness"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/controllers/state/informer"
+	staticdeprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/deprovisioning"
 	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/cost"
@@ -64,8 +65,11 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		Expect(informer.NewNodeClaimController(kube, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, kube)).Register(ctx, m)).
 			To(Succeed())
 		static := staticprovisioning.NewController(kube, cluster, env.Recorder, env.CloudProvider, nil, clk, deviceallocation.NewController(kube), virtual)
-		held := env.CloudProvider.HoldStaticPools([]controller.Controller{static})[0]
-		Expect(held.Register(ctx, m)).To(Succeed())
+		deprovisioning := staticdeprovisioning.NewController(kube, cluster, env.CloudProvider, clk, env.Recorder)
+		for _, held := range env.CloudProvider.HoldStaticPools(cluster, []controller.Controller{static, deprovisioning}) {
+			Expect(held).ToNot(Or(BeIdenticalTo(static), BeIdenticalTo(deprovisioning)))
+			Expect(held.Register(ctx, m)).To(Succeed())
+		}
 		Expect(lifecycle.NewController(clk, kube, env.CloudProvider, env.Recorder, cluster, nodepoolhealth.NewState(), nil).Register(ctx, m)).To(Succeed())
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 		pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(3)), nil
@@ -93,5 +97,12 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 			env.Capacity.MarkAvailable(capacity.Offering{Flavor: "p2.2c_4g", Zone: zone, BillingPlan: "on_demand"})
 		}
 		Eventually(claims).WithTimeout(time.Minute).Should(And(HaveLen(3), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
+
+		three := pool.DeepCopy()
+		pool.Spec.Replicas = lo.ToPtr(int64(1))
+		Expect(kube.Patch(ctx, pool, client.MergeFrom(three))).To(Succeed())
+		Eventually(func() []karpv1.NodeClaim {
+			return lo.Filter(claims(), func(claim karpv1.NodeClaim, _ int) bool { return claim.DeletionTimestamp.IsZero() })
+		}).Should(HaveLen(1))
 	})
 })

@@ -108,9 +108,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
 	}
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
-	requeue := requeueFine
+	requeue, named := requeueFine, map[error]string{}
 	for _, part := range c.subReconcilers() {
-		found := part.resolve(ctx, nodeClass).orStale(v1alpha1.Resolved(nodeClass, part.conditionType))
+		found := part.resolve(ctx, nodeClass).orStale(v1alpha1.Resolved(nodeClass, part.conditionType)).
+			nameOnce(named, part.conditionType)
 		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}

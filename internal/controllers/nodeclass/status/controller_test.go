@@ -364,6 +364,26 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).IsUnknown()).To(BeTrue())
 		})
+		DescribeTable("should name the cause in one condition and in Ready alone", func(cause string, newSetup func() *setup) {
+			w := newSetup()
+			w.sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
+			apply("publicIPv4: false")
+			nodeClass, _ := w.look()
+			naming := lo.FilterMap(nodeClass.Status.Conditions, func(c status.Condition, _ int) (string, bool) {
+				return c.Type, strings.Contains(c.Message, cause)
+			})
+			Expect(naming).To(ConsistOf(v1alpha1.ConditionTypeNetworksReady, status.ConditionReady))
+			Expect(strings.Count(ready(nodeClass).Message, cause)).To(Equal(1))
+		},
+			Entry("where networks cannot be listed", "not now", func() *setup { return newSetup(nil) }),
+			Entry("where the catalog has not been read", "has not been read yet", func() *setup { return newUnreadSetup(nil) }),
+			Entry("where the BKE cluster is unknown", "the BKE cluster is not known yet", func() *setup {
+				w := newUnreadSetup(nil)
+				w.sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/**", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+				_ = w.Catalog.Refresh(ctx) // it has all but the cluster
+				return w
+			}),
+		)
 		It("should look again within seconds while the catalog has not been read", func() {
 			w := newUnreadSetup(nil)
 			apply("")

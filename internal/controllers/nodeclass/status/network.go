@@ -11,7 +11,6 @@ import (
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -89,10 +88,10 @@ func (c *Controller) resolveEgress(ctx context.Context, nodeClass *v1alpha1.Bizf
 		return fine("node " + nodeClass.Status.PoolServer.Node +
 			", which is of a pool of BKE, has joined without a public IPv4 address, too")
 	}
-	networks, err := c.networks.Networks(ctx, nodeClass)
-	if lookup.IsNotFound(err) {
-		return awaiting(reasonAwaitingNetworks, "whether there is a way out depends on the networks, which were not found")
+	if !v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+		return awaiting(reasonAwaitingNetworks, "whether there is a way out depends on the networks, which are not known yet")
 	}
+	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
 		return unavailable(err)
 	}

@@ -123,10 +123,10 @@ func (c *Controller) resolveZones(ctx context.Context, nodeClass *v1alpha1.Bizfl
 				i, wanted, lookup.Shorten(names)))
 		}
 	}
-	networks, err := c.networks.Networks(ctx, nodeClass)
-	if lookup.IsNotFound(err) {
-		return awaiting(reasonAwaitingNetworks, "zones depend on the networks, which were not found")
+	if !v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+		return awaiting(reasonAwaitingNetworks, "zones depend on the networks, which are not known yet")
 	}
+	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
 		return unavailable(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -80,6 +81,8 @@ type result struct {
 	status  metav1.ConditionStatus
 	reason  string
 	message string
+	// err is why the cloud could not be asked.
+	err error
 	// retryAfter is 0 when there is nothing to wait for.
 	retryAfter time.Duration
 }
@@ -106,7 +109,7 @@ func awaiting(reason, message string) result {
 
 // unavailable is the result where the cloud could not be asked, which does not classify the NodeClass.
 func unavailable(err error) result {
-	return result{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable,
+	return result{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable, err: err,
 		message: "what was resolved last cannot be checked: " + err.Error()}
 }
 
@@ -130,6 +133,22 @@ func (f result) orStale(resolved bool) result {
 // isStale reports whether a condition is true on what was resolved before.
 func isStale(condition opstatus.Condition) bool {
 	return condition.IsTrue() && condition.Reason == reasonCloudUnavailable
+}
+
+// nameOnce refers to the condition that has named the same cause before; named has those by cause. What is stale says
+// so itself.
+func (f result) nameOnce(named map[error]string, conditionType string) result {
+	for _, cause := range []error{catalog.ErrNotReady, catalog.ErrClusterUnknown} {
+		if !errors.Is(f.err, cause) || f.status == metav1.ConditionTrue {
+			continue
+		}
+		if before, ok := named[cause]; ok {
+			f.message = "its cause is that of " + before
+		} else {
+			named[cause] = conditionType
+		}
+	}
+	return f
 }
 
 func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
