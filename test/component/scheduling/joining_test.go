@@ -158,12 +158,12 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 	)
 	DescribeTable("should get exactly the servers that they need, where a try has time for a part of them", func(
 		millicores int64) {
-		try.pods = 8
+		try.pods = 3
 		try.Context = coreoptions.ToContext(ctx, coretest.Options(coretest.OptionsFields{CPURequests: &millicores}))
 		ready(pool)
 		small := coretest.PodOptions{ResourceRequirements: requests("500m", "256Mi")}
-		pods := append(waiting(20, coretest.PodOptions{}), waiting(20, small)...)
-		for _, launched := range []int{8, 8, 4} {
+		pods := append(waiting(8, coretest.PodOptions{}), waiting(8, small)...)
+		for _, launched := range []int{3, 3, 2} {
 			names := launch()
 			Expect(names).To(HaveLen(launched))
 			Expect(launch()).To(BeEmpty(), "the same pods are tried first until they run")
@@ -173,17 +173,17 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 			pods = tc.bind(pods)
 		}
 		Expect(pods).To(BeEmpty())
-		Expect(env.Servers()).To(HaveLen(20))
+		Expect(env.Servers()).To(HaveLen(8))
 	}, Entry("with one thread", int64(50)), Entry("with four threads", int64(4000)))
 	DescribeTable("should get no server behind more pods than a try has time for that no server helps", func(inTime, servers int) {
 		try.pods = inTime
 		ready(pool)
-		waiting(10, coretest.PodOptions{ResourceRequirements: requests("3", "256Mi")})
+		waiting(3, coretest.PodOptions{ResourceRequirements: requests("3", "256Mi")})
 		waiting(1, coretest.PodOptions{})
 		launch()
 		launch()
 		Expect(env.Servers()).To(HaveLen(servers))
-	}, Entry("10 of 11", 10, 0), Entry("11 of 11", 11, 1))
+	}, Entry("3 of 4", 3, 0), Entry("4 of 4", 4, 1))
 	DescribeTable("should get one more server for each where a taint comes late, unless the NodePool names it", func(
 		named bool, more int) {
 		taint := corev1.Taint{Key: "agent.example.com/not-ready", Value: "true", Effect: corev1.TaintEffectNoSchedule}
