@@ -4,6 +4,8 @@
 package scheduling_test
 
 import (
+	"context"
+	"math"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,10 +15,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	coremetrics "sigs.k8s.io/karpenter/pkg/metrics"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
@@ -25,17 +30,55 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
+// shortTry ends a try of core's as its minute does, once core has tried so many pods: core asks its clock before each. So it does not
+// depend on how fast the machine is.
+type shortTry struct {
+	context.Context
+	clock.Clock
+	pods, left int
+	end        func()
+}
+
+func (t *shortTry) Since(start time.Time) time.Duration {
+	if t.left--; t.left == -1 {
+		t.end()
+	}
+	return t.Clock.Since(start)
+}
+
+// AfterFunc ends the context that core derives for a try.
+func (t *shortTry) AfterFunc(end func()) (stop func() bool) {
+	t.end = end
+	return func() bool { return true }
+}
+
+// Done is not nil, because core's context would never end otherwise.
+func (t *shortTry) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (t *shortTry) Err() error {
+	if t.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
 // The upstream issues are in docs/reference/compatibility.md. A server of this NodePool has room for one of the pods.
 var _ = Describe("Pods whose nodes take none yet", func() {
 	var tc *testCluster
 	var pool *karpv1.NodePool
+	var try *shortTry
 	BeforeEach(func() {
 		tc = newTestCluster(0.04)
+		try = &shortTry{Context: ctx, Clock: env.Clock, pods: math.MaxInt}
+		tc.provisioner = provisioning.NewProvisioner(tc.client, env.Recorder, tc.provider, tc.cluster, try,
+			deviceallocation.NewController(tc.client), tc.virtual)
 		pool = unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 	})
 	waiting := func(n int, options coretest.PodOptions) []*corev1.Pod {
 		GinkgoHelper()
-		options.ResourceRequirements = requests("1100m", "256Mi")
+		if options.ResourceRequirements.Requests == nil {
+			options.ResourceRequirements = requests("1100m", "256Mi")
+		}
 		pods := coretest.UnschedulablePods(options, n)
 		for _, pod := range pods {
 			expectations.ExpectApplied(ctx, env.Client, pod)
@@ -55,7 +98,8 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 	// launch launches what core plans, and returns the NodeClaims.
 	launch := func() []string {
 		GinkgoHelper()
-		results := lo.Must(tc.provisioner.Schedule(ctx))
+		try.left = try.pods
+		results := lo.Must(tc.provisioner.Schedule(try))
 		names := lo.Must(tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims,
 			provisioning.WithReason(coremetrics.ProvisionedReason)))
 		defer atPresent()()
@@ -112,6 +156,34 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 		Entry("three pods, 10 minutes", 1, 3, 10*time.Minute),
 		Entry("four batches of three, 2 minutes each", 4, 3, 2*time.Minute),
 	)
+	DescribeTable("should get exactly the servers that they need, where a try has time for a part of them", func(
+		millicores int64) {
+		try.pods = 3
+		try.Context = coreoptions.ToContext(ctx, coretest.Options(coretest.OptionsFields{CPURequests: &millicores}))
+		ready(pool)
+		small := coretest.PodOptions{ResourceRequirements: requests("500m", "256Mi")}
+		pods := append(waiting(8, coretest.PodOptions{}), waiting(8, small)...)
+		for _, launched := range []int{3, 3, 2} {
+			names := launch()
+			Expect(names).To(HaveLen(launched))
+			Expect(launch()).To(BeEmpty(), "the same pods are tried first until they run")
+			for _, name := range names {
+				tc.join(name)
+			}
+			pods = tc.bind(pods)
+		}
+		Expect(pods).To(BeEmpty())
+		Expect(env.Servers()).To(HaveLen(8))
+	}, Entry("with one thread", int64(50)), Entry("with four threads", int64(4000)))
+	DescribeTable("should get no server behind more pods than a try has time for that no server helps", func(inTime, servers int) {
+		try.pods = inTime
+		ready(pool)
+		waiting(3, coretest.PodOptions{ResourceRequirements: requests("3", "256Mi")})
+		waiting(1, coretest.PodOptions{})
+		launch()
+		launch()
+		Expect(env.Servers()).To(HaveLen(servers))
+	}, Entry("3 of 4", 3, 0), Entry("4 of 4", 4, 1))
 	DescribeTable("should get one more server for each where a taint comes late, unless the NodePool names it", func(
 		named bool, more int) {
 		taint := corev1.Taint{Key: "agent.example.com/not-ready", Value: "true", Effect: corev1.TaintEffectNoSchedule}
