@@ -11,7 +11,6 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,23 +36,30 @@ type Setting struct {
 	// Doc says what it does, and why it has its default.
 	Doc string
 
-	// field returns a pointer to the value.
-	field func(*Options) any
+	// field points to the value.
+	field any
 	// document parses what is more than a number or a text.
-	document func(o *Options, raw string) error
+	document func(raw string) error
 	// check returns what is wrong with the value and what to use instead.
-	check func(*Options) error
+	check func() error
 }
 
 // Table returns all settings in the order in which the reference lists them.
-func Table() []*Setting { return slices.Clone(table) }
+func Table() []*Setting { return (&Options{}).settings() }
+
+// in returns the same setting of other options.
+func (s *Setting) in(o *Options) *Setting {
+	same, _ := lo.Find(o.settings(), func(each *Setting) bool { return each.Variable == s.Variable && each.Key == s.Key })
+	return same
+}
 
 // Apply sets the value from text if it is valid.
 func (s *Setting) Apply(o *Options, raw string) error {
 	next := *o
-	err := s.assign(&next, raw)
-	if err == nil && s.check != nil {
-		err = s.check(&next)
+	setting := s.in(&next)
+	err := setting.assign(raw)
+	if err == nil && setting.check != nil {
+		err = setting.check()
 	}
 	if err == nil {
 		*o = next
@@ -63,14 +69,14 @@ func (s *Setting) Apply(o *Options, raw string) error {
 
 // Copy sets the value to that of other settings.
 func (s *Setting) Copy(to, from *Options) {
-	reflect.ValueOf(s.field(to)).Elem().Set(reflect.ValueOf(s.field(from)).Elem())
+	reflect.ValueOf(s.in(to).field).Elem().Set(reflect.ValueOf(s.in(from).field).Elem())
 }
 
 // Equal reports whether two settings have the same value.
-func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.field(a), s.field(b)) }
+func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.in(a).field, s.in(b).field) }
 
 // isText reports whether the empty text is a value.
-func (s *Setting) isText() bool { _, ok := s.field(&Options{}).(*string); return ok }
+func (s *Setting) isText() bool { _, ok := s.field.(*string); return ok }
 
 // problem names the variable, the value unless it is secret, and the remedy.
 func (s *Setting) problem(value string, err error) error {
@@ -81,11 +87,11 @@ func (s *Setting) problem(value string, err error) error {
 }
 
 // assign sets the value from text of its type, in bounds or not.
-func (s *Setting) assign(o *Options, raw string) error {
+func (s *Setting) assign(raw string) error {
 	if s.document != nil {
-		return s.document(o, raw)
+		return s.document(raw)
 	}
-	switch field := s.field(o).(type) {
+	switch field := s.field.(type) {
 	case *string:
 		*field = raw
 	case *bool:
@@ -112,8 +118,8 @@ func (s *Setting) assign(o *Options, raw string) error {
 	return nil
 }
 
-func (s *Setting) format(o *Options) string {
-	switch field := s.field(o).(type) {
+func (s *Setting) format() string {
+	switch field := s.field.(type) {
 	case *time.Duration:
 		return short(*field)
 	case *[]string:
@@ -136,28 +142,28 @@ func short(d time.Duration) string {
 }
 
 // plain is a setting that any value of its type suits.
-func plain[T any](name, variable, value, doc string, field func(*Options) *T) *Setting {
-	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
+func plain[T any](field *T, name, variable, value, doc string) *Setting {
+	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: field}
 }
 
-func secret(variable, doc string, field func(*Options) *string) *Setting {
-	s := plain("", variable, "", doc, field)
+func secret(field *string, variable, doc string) *Setting {
+	s := plain(field, "", variable, "", doc)
 	s.Secret = true
 	return s
 }
 
-func list(name, variable, value, doc string, field func(*Options) *[]string) *Setting {
-	s := plain(name, variable, value, doc, field)
+func list(field *[]string, name, variable, value, doc string) *Setting {
+	s := plain(field, name, variable, value, doc)
 	s.Unit = "list, separated by commas"
 	return s
 }
 
 // names is a tuning key that lists values of a label of nodes, such as their zone.
-func names(key, kind, bounds, doc string, field func(*Options) *[]string) *Setting {
-	s := list("", "", "", doc, field)
+func names(field *[]string, key, kind, bounds, doc string) *Setting {
+	s := list(field, "", "", "", doc)
 	s.Key, s.Bounds = key, bounds
-	s.check = func(o *Options) error {
-		for _, name := range *field(o) {
+	s.check = func() error {
+		for _, name := range *field {
 			if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
 				return fmt.Errorf("%q is no %s: %s", name, kind, strings.Join(problems, "; "))
 			}
@@ -167,12 +173,12 @@ func names(key, kind, bounds, doc string, field func(*Options) *[]string) *Setti
 	return s
 }
 
-func duration(name, variable, key, value string, least, most time.Duration, doc string, field func(*Options) *time.Duration) *Setting {
+func duration(field *time.Duration, name, variable, key, value string, least, most time.Duration, doc string) *Setting {
 	bounds := fmt.Sprintf("%s to %s", short(least), short(most))
-	s := plain(name, variable, value, doc, field)
+	s := plain(field, name, variable, value, doc)
 	s.Key, s.Unit, s.Bounds = key, "duration", bounds
-	s.check = func(o *Options) error {
-		if *field(o) < least || *field(o) > most {
+	s.check = func() error {
+		if *field < least || *field > most {
 			return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
 		}
 		return nil
@@ -181,11 +187,11 @@ func duration(name, variable, key, value string, least, most time.Duration, doc 
 }
 
 // limit is a whole number of a unit; 0 is none. It is kept as the number that prices are.
-func limit(name, variable, unit, doc string, field func(*Options) *float64) *Setting {
-	s := plain(name, variable, "0", doc, field)
+func limit(field *float64, name, variable, unit, doc string) *Setting {
+	s := plain(field, name, variable, "0", doc)
 	s.Unit, s.Bounds = unit, "0 or a whole number"
-	s.check = func(o *Options) error {
-		if value := *field(o); !(value >= 0 && value == math.Trunc(value) && value <= maxLimit) {
+	s.check = func() error {
+		if value := *field; !(value >= 0 && value == math.Trunc(value) && value <= maxLimit) {
 			return fmt.Errorf("use 0 for no limit, or a whole number up to %d", maxLimit)
 		}
 		return nil
@@ -194,22 +200,22 @@ func limit(name, variable, unit, doc string, field func(*Options) *float64) *Set
 }
 
 // checked adds a check to a setting.
-func checked(s *Setting, check func(*Options) error) *Setting {
+func checked(s *Setting, check func() error) *Setting {
 	before := s.check
-	s.check = func(o *Options) error {
+	s.check = func() error {
 		if before != nil {
-			if err := before(o); err != nil {
+			if err := before(); err != nil {
 				return err
 			}
 		}
-		return check(o)
+		return check()
 	}
 	return s
 }
 
 // checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one that the API
 // server rejects would lose every server that was launched.
-func checkRegionLabel(o *Options) error {
+func (o *Options) checkRegionLabel() error {
 	if problems := validation.IsValidLabelValue(o.RegionLabel); len(problems) > 0 {
 		return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
 	}
@@ -217,7 +223,7 @@ func checkRegionLabel(o *Options) error {
 }
 
 // checkClusterName requires the name, which is written on every server.
-func checkClusterName(o *Options) error {
+func (o *Options) checkClusterName() error {
 	if o.ClusterName == "" || len(o.ClusterName) > 255 {
 		return errors.New("use a name of 1 to 255 bytes, which is written on every server")
 	}
@@ -225,7 +231,7 @@ func checkClusterName(o *Options) error {
 }
 
 // checkAllowedHosts requires hosts, since an address would match none.
-func checkAllowedHosts(o *Options) error {
+func (o *Options) checkAllowedHosts() error {
 	for _, host := range o.AllowedHosts {
 		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/@ ") {
 			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn", host)
@@ -236,7 +242,7 @@ func checkAllowedHosts(o *Options) error {
 
 // checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a NodeClass
 // could read it from a server.
-func checkUserDataSecrets(o *Options) error {
+func (o *Options) checkUserDataSecrets() error {
 	var errs error
 	for _, name := range o.UserDataSecretNames {
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -252,7 +258,7 @@ func checkUserDataSecrets(o *Options) error {
 
 // checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token without any may do
 // nothing.
-func checkJoinTokenGroups(o *Options) error {
+func (o *Options) checkJoinTokenGroups() error {
 	if len(o.JoinTokenGroups) == 0 {
 		return errors.New("name at least one group, for example system:bootstrappers:karpenter")
 	}
@@ -268,7 +274,7 @@ func checkJoinTokenGroups(o *Options) error {
 var bootstrapGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 
 // checkClusterEndpoint requires host:port.
-func checkClusterEndpoint(o *Options) error {
+func (o *Options) checkClusterEndpoint() error {
 	if o.ClusterEndpoint == "" {
 		return nil
 	}
@@ -279,7 +285,7 @@ func checkClusterEndpoint(o *Options) error {
 }
 
 // checkGrace keeps garbage collection away from servers that are being launched.
-func checkGrace(o *Options) error {
+func (o *Options) checkGrace() error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {
 		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted", short(o.LaunchTimeout))
 	}
@@ -287,7 +293,7 @@ func checkGrace(o *Options) error {
 }
 
 // checkOverhead is written so that NaN does not pass.
-func checkOverhead(o *Options) error {
+func (o *Options) checkOverhead() error {
 	if inside := o.MemoryOverheadPercent >= 0 && o.MemoryOverheadPercent < 0.5; !inside {
 		return errors.New("use a fraction: 0 to less than 0.5, for example 0.075")
 	}
@@ -297,7 +303,7 @@ func checkOverhead(o *Options) error {
 // maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
 const maxLimit = 1_000_000_000_000
 
-func parsePrices(o *Options, raw string) error {
+func (o *Options) parsePrices(raw string) error {
 	parsed, err := pricing.ParseTable([]byte(raw))
 	if err == nil {
 		o.Prices = parsed

@@ -77,18 +77,25 @@ type subReconciler struct {
 }
 
 // subReconcilers are in this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
+// Pod access is that of the user data which the bootstrap was resolved to.
 func (c *Controller) subReconcilers() []subReconciler {
+	var resolution *bootstrap.Resolution
 	return []subReconciler{
 		{v1alpha1.ConditionTypeNetworksReady, c.resolveNetworks},
 		{v1alpha1.ConditionTypeZonesReady, c.resolveZones},
 		{v1alpha1.ConditionTypeImagesReady, c.resolveImage},
 		{v1alpha1.ConditionTypeFirewallsReady, c.resolveFirewalls},
 		{v1alpha1.ConditionTypeSSHKeyReady, c.resolveSSHKey},
-		{v1alpha1.ConditionTypeBootstrapReady, c.resolveBootstrap},
+		{v1alpha1.ConditionTypeBootstrapReady, func(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (found result) {
+			resolution, found = c.resolveBootstrap(ctx, nodeClass)
+			return found
+		}},
 		{v1alpha1.ConditionTypeDisksReady, c.resolveDisks},
 		{v1alpha1.ConditionTypeFlavorsReady, c.resolveFlavors},
 		{v1alpha1.ConditionTypeEgressAvailable, c.resolveEgress},
-		{v1alpha1.ConditionTypePodAccessEnforced, c.resolvePodAccess},
+		{v1alpha1.ConditionTypePodAccessEnforced, func(ctx context.Context, _ *v1alpha1.BizflyNodeClass) result {
+			return c.resolvePodAccess(ctx, resolution)
+		}},
 	}
 }
 

@@ -51,14 +51,16 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 // requeueSecret is how late a change of the Secret with user data is noticed: nodes are compared with what was noticed.
 const requeueSecret = time.Minute
 
-// resolveBootstrap checks whether user data can be created with which a server joins.
-func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+// resolveBootstrap checks whether user data can be created with which a server joins. It returns no resolution if not.
+func (c *Controller) resolveBootstrap(
+	ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
+) (*bootstrap.Resolution, result) {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
 		if invalid := (*bootstrap.ValidationError)(nil); errors.As(err, &invalid) {
-			return missing(invalid.Reason, invalid.Message)
+			return nil, missing(invalid.Reason, invalid.Message)
 		}
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
 	nodeClass.Status.UserDataHash = resolution.UserDataHash
 	notes := resolution.Notes
@@ -69,14 +71,13 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	if nodeClass.Spec.UserDataFrom != nil {
 		found.retryAfter = requeueSecret
 	}
-	return found
+	return resolution, found
 }
 
 // resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
 // pod network, which is not read here, may do the same.
-func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
-	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
-	if err != nil {
+func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Resolution) result {
+	if resolution == nil {
 		return awaiting(reasonAwaitingBootstrap,
 			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
 	}

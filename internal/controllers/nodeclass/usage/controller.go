@@ -3,8 +3,8 @@
 
 // Package usage does for a BizflyNodeClass what NodeClaims and NodePools that use it need: it holds one that is being
 // deleted until no NodeClaim uses it any more, stamps the hash that NodeClaims are compared with, and shows whether
-// launches pause and whether the billing plan suits the NodePools. No request to the cloud is needed, so that none of
-// it waits for a cloud that does not answer, as nodeclass.status does.
+// launches pause. No request to the cloud is needed, so that none of it waits for a cloud that does not answer, as
+// nodeclass.status does.
 package usage
 
 import (
