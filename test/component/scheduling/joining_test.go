@@ -69,7 +69,7 @@ var _ = Describe("Pods whose nodes take none yet", func() {
 	var try *shortTry
 	BeforeEach(func() {
 		tc = newTestCluster(0.04)
-		try = &shortTry{Context: ctx, Clock: env.Clock, pods: math.MaxInt}
+		try = &shortTry{Context: ctx, Clock: env.Clock, pods: math.MaxInt, left: math.MaxInt}
 		tc.provisioner = provisioning.NewProvisioner(tc.client, env.Recorder, tc.provider, tc.cluster, try,
 			deviceallocation.NewController(tc.client), tc.virtual)
 		pool = unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
