@@ -208,15 +208,18 @@ func (o *Options) settings() []*Setting {
 			Flag: "bizfly-allowed-hosts", Variable: "BIZFLY_CLOUD_ALLOWED_HOSTS", Unit: "list, separated by commas",
 			// Not all of bizflycloud.vn: the API server of each user's cluster has a name there too.
 			Default: "manage.bizflycloud.vn,*.manage.bizflycloud.vn",
-			Doc:     "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns such as *.manage.bizflycloud.vn.",
-			field:   &o.AllowedHosts, check: o.checkAllowedHosts,
+			Doc: "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or " +
+				"patterns such as *.manage.bizflycloud.vn.",
+			field: &o.AllowedHosts, check: o.checkAllowedHosts,
 		},
 		checked(plain(&o.RegionLabel, "region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
-			"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short name."), o.checkRegionLabel),
+			"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short "+
+				"name."), o.checkRegionLabel),
 
 		plain(&o.Namespace, "system-namespace", "SYSTEM_NAMESPACE", "karpenter",
 			"The controller's own namespace."),
-		plain(&o.CredentialsSecretName, "credentials-secret-name", "CREDENTIALS_SECRET_NAME", "karpenter-provider-bizflycloud",
+		plain(&o.CredentialsSecretName, "credentials-secret-name", "CREDENTIALS_SECRET_NAME",
+			"karpenter-provider-bizflycloud",
 			"The only Secret that a ProviderConfig may name: the controller's Role grants no other."),
 		plain(&o.TuningConfigMapName, "tuning-configmap-name", "TUNING_CONFIGMAP_NAME", DefaultTuningConfigMapName,
 			"The only ConfigMap that it may name for tuning."),
@@ -236,8 +239,10 @@ func (o *Options) settings() []*Setting {
 		plain(&o.JoinTokens, "join-tokens", "JOIN_TOKENS", "false",
 			"Permit spec.joinToken of NodeClasses, which writes a bootstrap token per server to kube-system."),
 		checked(list(&o.JoinTokenGroups, "join-token-groups", "JOIN_TOKEN_GROUPS",
-			"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token",
-			"The groups of each bootstrap token beside system:bootstrappers. The default has those of kubeadm and k3s, to which they bind a joining node's rights."), o.checkJoinTokenGroups),
+			"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,"+
+				"system:bootstrappers:k3s:default-node-token",
+			"The groups of each bootstrap token beside system:bootstrappers. The default has those of kubeadm and k3s, to "+
+				"which they bind a joining node's rights."), o.checkJoinTokenGroups),
 		{
 			Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
 			Doc:   "The API server as nodes reach it, host:port, for templates. Empty: that of kube-public/cluster-info.",
@@ -255,45 +260,61 @@ func (o *Options) settings() []*Setting {
 		limit(&o.MaxServers, "max-servers", "MAX_SERVERS", "servers",
 			"How many servers the cluster may have, those without a NodeClaim and launches under way included. 0: no limit."),
 		limit(&o.MaxVNDPerHour, "max-vnd-per-hour", "MAX_VND_PER_HOUR", "VND per hour",
-			"What these servers may cost, root disks and plans included. Nothing is launched while the price of one is not known. 0: no limit."),
+			"What these servers may cost, root disks and plans included. Nothing is launched while the price of one is not "+
+				"known. 0: no limit."),
 		duration(&o.LaunchTimeout, "launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, 10*time.Minute,
-			"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create, and at most 10m, since core gives "+
+			"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create, and "+
+				"at most 10m, since core gives "+
 				"its node 15 minutes from the creation of the NodeClaim to register. Core reads it only at the start."),
 
 		secret(&o.Email, "BIZFLY_CLOUD_EMAIL", "The account's e-mail address, for the method password."),
 		secret(&o.Password, "BIZFLY_CLOUD_PASSWORD", "Its password."),
-		secret(&o.AppCredID, "BIZFLY_CLOUD_APP_CRED_ID", "The application credential's id, for the method application_credential."),
+		secret(&o.AppCredID, "BIZFLY_CLOUD_APP_CRED_ID",
+			"The application credential's id, for the method application_credential."),
 		secret(&o.AppCredSecret, "BIZFLY_CLOUD_APP_CRED_SECRET", "Its secret."),
 		secret(&o.BKEClusterToken, "BKE_CLUSTER_TOKEN", "The token with which servers join the BKE cluster, and leave it."),
 
-		duration(&o.CatalogInterval, "catalog-interval", "CATALOG_INTERVAL", "catalogInterval", "10m", 10*time.Second, 24*time.Hour,
+		duration(&o.CatalogInterval, "catalog-interval", "CATALOG_INTERVAL", "catalogInterval", "10m", 10*time.Second,
+			24*time.Hour,
 			"How often flavors, zones, volume types and Kubernetes versions are read."),
-		duration(&o.GarbageCollectionInterval, "garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL", "garbageCollectionInterval", "2m", time.Second, time.Hour,
+		duration(&o.GarbageCollectionInterval, "garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL",
+			"garbageCollectionInterval", "2m", time.Second, time.Hour,
 			"How often the controller looks for servers without a NodeClaim."),
-		checked(duration(&o.GarbageCollectionGrace, "garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "", "5m", 10*time.Second, 24*time.Hour,
-			"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed LAUNCH_TIMEOUT, which cannot be tuned either."), o.checkGrace),
-		duration(&o.UnavailableOfferingTTL, "unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
+		checked(duration(&o.GarbageCollectionGrace, "garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "", "5m",
+			10*time.Second, 24*time.Hour,
+			"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed "+
+				"LAUNCH_TIMEOUT, which cannot be tuned either."), o.checkGrace),
+		duration(&o.UnavailableOfferingTTL, "unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL",
+			"3m", time.Second, 24*time.Hour,
 			"How long an offering without capacity is not tried again. What is marked already keeps its time."),
 		{
 			Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
 			Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
-			Doc: "The part of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
+			Doc: "The part of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were " +
+				"measured. More than 0.075 is " +
 				"subtracted also after that. It counts for new nodes.",
 			field: &o.MemoryOverheadPercent, check: o.checkOverhead,
 		},
-		names(&o.ClosedZones, "closedZones", "zone", "names of zones, for example HN1; a name that no zone has closes nothing",
-			"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt "+
+		names(&o.ClosedZones, "closedZones", "zone",
+			"names of zones, for example HN1; a name that no zone has closes nothing",
+			"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation "+
+				"karpenter.sh/do-not-disrupt "+
 				"meanwhile. Expiration and repair still replace them."),
 		duration(&o.BillingPeriod, "", "", "billingPeriod", "1s", time.Second, 24*time.Hour,
-			"What BizFly Cloud charges at once: 1s, or 1h where a started hour counts in full. With 1h, a node whose hour is paid stays and takes pods: it has "+
+			"What BizFly Cloud charges at once: 1s, or 1h where a started hour counts in full. With 1h, a node whose hour is "+
+				"paid stays and takes pods: it has "+
 				"the annotation karpenter.sh/do-not-disrupt until the last minutes of the hour. Expiration and repair go on."),
 		duration(&o.BillingWindow, "", "", "billingWindow", "10m", 2*time.Minute, 30*time.Minute,
-			"How long before the end of a paid hour its node may be disrupted. The last minute is left out: the server must be gone before the next hour begins."),
-		names(&o.HiddenFlavors, "hiddenFlavors", "flavor", "names of flavors, for example p2.8c_16g; a name that no flavor has hides nothing",
-			"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still replace them."),
+			"How long before the end of a paid hour its node may be disrupted. The last minute is left out: the server must "+
+				"be gone before the next hour begins."),
+		names(&o.HiddenFlavors, "hiddenFlavors", "flavor",
+			"names of flavors, for example p2.8c_16g; a name that no flavor has hides nothing",
+			"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still "+
+				"replace them."),
 		{
 			Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-			Doc:   "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): [prices](../concepts/pricing.md).",
+			Doc: "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): " +
+				"[prices](../concepts/pricing.md).",
 			field: &o.Prices, document: o.parsePrices,
 		},
 	}
