@@ -53,7 +53,7 @@ type NoCredentialsError struct{ Err error }
 // Error names every place that credentials are looked for in.
 func (e *NoCredentialsError) Error() string {
 	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
-		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or name files with --credential-id-file and --credential-secret-file, or use a "+
+		"BIZFLY_CLOUD_APP_CRED_SECRET, or name files with --credential-id-file and --credential-secret-file, or use a "+
 		"kubeconfig that may read the controller's Secret; "+
 		"kubectl bizfly plan --offline needs none (%s)", e.Err)
 }

@@ -150,7 +150,7 @@ func heldByNeed(f *nodeFacts) *held {
 
 func heldByFailures(f *nodeFacts) *held {
 	last, ok := lo.Last(f.failed)
-	if !ok || f.saidOf(coreevents.ConsolidationCandidate, "") == nil {
+	if !ok || f.pool == nil || f.saidOf(coreevents.ConsolidationCandidate, "") == nil {
 		return nil
 	}
 	return heldBy("%d launches of NodePool %s failed within an hour, the last at %s: %s", len(f.failed), f.pool.Name,

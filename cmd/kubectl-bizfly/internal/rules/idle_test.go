@@ -192,6 +192,9 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("launches that fail", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
 			f.failed = []corev1.Event{{Message: "no"}, {Message: "did not register"}}
 		}), "ReplacementFailed", And(HavePrefix("2 launches of NodePool default failed"), HaveSuffix("did not register"))),
+		ginkgo.Entry("launches that failed, of a NodePool that is gone", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
+			f.failed, f.pool = []corev1.Event{{Message: "no"}}, nil
+		}), "NotKnown", HavePrefix("Karpenter may consolidate it since")),
 		ginkgo.Entry("another NodePool", func(f *nodeFacts) {
 			for i := range f.claim.Status.Conditions {
 				f.claim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(f.now.Add(-time.Hour))
