@@ -109,8 +109,13 @@ func daemonsOf(requests corev1.ResourceList, pods []*corev1.Pod) corev1.Resource
 	return resources.Subtract(requests, resources.RequestsForPods(pods...))
 }
 
-// leave removes a node and its NodeClaim.
-func (s *Simulation) leave(m *member) error {
+// leave removes a node and its NodeClaim, and remembers its price.
+func (s *Simulation) leave(ctx context.Context, m *member) error {
+	node, err := s.describe(ctx, m)
+	if err != nil {
+		return err
+	}
+	s.replaced = append(s.replaced, node.VNDPerHour)
 	delete(s.daemons, m.claim.Name)
 	return errors.Join(s.remove(m.node), s.remove(m.claim))
 }
@@ -332,12 +337,7 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 		waiting = waiting || node == ""
 	}
 	for _, m := range leaving {
-		node, err := s.describe(ctx, m)
-		if err != nil {
-			return err
-		}
-		s.replaced = append(s.replaced, node.VNDPerHour)
-		if err := s.leave(m); err != nil {
+		if err := s.leave(ctx, m); err != nil {
 			return err
 		}
 	}
