@@ -4,4 +4,4 @@
 package options
 
 // Pointer returns a pointer to the value, which no two settings share.
-func (s *Setting) Pointer(o *Options) any { return s.in(o).field }
+func (s *Setting) Pointer(o *Options) any { return s.field(o) }

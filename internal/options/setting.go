@@ -11,6 +11,7 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,8 +25,8 @@ import (
 
 // Setting is one row of the table.
 type Setting struct {
-	// Flag, Variable and Key name it on the command line, in the environment, and in the tuning ConfigMap, where it
-	// changes while the controller runs. One that is empty cannot be given there.
+	// Flag, Variable and Key name it on the command line, in the environment, and in the tuning ConfigMap, where it changes
+	// while the controller runs. One that is empty cannot be given there.
 	Flag, Variable, Key string
 	// Secret is true for what no message may repeat.
 	Secret bool
@@ -36,30 +37,23 @@ type Setting struct {
 	// Doc says what it does, and why it has its default.
 	Doc string
 
-	// field points to the value.
-	field any
+	// field returns a pointer to the value.
+	field func(*Options) any
 	// document parses what is more than a number or a text.
-	document func(raw string) error
+	document func(o *Options, raw string) error
 	// check returns what is wrong with the value and what to use instead.
-	check func() error
+	check func(*Options) error
 }
 
 // Table returns all settings in the order in which the reference lists them.
-func Table() []*Setting { return (&Options{}).settings() }
-
-// in returns the same setting of other options.
-func (s *Setting) in(o *Options) *Setting {
-	same, _ := lo.Find(o.settings(), func(each *Setting) bool { return each.Variable == s.Variable && each.Key == s.Key })
-	return same
-}
+func Table() []*Setting { return slices.Clone(table) }
 
 // Apply sets the value from text if it is valid.
 func (s *Setting) Apply(o *Options, raw string) error {
 	next := *o
-	setting := s.in(&next)
-	err := setting.assign(raw)
-	if err == nil && setting.check != nil {
-		err = setting.check()
+	err := s.assign(&next, raw)
+	if err == nil && s.check != nil {
+		err = s.check(&next)
 	}
 	if err == nil {
 		*o = next
@@ -69,14 +63,14 @@ func (s *Setting) Apply(o *Options, raw string) error {
 
 // Copy sets the value to that of other settings.
 func (s *Setting) Copy(to, from *Options) {
-	reflect.ValueOf(s.in(to).field).Elem().Set(reflect.ValueOf(s.in(from).field).Elem())
+	reflect.ValueOf(s.field(to)).Elem().Set(reflect.ValueOf(s.field(from)).Elem())
 }
 
 // Equal reports whether two settings have the same value.
-func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.in(a).field, s.in(b).field) }
+func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.field(a), s.field(b)) }
 
 // isText reports whether the empty text is a value.
-func (s *Setting) isText() bool { _, ok := s.field.(*string); return ok }
+func (s *Setting) isText() bool { _, ok := s.field(&Options{}).(*string); return ok }
 
 // problem names the variable, the value unless it is secret, and the remedy.
 func (s *Setting) problem(value string, err error) error {
@@ -87,11 +81,11 @@ func (s *Setting) problem(value string, err error) error {
 }
 
 // assign sets the value from text of its type, in bounds or not.
-func (s *Setting) assign(raw string) error {
+func (s *Setting) assign(o *Options, raw string) error {
 	if s.document != nil {
-		return s.document(raw)
+		return s.document(o, raw)
 	}
-	switch field := s.field.(type) {
+	switch field := s.field(o).(type) {
 	case *string:
 		*field = raw
 	case *bool:
@@ -113,14 +107,13 @@ func (s *Setting) assign(raw string) error {
 		}
 		*field = value
 	case *[]string:
-		*field = lo.Uniq(lo.Compact(lo.Map(strings.Split(raw, ","),
-			func(item string, _ int) string { return strings.TrimSpace(item) })))
+		*field = lo.Uniq(lo.Compact(lo.Map(strings.Split(raw, ","), func(item string, _ int) string { return strings.TrimSpace(item) })))
 	}
 	return nil
 }
 
-func (s *Setting) format() string {
-	switch field := s.field.(type) {
+func (s *Setting) format(o *Options) string {
+	switch field := s.field(o).(type) {
 	case *time.Duration:
 		return short(*field)
 	case *[]string:
@@ -143,28 +136,28 @@ func short(d time.Duration) string {
 }
 
 // plain is a setting that any value of its type suits.
-func plain[T any](field *T, name, variable, value, doc string) *Setting {
-	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: field}
+func plain[T any](name, variable, value, doc string, field func(*Options) *T) *Setting {
+	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
 }
 
-func secret(field *string, variable, doc string) *Setting {
-	s := plain(field, "", variable, "", doc)
+func secret(variable, doc string, field func(*Options) *string) *Setting {
+	s := plain("", variable, "", doc, field)
 	s.Secret = true
 	return s
 }
 
-func list(field *[]string, name, variable, value, doc string) *Setting {
-	s := plain(field, name, variable, value, doc)
+func list(name, variable, value, doc string, field func(*Options) *[]string) *Setting {
+	s := plain(name, variable, value, doc, field)
 	s.Unit = "list, separated by commas"
 	return s
 }
 
 // names is a tuning key that lists values of a label of nodes, such as their zone.
-func names(field *[]string, key, kind, bounds, doc string) *Setting {
-	s := list(field, "", "", "", doc)
+func names(key, kind, bounds, doc string, field func(*Options) *[]string) *Setting {
+	s := list("", "", "", doc, field)
 	s.Key, s.Bounds = key, bounds
-	s.check = func() error {
-		for _, name := range *field {
+	s.check = func(o *Options) error {
+		for _, name := range *field(o) {
 			if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
 				return fmt.Errorf("%q is no %s: %s", name, kind, strings.Join(problems, "; "))
 			}
@@ -174,12 +167,12 @@ func names(field *[]string, key, kind, bounds, doc string) *Setting {
 	return s
 }
 
-func duration(field *time.Duration, name, variable, key, value string, least, most time.Duration, doc string) *Setting {
+func duration(name, variable, key, value string, least, most time.Duration, doc string, field func(*Options) *time.Duration) *Setting {
 	bounds := fmt.Sprintf("%s to %s", short(least), short(most))
-	s := plain(field, name, variable, value, doc)
+	s := plain(name, variable, value, doc, field)
 	s.Key, s.Unit, s.Bounds = key, "duration", bounds
-	s.check = func() error {
-		if *field < least || *field > most {
+	s.check = func(o *Options) error {
+		if *field(o) < least || *field(o) > most {
 			return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
 		}
 		return nil
@@ -188,11 +181,11 @@ func duration(field *time.Duration, name, variable, key, value string, least, mo
 }
 
 // limit is a whole number of a unit; 0 is none. It is kept as the number that prices are.
-func limit(field *float64, name, variable, unit, doc string) *Setting {
-	s := plain(field, name, variable, "0", doc)
+func limit(name, variable, unit, doc string, field func(*Options) *float64) *Setting {
+	s := plain(name, variable, "0", doc, field)
 	s.Unit, s.Bounds = unit, "0 or a whole number"
-	s.check = func() error {
-		if value := *field; !(value >= 0 && value == math.Trunc(value) && value <= maxLimit) {
+	s.check = func(o *Options) error {
+		if value := *field(o); !(value >= 0 && value == math.Trunc(value) && value <= maxLimit) {
 			return fmt.Errorf("use 0 for no limit, or a whole number up to %d", maxLimit)
 		}
 		return nil
@@ -201,22 +194,22 @@ func limit(field *float64, name, variable, unit, doc string) *Setting {
 }
 
 // checked adds a check to a setting.
-func checked(s *Setting, check func() error) *Setting {
+func checked(s *Setting, check func(*Options) error) *Setting {
 	before := s.check
-	s.check = func() error {
+	s.check = func(o *Options) error {
 		if before != nil {
-			if err := before(); err != nil {
+			if err := before(o); err != nil {
 				return err
 			}
 		}
-		return check()
+		return check(o)
 	}
 	return s
 }
 
-// checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one
-// that the API server rejects would lose every server that was launched.
-func (o *Options) checkRegionLabel() error {
+// checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one that the API
+// server rejects would lose every server that was launched.
+func checkRegionLabel(o *Options) error {
 	if problems := validation.IsValidLabelValue(o.RegionLabel); len(problems) > 0 {
 		return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
 	}
@@ -224,7 +217,7 @@ func (o *Options) checkRegionLabel() error {
 }
 
 // checkClusterName requires the name, which is written on every server.
-func (o *Options) checkClusterName() error {
+func checkClusterName(o *Options) error {
 	if o.ClusterName == "" || len(o.ClusterName) > 255 {
 		return errors.New("use a name of 1 to 255 bytes, which is written on every server")
 	}
@@ -232,19 +225,18 @@ func (o *Options) checkClusterName() error {
 }
 
 // checkAllowedHosts requires hosts, since an address would match none.
-func (o *Options) checkAllowedHosts() error {
+func checkAllowedHosts(o *Options) error {
 	for _, host := range o.AllowedHosts {
 		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/@ ") {
-			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn",
-				host)
+			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn", host)
 		}
 	}
 	return nil
 }
 
-// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a
-// NodeClass could read it from a server.
-func (o *Options) checkUserDataSecrets() error {
+// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a NodeClass
+// could read it from a server.
+func checkUserDataSecrets(o *Options) error {
 	var errs error
 	for _, name := range o.UserDataSecretNames {
 		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -252,23 +244,21 @@ func (o *Options) checkUserDataSecrets() error {
 		}
 		if name == o.CredentialsSecretName {
 			errs = multierr.Append(errs,
-				fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in "+
-					"one of their own", name))
+				fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one of their own", name))
 		}
 	}
 	return errs
 }
 
-// checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token
-// without any may do nothing.
-func (o *Options) checkJoinTokenGroups() error {
+// checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token without any may do
+// nothing.
+func checkJoinTokenGroups(o *Options) error {
 	if len(o.JoinTokenGroups) == 0 {
 		return errors.New("name at least one group, for example system:bootstrappers:karpenter")
 	}
 	for _, group := range o.JoinTokenGroups {
 		if !bootstrapGroup.MatchString(group) {
-			return fmt.Errorf("%q is no group of a bootstrap token: use system:bootstrappers: and small letters, digits, "+
-				"colons or dashes", group)
+			return fmt.Errorf("%q is no group of a bootstrap token: use system:bootstrappers: and small letters, digits, colons or dashes", group)
 		}
 	}
 	return nil
@@ -278,7 +268,7 @@ func (o *Options) checkJoinTokenGroups() error {
 var bootstrapGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 
 // checkClusterEndpoint requires host:port.
-func (o *Options) checkClusterEndpoint() error {
+func checkClusterEndpoint(o *Options) error {
 	if o.ClusterEndpoint == "" {
 		return nil
 	}
@@ -289,16 +279,15 @@ func (o *Options) checkClusterEndpoint() error {
 }
 
 // checkGrace keeps garbage collection away from servers that are being launched.
-func (o *Options) checkGrace() error {
+func checkGrace(o *Options) error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {
-		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted",
-			short(o.LaunchTimeout))
+		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted", short(o.LaunchTimeout))
 	}
 	return nil
 }
 
 // checkOverhead is written so that NaN does not pass.
-func (o *Options) checkOverhead() error {
+func checkOverhead(o *Options) error {
 	if inside := o.MemoryOverheadPercent >= 0 && o.MemoryOverheadPercent < 0.5; !inside {
 		return errors.New("use a fraction: 0 to less than 0.5, for example 0.075")
 	}
@@ -308,7 +297,7 @@ func (o *Options) checkOverhead() error {
 // maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
 const maxLimit = 1_000_000_000_000
 
-func (o *Options) parsePrices(raw string) error {
+func parsePrices(o *Options, raw string) error {
 	parsed, err := pricing.ParseTable([]byte(raw))
 	if err == nil {
 		o.Prices = parsed
