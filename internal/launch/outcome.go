@@ -212,14 +212,14 @@ func (l *Launcher) EndOrKeep(ctx context.Context, claim *karpv1.NodeClaim, err e
 	if !ends(err) && l.TimeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
 		err = l.EndOutOfTime(ctx, claim, err)
 	}
+	if !l.records.recordOf(claim).mayHaveServer() {
+		l.records.reserve(claim.UID, capacity.Offering{})
+		l.LaunchEnded(ctx, claim)
+	}
 	if ends(err) {
 		if live, readErr := l.records.live(ctx, claim); readErr == nil && live.Status.ProviderID != "" {
 			return live, nil
 		}
-	}
-	if !l.records.recordOf(claim).mayHaveServer() {
-		l.records.reserve(claim.UID, capacity.Offering{})
-		l.LaunchEnded(ctx, claim)
 	}
 	return nil, err
 }

@@ -109,13 +109,9 @@ func daemonsOf(requests corev1.ResourceList, pods []*corev1.Pod) corev1.Resource
 	return resources.Subtract(requests, resources.RequestsForPods(pods...))
 }
 
-// leave removes a node and its NodeClaim, and remembers its price.
-func (s *Simulation) leave(ctx context.Context, m *member) error {
-	node, err := s.describe(ctx, m)
-	if err != nil {
-		return err
-	}
-	s.replaced = append(s.replaced, node.VNDPerHour)
+// leave removes a node and its NodeClaim.
+func (s *Simulation) leave(m *member) error {
+	s.replaced = append(s.replaced, m)
 	delete(s.daemons, m.claim.Name)
 	return errors.Join(s.remove(m.node), s.remove(m.claim))
 }
@@ -211,11 +207,29 @@ func (s *Simulation) Settle(ctx context.Context) (*Result, error) {
 	case !done:
 		s.note("the plan has not settled: consolidation still found something after %d changes", maxConsolidations)
 	}
-	if period := s.Providers.CloudProviderConfig.Settings.Load().BillingPeriod; period > time.Second && len(s.replaced) > 0 {
-		s.note("the first %s costs %s VND more: %s that consolidation replaces are charged for it in full", duration.ShortHumanDuration(period),
-			output.VND(lo.Sum(s.replaced)*period.Hours()), output.Plural(len(s.replaced), "server"))
+	if err := s.noteReplaced(ctx); err != nil {
+		return nil, err
 	}
 	return result, s.fill(ctx, result, nil)
+}
+
+// noteReplaced says what the servers cost that consolidation replaces, where a started period is charged in full.
+func (s *Simulation) noteReplaced(ctx context.Context) error {
+	period := s.Providers.CloudProviderConfig.Settings.Load().BillingPeriod
+	if period <= time.Second || len(s.replaced) == 0 {
+		return nil
+	}
+	vnd := 0.0
+	for _, m := range s.replaced {
+		node, err := s.describe(ctx, m)
+		if err != nil {
+			return err
+		}
+		vnd += node.VNDPerHour * period.Hours()
+	}
+	s.note("the first %s costs %s VND more: %s that consolidation replaces are charged for it in full",
+		duration.ShortHumanDuration(period), output.VND(vnd), output.Plural(len(s.replaced), "server"))
+	return nil
 }
 
 // Rest lets core consolidate until it finds nothing any more.
@@ -337,7 +351,7 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 		waiting = waiting || node == ""
 	}
 	for _, m := range leaving {
-		if err := s.leave(ctx, m); err != nil {
+		if err := s.leave(m); err != nil {
 			return err
 		}
 	}

@@ -67,8 +67,8 @@ type Simulation struct {
 	clock    *skippingClock
 	// daemons is what DaemonSets request on nodes that have joined here, by NodeClaim.
 	daemons map[string]corev1.ResourceList
-	// replaced are the prices of the nodes that consolidation has removed, in VND per hour.
-	replaced []float64
+	// replaced are the nodes that consolidation has removed.
+	replaced []*member
 	// given are the objects that it is a copy of.
 	given memory.Objects
 	// random is set where evicted pods run where the kube-scheduler would put them.
