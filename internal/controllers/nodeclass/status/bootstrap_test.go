@@ -109,6 +109,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		apply("bootstrapMode: Custom, userDataFrom: {secretKeyRef: {name: templates, key: userData}}, imageSelectorTerms: [{name: golden-node}]")
 		first, result := w.look()
 		Expect(first.Status.UserDataHash).ToNot(BeEmpty())
+		Expect(w.reads).To(Equal(1), "of the Secret")
 		Expect(result.RequeueAfter).To(Equal(time.Minute))
 
 		secret.StringData = map[string]string{"userData": "#!/bin/sh"}

@@ -4,6 +4,7 @@
 package status_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ var _ = unit.APIServer(&env)
 // setup is a cloud and a controller that reads it through all real providers.
 type setup struct {
 	*wiring.Providers
+	// Reader is what providers read without a cache; reads counts that.
+	client.Reader
+	reads      int
 	sandbox    *cloud.Sandbox
 	lists      caches
 	recorder   *coretest.EventRecorder
@@ -71,7 +75,7 @@ func newSetup(content *cloud.Catalog, configure ...func(*options.Options)) *setu
 
 func newUnreadSetup(content *cloud.Catalog, configure ...func(*options.Options)) *setup {
 	GinkgoHelper()
-	w := &setup{recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
+	w := &setup{Reader: env.Client, recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	w.sandbox = cloud.Start(cloud.Options{Catalog: content, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
 	bke, opts := w.sandbox.BKE(), options.Defaults()
@@ -81,7 +85,7 @@ func newUnreadSetup(content *cloud.Catalog, configure ...func(*options.Options))
 		change(opts)
 	}
 	w.Providers = wiring.Build(wiring.Dependencies{
-		API: connect.Client(ctx, w.sandbox), Client: env.Client, APIReader: env.Client, Recorder: w.recorder, Settings: options.NewStore(opts),
+		API: connect.Client(ctx, w.sandbox), Client: env.Client, APIReader: w, Recorder: w.recorder, Settings: options.NewStore(opts),
 		NewCache: func(time.Duration) *cache.Cache {
 			made := cache.New(cache.NoExpiration, 0)
 			w.lists = append(w.lists, made)
@@ -91,6 +95,12 @@ func newUnreadSetup(content *cloud.Catalog, configure ...func(*options.Options))
 	w.controller = status.NewController(env.Client, w.clock,
 		w.Catalog, w.Images, w.Networks, w.Bootstrap, w.Flavors)
 	return w
+}
+
+// Get implements client.Reader, and counts.
+func (w *setup) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	w.reads++
+	return w.Reader.Get(ctx, key, object, opts...)
 }
 
 // apply makes or changes the NodeClass of a spec that is written as users write it.
