@@ -1,0 +1,192 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coreevents "sigs.k8s.io/karpenter/pkg/events"
+	disruptionutils "sigs.k8s.io/karpenter/pkg/utils/disruption"
+	"sigs.k8s.io/karpenter/pkg/utils/pdb"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// nodeFacts are what decides why a node is still there.
+type nodeFacts struct {
+	stoppedClock
+	node  *corev1.Node
+	claim *karpv1.NodeClaim
+	pods  []*corev1.Pod
+	// empty is what core takes for empty.
+	empty bool
+	pool  *karpv1.NodePool
+	// members is how many initialized nodes the NodePool has, and disrupting how many of them core counts as disrupted.
+	members, disrupting int
+	limits              pdb.Limits
+	// week are the windows of the NodePool's budgets, made once for all of its nodes.
+	week func(karpv1.DisruptionReason) []Window
+	// said is what core has said about the node, the latest first, and others how many nodes of other NodePools it has
+	// spoken of meanwhile.
+	said   []corev1.Event
+	others map[string]int
+	// paused is what holds all launches back, and failed are the failed launches of the NodePool in the last hour.
+	paused string
+	failed []corev1.Event
+	// flavors are BizFly Cloud's by name; nil where it was not asked. unavailable are the offerings that lately failed.
+	flavors     map[string]*corecloudprovider.InstanceType
+	unavailable []unavailableOffering
+	// notGone is why the server of a node that is being deleted still exists.
+	notGone string
+}
+
+// unavailableOffering is one whose launch failed, and when it is tried again.
+type unavailableOffering struct {
+	flavor, zone string
+	until        time.Time
+}
+
+// stoppedClock shows one moment, so that all facts are about it.
+type stoppedClock struct {
+	clock.RealClock
+	now time.Time
+}
+
+func (c stoppedClock) Now() time.Time                  { return c.now }
+func (c stoppedClock) Since(t time.Time) time.Duration { return c.now.Sub(t) }
+
+var (
+	factPDBs = newFact("PodDisruptionBudgets", func(ctx context.Context, r *reading) (pdb.Limits, error) {
+		all := &policyv1.PodDisruptionBudgetList{}
+		if err := r.List(ctx, all); err != nil {
+			return nil, err
+		}
+		objects := lo.Map(all.Items, func(_ policyv1.PodDisruptionBudget, i int) client.Object { return &all.Items[i] })
+		return pdb.NewLimits(ctx, memory.New(objects))
+	})
+
+	// factCoreEvents are what core says of nodes, by their names, the latest first.
+	factCoreEvents = newFact("events of Karpenter", func(ctx context.Context,
+		r *reading) (map[string][]corev1.Event, error) {
+		all := &corev1.EventList{}
+		if err := r.List(ctx, all, connect.EventsOf("Node")...); err != nil {
+			return nil, err
+		}
+		said := lo.Filter(all.Items, func(e corev1.Event, _ int) bool {
+			return lo.Contains([]string{coreevents.Unconsolidatable, coreevents.DisruptionBlocked, coreevents.ConsolidationCandidate,
+				coreevents.ConsolidationRejected, ourevents.ReasonServerDeletionFailed}, e.Reason)
+		})
+		slices.SortStableFunc(said, func(a, b corev1.Event) int { return lastSeen(&b).Compare(lastSeen(&a)) })
+		return lo.GroupBy(said, func(e corev1.Event) string { return e.InvolvedObject.Name }), nil
+	})
+
+	// factPaused is what holds all launches back, as the controller has stored and reported it.
+	factPaused = newFact("state of the account", func(ctx context.Context, r *reading) (string, error) {
+		config, err := factProviderConfig.in(ctx, r)
+		if err != nil {
+			return "", err
+		}
+		all, err := factEvents.in(ctx, r)
+		if err != nil {
+			return "", err
+		}
+		if unpaid := falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeAccountAccepted); unpaid != "" {
+			return unpaid, nil
+		}
+		limit, _ := factLimit.in(ctx, r)
+		for _, o := range []outcome{heldBack(config, nil, limit), accountRejects(all, setup{r.Session}, time.Now())} {
+			if o.state == fails {
+				return o.findings[0].What, nil
+			}
+		}
+		return "", nil
+	})
+)
+
+// factsOf are the facts of each row. What could not be read is empty here, and the rules that need it do not apply.
+func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts {
+	pools, _ := factNodePools.in(ctx, r)
+	limits, _ := factPDBs.in(ctx, r)
+	said, _ := factCoreEvents.in(ctx, r)
+	launches, _ := factEvents.in(ctx, r)
+	paused, _ := factPaused.in(ctx, r)
+	at := stoppedClock{now: time.Now()}
+	byPool := map[string]*karpv1.NodePool{}
+	for i := range lo.FromPtr(pools).Items {
+		byPool[pools.Items[i].Name] = &pools.Items[i]
+	}
+	flavors := lo.KeyBy(cluster.Flavors, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	members, disrupting, looked := map[string]int{}, map[string]int{}, map[string]int{}
+	for _, row := range cluster.Nodes {
+		if row.Object == nil || row.Object.Labels[karpv1.NodeInitializedLabelKey] != "true" {
+			continue
+		}
+		members[row.NodePool]++
+		if !lo.Contains([]string{"Ready", "Cordoned"}, row.Status) {
+			disrupting[row.NodePool]++ // as core counts: also those that are not ready
+		}
+		if last, ok := lo.First(said[row.Name]); ok && at.Since(lastSeen(&last)) < 20*time.Minute {
+			looked[row.NodePool]++
+		}
+	}
+	weeks := map[string][]Window{}
+	failed, unavailable := failures(launches, r.Settings.UnavailableOfferingTTL, at.now)
+	return lo.Map(cluster.Nodes, func(row top.Node, _ int) *nodeFacts {
+		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],
+			members: members[row.NodePool], disrupting: disrupting[row.NodePool], limits: limits, said: said[row.Name],
+			others: lo.OmitByKeys(looked, []string{row.NodePool}), paused: paused, failed: failed[row.NodePool],
+			flavors: flavors, unavailable: unavailable}
+		f.week = func(reason karpv1.DisruptionReason) []Window {
+			key := row.NodePool + "/" + string(reason)
+			if _, made := weeks[key]; !made {
+				weeks[key] = week(f.pool, f.members, reason, f.now)
+			}
+			return weeks[key]
+		}
+		movable := lo.Filter(f.pods, func(p *corev1.Pod, _ int) bool { return podutils.IsReschedulable(p) })
+		f.empty = disruptionutils.ComputeRescheduleDisruptionCost(ctx, movable) <= disruptionutils.PerNodeBaseDisruptionCost
+		ours, cores := lo.FilterReject(f.said, func(e corev1.Event, _ int) bool {
+			return e.Reason == ourevents.ReasonServerDeletionFailed
+		})
+		f.notGone, f.said = lo.FirstOrEmpty(ours).Message, cores
+		return f
+	})
+}
+
+// failures are the launches of each NodePool that failed within an hour, and the offerings that are unavailable since.
+func failures(all []corev1.Event, lasts time.Duration, now time.Time) (map[string][]corev1.Event,
+	[]unavailableOffering) {
+	failed, unavailable := map[string][]corev1.Event{}, []unavailableOffering{}
+	for _, event := range failedLaunches(all, now) {
+		at, name := lastSeen(&event), event.InvolvedObject.Name
+		if now.Sub(at) < ttl.NotRegistered && event.InvolvedObject.Kind == "NodeClaim" {
+			pool := launches{}.nodePoolOf(name)
+			failed[pool] = append(failed[pool], event)
+		}
+	}
+	for _, event := range all {
+		parts := failedOffering.FindStringSubmatch(event.Message)
+		until := lastSeen(&event).Add(lo.Ternary(event.Reason == ourevents.ReasonNodeNotRegistered, ttl.NotRegistered, lasts))
+		if parts != nil && event.Reason != ourevents.ReasonServerLaunched && until.After(now) {
+			unavailable = append(unavailable, unavailableOffering{parts[1], parts[2], until})
+		}
+	}
+	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
+	return failed, unavailable
+}
