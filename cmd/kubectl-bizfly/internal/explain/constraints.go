@@ -82,8 +82,11 @@ func constraintsOf(ctx context.Context, base *plan.Base) ([]droppable, error) {
 	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
 	for name, pods := range workloads {
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
-			all = append(all, droppable{kind: kind, of: name, detail: detail, drop: func(o client.Object) { drop(o.(*corev1.Pod)) },
-				objects: lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object { return pod })})
+			all = append(all, droppable{
+				kind: kind, of: name, detail: detail,
+				objects: lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object { return pod }),
+				drop:    func(o client.Object) { drop(o.(*corev1.Pod)) },
+			})
 		}
 		addSpreads(pods[0], add)
 		addAffinities(pods[0], add)
@@ -213,9 +216,10 @@ func requirementsOf(pool *karpv1.NodePool) []droppable {
 			detail: strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", "))),
 			drop: func(o client.Object) {
 				spec := &o.(*karpv1.NodePool).Spec.Template.Spec
-				spec.Requirements = lo.Reject(spec.Requirements, func(other karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
-					return equality.Semantic.DeepEqual(other, r)
-				})
+				spec.Requirements = slices.DeleteFunc(spec.Requirements,
+					func(other karpv1.NodeSelectorRequirementWithMinValues) bool {
+						return equality.Semantic.DeepEqual(other, r)
+					})
 			},
 		})
 	}

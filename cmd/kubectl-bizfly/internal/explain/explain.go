@@ -86,8 +86,8 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, limit tim
 		}
 		settled := []priced{kind}
 		if (len(parts) > 1 || len(parts[0].set) < len(kind.set)) && !p.timeOver() {
-			// What is launched differs by chance more than what is left after consolidation: where flavors are small, one constraint
-			// among 300 would seem to cost a sixth of the bill.
+			// What is launched differs by chance more than what is left after consolidation: where flavors are small,
+			// one constraint among 300 would seem to cost a sixth of the bill.
 			confirmed, err := p.dear(ctx, true, lo.Map(parts, func(part priced, _ int) []droppable { return part.set })...)
 			if err != nil {
 				return nil, err

@@ -57,13 +57,16 @@ func decodeStrictly(object map[string]any, into runtime.Object) error {
 	return err
 }
 
+// quantities are the fields of a pod that hold quantities by resource.
+var quantities = []string{"requests", "limits", "overhead"}
+
 // badQuantity finds a request or a limit that is no quantity.
 func badQuantity(value any, path string) (where, text string) {
 	switch v := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			below := strings.TrimPrefix(path+"."+key, ".")
-			if parent := path[strings.LastIndex(path, ".")+1:]; parent == "requests" || parent == "limits" || parent == "overhead" {
+			if parent := path[strings.LastIndex(path, ".")+1:]; slices.Contains(quantities, parent) {
 				if written := fmt.Sprint(v[key]); v[key] != nil {
 					if _, err := resource.ParseQuantity(written); err != nil {
 						return below, written
@@ -98,7 +101,8 @@ func parseDefinitions() map[runtimeschema.GroupVersionKind]definition {
 	for _, crd := range apis.CRDs {
 		for _, version := range crd.Spec.Versions {
 			internal := &apiextensions.JSONSchemaProps{}
-			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(version.Schema.OpenAPIV3Schema, internal, nil); err != nil {
+			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+				version.Schema.OpenAPIV3Schema, internal, nil); err != nil {
 				panic(err) // no build that passed its tests has one
 			}
 			structural, err := schema.NewStructural(internal)
@@ -109,7 +113,8 @@ func parseDefinitions() map[runtimeschema.GroupVersionKind]definition {
 			if err != nil {
 				panic(err)
 			}
-			all[runtimeschema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}] = definition{structural, validator}
+			gvk := runtimeschema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}
+			all[gvk] = definition{structural, validator}
 		}
 	}
 	return all

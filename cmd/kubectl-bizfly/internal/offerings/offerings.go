@@ -47,7 +47,10 @@ func Explain(p *wiring.Providers, nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	if err != nil {
 		return nil, err
 	}
-	r := &reasons{nodeClass: nodeClass, snapshot: snapshot, settings: p.CloudProviderConfig.Settings.Load(), disks: catalog.Disks(&nodeClass.Spec)}
+	r := &reasons{
+		nodeClass: nodeClass, snapshot: snapshot, settings: p.CloudProviderConfig.Settings.Load(),
+		disks: catalog.Disks(&nodeClass.Spec),
+	}
 	for _, term := range nodeClass.Spec.FlavorSelectorTerms {
 		selected, err := p.Flavors.Matching(term)
 		if err != nil {

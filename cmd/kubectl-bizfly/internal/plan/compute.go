@@ -89,7 +89,8 @@ func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Obje
 }
 
 // compute plans with the default sample where there is no cluster whose NodePools count.
-func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects, o Options) (base *Base, err error) {
+func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects,
+	o Options) (base *Base, err error) {
 	p := &Plan{}
 	if s.Cluster == nil {
 		if objects, p.Assumed, err = input.WithSamples(objects); err != nil {

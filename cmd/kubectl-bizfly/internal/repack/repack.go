@@ -113,7 +113,8 @@ func (p *Proposal) wait() time.Duration {
 	return lo.FromPtr(p.pool.Spec.Disruption.ConsolidateAfter.Duration)
 }
 
-// Hold is for how long the new nodes are held: for the pause, and for as long as core may take to remove the others one at a time.
+// Hold is for how long the new nodes are held: for the pause, and for as long as core may take to remove the others one
+// at a time.
 func (p *Proposal) Hold() time.Duration {
 	return min(p.pause()+p.wait()+time.Duration(1+len(p.Replaced))*5*time.Minute, 12*time.Hour)
 }

@@ -159,7 +159,8 @@ func (s *Simulation) Notes() []string {
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
-	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Providers.Flavors)
+	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap,
+		s.Providers.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err

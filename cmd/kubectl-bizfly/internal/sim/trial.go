@@ -111,8 +111,11 @@ func (s *Simulation) Managed(ctx context.Context) ([]*Managed, error) {
 			return nil, err
 		}
 		pods := m.movable()
-		all = append(all, &Managed{Claim: m.claim, Node: m.node, Pods: pods, Daemons: daemonsOf(m.requests(), pods),
-			VNDPerHour: described.VNDPerHour, Used: described.Used, Disruptable: disruptable[m.claim.Name] && !m.node.Spec.Unschedulable})
+		all = append(all, &Managed{
+			Claim: m.claim, Node: m.node, Pods: pods, Daemons: daemonsOf(m.requests(), pods),
+			VNDPerHour: described.VNDPerHour, Used: described.Used,
+			Disruptable: disruptable[m.claim.Name] && !m.node.Spec.Unschedulable,
+		})
 	}
 	slices.SortFunc(all, func(a, b *Managed) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
 	return all, nil
