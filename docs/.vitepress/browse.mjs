@@ -89,7 +89,7 @@ try {
   await step("diagram", async () => {
     await page.goto(url("concepts/how-it-works"));
     await page.locator("div.mermaid svg").first().waitFor({ timeout: 20000 });
-    assert.equal(await page.locator("div.mermaid svg").count(), await page.locator("div.mermaid").count());
+    for (const diagram of await page.locator("div.mermaid").all()) await diagram.locator("svg").waitFor({ timeout: 20000 });
     await page.locator("div.mermaid svg").first().scrollIntoViewIfNeeded();
   });
   await step("dark", async () => {

@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -79,9 +80,9 @@ func gpus(f cloud.Flavor) int {
 	return f.GPU.Count
 }
 
-// thousands writes a number as 1,234,567.
+// thousands writes a number as 1,234,567, and rounds it as the plugin does.
 func thousands(number float64) string {
-	digits := fmt.Sprintf("%.0f", number)
+	digits := fmt.Sprintf("%.0f", math.Round(math.Round(number*1e6)/1e6))
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}

@@ -6,7 +6,6 @@ package simulation_test
 import (
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -77,10 +76,9 @@ func (c *runningCluster) hold() {
 
 // mayHold are how many entries may be held where more than a week fills it.
 var mayHold = map[string]int{
-	"capacity.DefaultProvider.launches": 12, // each flavor, zone and image of the last day
-	"redact.Redactor.tokens":            upgradeDays * 4,
-	"redact.known.forms":                upgradeDays * 4 * 3, // in each spelling
-	"server.retries.Map":                math.MaxInt,         // the work queue, which simulations have not, forgets them
+	"capacity.DefaultProvider.histories": 12, // each flavor, zone and image of the last day
+	"redact.Redactor.tokens":             upgradeDays * 4,
+	"redact.known.forms":                 upgradeDays * 4 * 3, // in each spelling
 }
 
 // grown are the maps, slices and caches that hold more than they may, or than in the first days of their process: the first week, or less
@@ -255,6 +253,9 @@ var _ = Describe("Two months of a cluster", func() {
 				m.wanted, m.billed, m.vnd, m.goroutines, m.series, m.warnings, m.requests))
 			// Servers are paid for from the request to the deletion, and what an outage keeps runs on: two hours a week.
 			Expect(m.billed).To(BeNumerically("~", m.wanted, 0.05*m.wanted))
+		}
+		for place := range mayHold {
+			Expect(held).To(HaveKey(place))
 		}
 		AddReportEntry("maps, slices and caches", held)
 		one, two := months[0], months[1]

@@ -173,9 +173,10 @@ func (p *Printer) columnWidth(columns, i int) int {
 	return max(prose, p.Width-columns*16)
 }
 
-// VND writes an amount with separators, rounded to whole VND. To add 0 makes nothing of what is rounded to -0.
+// VND writes an amount with separators, rounded to whole VND. Half a VND is rounded up also where a sum of prices is a
+// billionth less, so that a flavor has one price on all pages. To add 0 makes nothing of what is rounded to -0.
 func VND(amount float64) string {
-	return message.NewPrinter(language.English).Sprintf("%.0f", math.Round(amount)+0)
+	return message.NewPrinter(language.English).Sprintf("%.0f", math.Round(math.Round(amount*1e6)/1e6)+0)
 }
 
 // Plural writes a number of things.
