@@ -57,8 +57,8 @@ func main() {
 	exitOn(options.Preflight(os.Args[1:]))
 
 	ctx, core := coreoperator.NewOperator()
-	// Core listens to no signal: without this a rollout would end the process in the middle of its calls, and its lease would
-	// have to run out before another replica leads. A second signal ends it at once.
+	// Core listens to no signal: without this a rollout would end the process in the middle of its calls, and its lease
+	// would have to run out before another replica leads. A second signal ends it at once.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, stop)
 	lifecycle.LaunchTimeout = options.FromContext(ctx).LaunchTimeout
@@ -85,8 +85,8 @@ func main() {
 		Start(ctx)
 }
 
-// checkReady is what `helm test` runs, with the configuration and the rights of the controller. What was installed a moment ago gets
-// some time.
+// checkReady is what `helm test` runs, with the configuration and the rights of the controller. What was installed a
+// moment ago gets some time.
 func checkReady(args []string) error {
 	if err := options.Preflight(args); err != nil {
 		return err
@@ -103,10 +103,11 @@ func checkReady(args []string) error {
 	var text string
 	var failed error
 	ctx := context.Background()
-	_ = wait.PollUntilContextTimeout(ctx, ttl.PreflightInterval, ttl.PreflightPatience, true, func(context.Context) (bool, error) {
-		text, failed = preflight.Look(ctx, reader)
-		return failed == nil, nil
-	})
+	_ = wait.PollUntilContextTimeout(ctx, ttl.PreflightInterval, ttl.PreflightPatience, true,
+		func(context.Context) (bool, error) {
+			text, failed = preflight.Look(ctx, reader)
+			return failed == nil, nil
+		})
 	fmt.Print(text)
 	return failed
 }
@@ -116,7 +117,8 @@ func exitOn(err error) {
 	if err == nil {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "karpenter-provider-bizflycloud cannot start: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintf(os.Stderr, "karpenter-provider-bizflycloud cannot start: %s\n",
+		strings.ReplaceAll(err.Error(), "\n", "; "))
 	os.Exit(1)
 }
 

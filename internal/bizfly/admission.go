@@ -31,8 +31,8 @@ const (
 // maxLeaves is how many calls of classLeave are under way at most; its rate is that of deletions.
 const maxLeaves = 5
 
-// admission decides when a request may be sent. Each class has its own rate and its own slots, and each route its own pause: a burst of
-// creates delays creates, and neither the deletes that save money nor the reads on which both depend.
+// admission decides when a request may be sent. Each class has its own rate and its own slots, and each route its own
+// pause: a burst of creates delays creates, and neither the deletes that save money nor the reads on which both depend.
 type admission struct {
 	clock   clock.Clock
 	metrics *metrics
@@ -42,18 +42,19 @@ type admission struct {
 // gate is the share of one class: a fixed rate, slots, and the pauses that the cloud has asked for.
 type gate struct {
 	slots *semaphore.Weighted
-	// turn lets one call at a time wait for the rate, in their order: what finds a pause behind it has lost no place far ahead.
+	// turn lets one call at a time wait for the rate, in their order: what finds a pause behind it has lost no place far
+	// ahead.
 	turn    *semaphore.Weighted
 	limiter *rate.Limiter
 
 	mu sync.Mutex
-	// pauses are what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes go on; where
-	// the limit is the account's, each finds out by a 429 of its own.
+	// pauses are what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes
+	// go on; where the limit is the account's, each finds out by a 429 of its own.
 	pauses map[string]pause
 }
 
-// pause is what a route waits for after a 429. One request tries at next, and where it is not rejected too, the pause is over: what was
-// asked may be minutes, for a cause that has passed.
+// pause is what a route waits for after a 429. One request tries at next, and where it is not rejected too, the pause
+// is over: what was asked may be minutes, for a cause that has passed.
 type pause struct{ began, next, until time.Time }
 
 func newAdmission(config Config, metrics *metrics) *admission {
@@ -61,7 +62,8 @@ func newAdmission(config Config, metrics *metrics) *admission {
 	limits := config.Limits
 	leave := limits.Delete
 	leave.Concurrency = min(leave.Concurrency, maxLeaves)
-	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read, classCreate: limits.Create, classLeave: leave} {
+	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read,
+		classCreate: limits.Create, classLeave: leave} {
 		a.gates[class] = &gate{
 			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
 			turn: semaphore.NewWeighted(1), pauses: map[string]pause{},
@@ -73,8 +75,8 @@ func newAdmission(config Config, metrics *metrics) *admission {
 // admitWithin is the key of AdmitWithin's context value.
 type admitWithin struct{}
 
-// AdmitWithin returns a context whose calls are sent within d or not at all (IsNotSent). It bounds the wait for admission
-// instead of ttl.Admission and leaves a call that was sent its own deadline.
+// AdmitWithin returns a context whose calls are sent within d or not at all (IsNotSent). It bounds the wait for
+// admission instead of ttl.Admission and leaves a call that was sent its own deadline.
 func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, admitWithin{}, d)
 }
@@ -159,7 +161,8 @@ func admissionError(ctx context.Context, retryAfter time.Duration, reason string
 
 // contextError is the error of a call whose context ended before anything was sent.
 func contextError(ctx context.Context) *APIError {
-	return &APIError{Class: ClassUnknown, NotSent: true, Message: "the caller's context ended before the request was sent", Err: ctx.Err()}
+	return &APIError{Class: ClassUnknown, NotSent: true, Message: "the caller's context ended before the request was sent",
+		Err: ctx.Err()}
 }
 
 // throttled holds the call's route back, as the cloud asked.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bizfly is the thin adapter between this provider and BizFly Cloud. The API interface lists the calls that we
-// make and no others; Client implements it over gobizfly and works around gobizfly's defects in its transport; every error that
-// leaves the package is an *APIError or wraps a context error, and ClassOf classifies it. Nothing above this
+// make and no others; Client implements it over gobizfly and works around gobizfly's defects in its transport; every
+// error that leaves the package is an *APIError or wraps a context error, and ClassOf classifies it. Nothing above this
 // package matches an error by its text or knows what an HTTP status is.
 package bizfly
 
@@ -25,8 +25,8 @@ var planWords = map[string]string{
 func PlanWord[P ~string](plan P) string { return cmp.Or(planWords[string(plan)], string(plan)) }
 
 // API is what the provider asks of BizFly Cloud. Each method honours its context, has a deadline of its own when the
-// context has none, and returns typed errors (see APIError). Lists are complete or an error, never silently short. What a method returns
-// is the caller's, who may change it.
+// context has none, and returns typed errors (see APIError). Lists are complete or an error, never silently short. What
+// a method returns is the caller's, who may change it.
 type API interface {
 	ServerAPI
 	CatalogAPI
@@ -36,8 +36,8 @@ type API interface {
 	// Scope returns what the last login proved: which host, region and project every other call talks about. It logs
 	// in when that has not happened yet.
 	Scope(ctx context.Context) (Scope, error)
-	// Account says whether the account can order, and which services the configured region has. An answer without the former comes
-	// with its error.
+	// Account says whether the account can order, and which services the configured region has. An answer without the
+	// former comes with its error.
 	Account(ctx context.Context) (Account, error)
 }
 
@@ -105,8 +105,8 @@ type KubernetesAPI interface {
 	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
 	// GetCluster returns one BKE cluster: its version, VPC network and whether it uses a local DNS.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
-	// GetLaunchConfigurationMetadata returns the metadata of the servers that a launch configuration of Auto Scaling launches, with the
-	// secrets in it: each worker pool has one. What it returns is never logged.
+	// GetLaunchConfigurationMetadata returns the metadata of the servers that a launch configuration of Auto Scaling
+	// launches, with the secrets in it: each worker pool has one. What it returns is never logged.
 	GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error)
 	// LeaveCluster tells BKE that a node is gone. It is idempotent: a node that BKE does not know is no error.
 	LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error

@@ -22,8 +22,8 @@ import (
 // takes null, {} and trailing garbage for an empty list, dereferences null elements, and loses a whole list to one
 // number in a metadata map.
 type bodyRule struct {
-	// named is the field (several joined by dots) by which each element of a list has a text as its name, and key the field of an object
-	// that holds the list. Both are empty where the body is one object.
+	// named is the field (several joined by dots) by which each element of a list has a text as its name, and key the
+	// field of an object that holds the list. Both are empty where the body is one object.
 	named, key string
 	// optional bodies may be empty, and secret ones keep the secrets in metadata.
 	optional, secret bool
@@ -116,8 +116,8 @@ func decode(body []byte) (document any, err error) {
 	return document, nil
 }
 
-// normalise turns the values of metadata into the strings that gobizfly expects, and takes the secrets out of them:
-// the API echoes the join token of every node to every reader of the list of servers, and what we do not hold cannot leak.
+// normalise turns the values of metadata into the strings that gobizfly expects, and takes the secrets out of them: the
+// API echoes the join token of every node to every reader of the list of servers, and what we do not hold cannot leak.
 func normalise(value any, keepSecrets bool) {
 	switch value := value.(type) {
 	case []any:
@@ -169,8 +169,9 @@ type errorBody struct {
 	code, message string
 }
 
-// parseErrorBody reads BizFly's {"code","message"}, OpenStack's {"badRequest":{"code","message"}}, a message that is the complete JSON, and
-// plain text, some of which ("404 page not found") begins with a number. A page of HTML says nothing that anyone should read.
+// parseErrorBody reads BizFly's {"code","message"}, OpenStack's {"badRequest":{"code","message"}}, a message that is
+// the complete JSON, and plain text, some of which ("404 page not found") begins with a number. A page of HTML says
+// nothing that anyone should read.
 func parseErrorBody(body, contentType string) errorBody {
 	trimmed := strings.TrimSpace(body)
 	document, _ := decode([]byte(trimmed)) // what is not JSON is text
@@ -187,11 +188,12 @@ func parseErrorBody(body, contentType string) errorBody {
 	return errorBody{message: trimmed}
 }
 
-// errorFields looks for code and message, at most two objects deep. Nova says in fault why a server is in ERROR, and the auto scaling service
-// in data why a task has failed.
+// errorFields looks for code and message, at most two objects deep. Nova says in fault why a server is in ERROR, and
+// the auto scaling service in data why a task has failed.
 func errorFields(object map[string]any, depth int) (code, message string) {
 	code = scalar(object["code"])
-	for _, key := range []string{"message", "error", "fault", "detail", "data", "error_message", "msg", "errors", "title"} {
+	for _, key := range []string{"message", "error", "fault", "detail", "data", "error_message", "msg", "errors",
+		"title"} {
 		switch value := object[key].(type) {
 		case nil:
 		case string:
@@ -224,7 +226,8 @@ func errorFields(object map[string]any, depth int) (code, message string) {
 // secretMetadata are the metadata keys whose values are secrets.
 var secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
 
-// localAddress is this side of a connection in an error of package net. Its port differs with each attempt, and so would conditions and events.
+// localAddress is this side of a connection in an error of package net. Its port differs with each attempt, and so
+// would conditions and events.
 var localAddress = regexp.MustCompile(`[^ ]+:\d+->`)
 
 // cause wraps an error so that its text is clean and bounded while its identity stays.
@@ -232,10 +235,12 @@ func (w *wire) cause(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &cleanError{text: shorten(w.redactor.Text(localAddress.ReplaceAllString(err.Error(), "")), maxMessage), cause: err}
+	return &cleanError{text: shorten(w.redactor.Text(localAddress.ReplaceAllString(err.Error(), "")), maxMessage),
+		cause: err}
 }
 
-// requestSecrets are what a create request carries that no error may repeat: the user data, and metadata such as the BKE join token.
+// requestSecrets are what a create request carries that no error may repeat: the user data, and metadata such as the
+// BKE join token.
 func requestSecrets(request *gobizfly.ServerCreateRequest) []string {
 	secrets := []string{request.UserData}
 	for key, value := range request.Metadata {

@@ -17,7 +17,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
-// sdk is gobizfly's client as one call uses it. Its methods ignore the context that they are given: the exchange binds the call's.
+// sdk is gobizfly's client as one call uses it. Its methods ignore the context that they are given: the exchange binds
+// the call's.
 type sdk = gobizfly.Client
 
 // operation is one call of the API interface.
@@ -37,25 +38,34 @@ type operation struct {
 	anyScope bool
 }
 
-// repeatable reports whether a call may be repeated by itself: reads and deletions end the same however often they are sent.
-// So do most changes, but the caller reads the object before it asks again.
+// repeatable reports whether a call may be repeated by itself: reads and deletions end the same however often they are
+// sent. So do most changes, but the caller reads the object before it asks again.
 func (op *operation) repeatable() bool { return op.class != classCreate }
 
 func list(name, route string, body bodyRule) *operation {
-	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead, kind: kindList, body: body}
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead,
+		kind: kindList, body: body}
 }
 
 func item(name, route string, body bodyRule) *operation {
-	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead, kind: kindItem, body: body}
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead,
+		kind: kindItem, body: body}
 }
 
 func change(kind kind, name, route string, body bodyRule) *operation {
-	return &operation{name: name, service: serviceServers, route: route, method: http.MethodPost, class: classCreate, kind: kind, body: body}
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodPost, class: classCreate,
+		kind: kind, body: body}
 }
 
 func remove(name, route string) *operation {
 	return &operation{
-		name: name, service: serviceServers, route: route, method: http.MethodDelete, class: classDelete, kind: kindDelete, body: acknowledgement,
+		name:    name,
+		service: serviceServers,
+		route:   route,
+		method:  http.MethodDelete,
+		class:   classDelete,
+		kind:    kindDelete,
+		body:    acknowledgement,
 	}
 }
 
@@ -92,12 +102,14 @@ func validID(id string) bool {
 	return idPattern.MatchString(id) && !strings.Contains(id, "..")
 }
 
-// call checks the ids in the path of a call, performs it and returns its result, which is only one where there is no error.
+// call checks the ids in the path of a call, performs it and returns its result, which is only one where there is no
+// error.
 func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) (T, error), ids ...string) (T, error) {
 	var none, result T
 	for _, id := range ids {
 		if !validID(id) {
-			return none, named(op.name, notSent(ClassInvalid, "%q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them", shorten(id, 64)))
+			return none, named(op.name, notSent(ClassInvalid,
+				"%q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them", shorten(id, 64)))
 		}
 	}
 	if err := c.do(ctx, op, func(g *sdk) (err error) {
@@ -130,7 +142,8 @@ func fetch[T any](ctx context.Context, g *sdk, op *operation, path string, body 
 	return result, err
 }
 
-// same rejects an answer about something else, which says nothing about what was asked for, least of all that it is gone.
+// same rejects an answer about something else, which says nothing about what was asked for, least of all that it is
+// gone.
 func same(what, found, wanted string) error {
 	if found != wanted {
 		return unreadable(kindItem, http.StatusOK, "the answer is not about the "+what+" that was asked for", nil)
@@ -245,7 +258,8 @@ func (w *wireTask) read(id string, redactor *redact.Redactor) (*Task, error) {
 	return task, nil
 }
 
-// taskFailure is the error of a task that ended badly. Like a rejection, it is classified by its own words, and cleaned where it is shown.
+// taskFailure is the error of a task that ended badly. Like a rejection, it is classified by its own words, and cleaned
+// where it is shown.
 func taskFailure(redactor *redact.Redactor, id, action, said string) *APIError {
 	said = said[:min(len(said), maxErrorBody)]
 	class, scope := classify(failure{kind: kindTask, json: true, message: said})

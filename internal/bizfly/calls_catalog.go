@@ -27,11 +27,13 @@ var (
 	opListFirewalls         = list("ListFirewalls", "/firewalls", listBody("id"))
 	opListSSHKeys           = list("ListSSHKeys", "/keypairs", listBody("keypair.name"))
 
-	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version")).
-					at(serviceKubernetes).inAnyScope()
+	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions",
+		wrappedBody("controller_versions", "kubernetes_version")).
+		at(serviceKubernetes).inAnyScope()
 	opGetCluster = item("GetCluster", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
 	// opGetLaunchConfigurationMetadata keeps the secrets of its answer.
-	opGetLaunchConfigurationMetadata = item("GetLaunchConfigurationMetadata", "/launch_configs/{id}", secretObjectBody).at(serviceAutoScaling)
+	opGetLaunchConfigurationMetadata = item("GetLaunchConfigurationMetadata", "/launch_configs/{id}",
+		secretObjectBody).at(serviceAutoScaling)
 	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
 	opLeaveCluster = &operation{
 		name: "LeaveCluster", method: http.MethodPost, route: "/engine/cluster_leave/{uid}", service: serviceKubernetes,
@@ -60,7 +62,9 @@ func (c *Client) ListRegions(ctx context.Context) ([]gobizfly.Region, error) {
 
 // ListFlavors implements API.
 func (c *Client) ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
-	return call(ctx, c, opListFlavors, func(g *sdk) ([]*gobizfly.ServerFlavorResponse, error) { return g.CloudServer.Flavors().List(ctx) })
+	return call(ctx, c, opListFlavors, func(g *sdk) ([]*gobizfly.ServerFlavorResponse, error) {
+		return g.CloudServer.Flavors().List(ctx)
+	})
 }
 
 // ListVolumeTypes implements API.
@@ -85,7 +89,9 @@ func (c *Client) ListOSImages(ctx context.Context) ([]OSImage, error) {
 
 // ListCustomImages implements API.
 func (c *Client) ListCustomImages(ctx context.Context) ([]*gobizfly.CustomImage, error) {
-	return call(ctx, c, opListCustomImages, func(g *sdk) ([]*gobizfly.CustomImage, error) { return g.CloudServer.CustomImages().List(ctx) })
+	return call(ctx, c, opListCustomImages, func(g *sdk) ([]*gobizfly.CustomImage, error) {
+		return g.CloudServer.CustomImages().List(ctx)
+	})
 }
 
 // ListSnapshots implements API.
@@ -98,13 +104,16 @@ func (c *Client) ListSnapshots(ctx context.Context) ([]*gobizfly.Snapshot, error
 
 // ListVPCNetworks implements API.
 func (c *Client) ListVPCNetworks(ctx context.Context) ([]*gobizfly.VPCNetwork, error) {
-	return call(ctx, c, opListVPCNetworks, func(g *sdk) ([]*gobizfly.VPCNetwork, error) { return g.CloudServer.VPCNetworks().List(ctx) })
+	return call(ctx, c, opListVPCNetworks, func(g *sdk) ([]*gobizfly.VPCNetwork, error) {
+		return g.CloudServer.VPCNetworks().List(ctx)
+	})
 }
 
 // ListNetworkInterfaces implements API. Without a type the API's answer is not documented, so both are asked for.
 func (c *Client) ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error) {
 	return call(ctx, c, opListNetworkInterfaces, func(g *sdk) ([]*gobizfly.NetworkInterface, error) {
-		return g.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Detailed: "true", Type: "LAN_WAN"})
+		return g.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Detailed: "true",
+			Type: "LAN_WAN"})
 	})
 }
 
@@ -123,7 +132,8 @@ func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewa
 	return c.changeFirewalls(ctx, opRemoveFirewalls, "remove_firewall", interfaceID, firewallIDs)
 }
 
-func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
+func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string,
+	firewallIDs []string) error {
 	_, err := call(ctx, c, op, func(g *sdk) (any, error) {
 		return g.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
 			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
@@ -172,7 +182,9 @@ func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) 
 		if err != nil {
 			return nil, err
 		}
-		return lo.MapValues(found.Metadata, func(value any, _ string) string { return fmt.Sprint(value) }), same("launch configuration", found.ID, id)
+		return lo.MapValues(found.Metadata, func(value any, _ string) string {
+			return fmt.Sprint(value)
+		}), same("launch configuration", found.ID, id)
 	}, id)
 }
 
@@ -180,11 +192,13 @@ func (c *Client) GetLaunchConfigurationMetadata(ctx context.Context, id string) 
 func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
 	if !validHeader(clusterToken) {
 		return named(opLeaveCluster.name, notSent(ClassInvalid,
-			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID))
+			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s",
+			clusterUID))
 	}
 	c.redactor.LearnRequest(clusterToken)
 	_, err := call(ctx, c, opLeaveCluster, func(g *sdk) (any, error) {
-		return g.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
+		return g.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken,
+			&gobizfly.ClusterLeaveRequest{NodeName: nodeName})
 	}, clusterUID)
 	// A node that BKE does not know has left.
 	if IsNotFound(err) {

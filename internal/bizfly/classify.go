@@ -39,12 +39,14 @@ type rule struct {
 	name     string
 	statuses []span
 	kinds    []kind
-	// json restricts the row to answers that are a JSON object or text (or a task's result), notJSON to those that are not.
+	// json restricts the row to answers that are a JSON object or text (or a task's result), notJSON to those that are
+	// not.
 	json, notJSON bool
 	// patterns are what the message may say.
 	patterns []*regexp.Regexp
 	class    Class
-	// scope is how far the failure reaches, unless the message widens or narrows it: the first of the words that matches decides.
+	// scope is how far the failure reaches, unless the message widens or narrows it: the first of the words that matches
+	// decides.
 	scope ErrorScope
 	words []scopeWords
 }
@@ -59,25 +61,31 @@ func names(scope ErrorScope, pattern string) scopeWords {
 	return scopeWords{scope: scope, pattern: says(pattern)[0]}
 }
 
-// requestWords name what a NodeClass decides, so that no other offering would help. Whatever names nothing of it concerns the offering.
+// requestWords name what a NodeClass decides, so that no other offering would help. Whatever names nothing of it
+// concerns the offering.
 var requestWords = []scopeWords{
-	names(ScopeNodeClass, `\bimage\b|\bsnapshot\b|key_?name|key ?pair|ssh.?key|\bnetwork\b|\bvpc\b|\bsubnet\b|firewall|security.?group|user.?data|metadata`),
+	names(ScopeNodeClass, `\bimage\b|\bsnapshot\b|key_?name|key ?pair|ssh.?key|\bnetwork\b|\bvpc\b|\bsubnet\b|firewall|`+
+		`security.?group|user.?data|metadata`),
 }
 
-// quotaWords: a quota of vCPUs or memory leaves capacity for smaller servers, whatever else the sentence around it names. Any other, of
-// disks, addresses or a network, is met by those who use the same; who does finds out by a failed launch of its own.
+// quotaWords: a quota of vCPUs or memory leaves capacity for smaller servers, whatever else the sentence around it
+// names. Any other, of disks, addresses or a network, is met by those who use the same; who does finds out by a failed
+// launch of its own.
 var quotaWords = []scopeWords{names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`)}
 
 // capacityWords: a flavor that a zone lacks concerns that flavor, a zone that is full all of them.
 var capacityWords = []scopeWords{
 	names(ScopePlan, `does(n't| not) support billing plan`),
-	names(ScopeZone, `(availability )?zone [^ ]* ?(is |are )?(full|not available|unavailable|sold out|out of (capacity|stock|resources?))|`+
+	names(ScopeZone, `(availability )?zone [^ ]* ?(is |are )?(full|not available|unavailable|sold out|`+
+		`out of (capacity|stock|resources?))|`+
 		`(zone|vùng|khu vực) .*(đã đầy|hết tài nguyên|tạm hết|không còn (đủ )?tài nguyên)`),
-	names(ScopeCategory, `(category|server type|compute class) .*(full|not available|unavailable|sold out|out of (capacity|stock|resources?)|disabled)|`+
+	names(ScopeCategory, `(category|server type|compute class) .*(full|not available|unavailable|sold out|`+
+		`out of (capacity|stock|resources?)|disabled)|`+
 		`(loại|dòng) máy chủ .*(hết|tạm hết|không còn)`),
 	// Public addresses belong to no network of the project's.
 	names(ScopeOffering, `\b(wan|public|external|floating)\b|công cộng`),
-	names(ScopeNetwork, `\bip addresses\b|address(es)? (is |are )?(available|left)|(hết|không đủ|không còn( đủ)?) địa chỉ`),
+	names(ScopeNetwork, `\bip addresses\b|address(es)? (is |are )?(available|left)|`+
+		`(hết|không đủ|không còn( đủ)?) địa chỉ`),
 }
 
 type span struct{ from, to int }
@@ -88,7 +96,9 @@ func is(statuses ...int) []span {
 
 // says compiles patterns, which match without regard to case and to Vietnamese diacritics.
 func says(patterns ...string) []*regexp.Regexp {
-	return lo.Map(patterns, func(pattern string, _ int) *regexp.Regexp { return regexp.MustCompile(`(?i)` + withoutMarks(pattern)) })
+	return lo.Map(patterns, func(pattern string, _ int) *regexp.Regexp {
+		return regexp.MustCompile(`(?i)` + withoutMarks(pattern))
+	})
 }
 
 // texted are the statuses whose message may say more than the status does; 0 is a failed task.
@@ -113,7 +123,8 @@ var statusRules = []rule{
 		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `gateway time-?out`,
 	)},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
-	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, json: true, class: ClassNotFound},
+	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, json: true,
+		class: ClassNotFound},
 }
 
 // messageRules decide by what the cloud says: OpenStack's texts in English and BizFly's in Vietnamese. The order
@@ -123,10 +134,11 @@ var messageRules = []rule{
 		`rate limit`, `too many requests`, `quá nhiều yêu cầu`, `thử lại sau ít phút`,
 	)},
 	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: says(
-		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`, `balance (is )?(insufficient|negative|not enough)`,
+		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`,
+		`balance (is )?(insufficient|negative|not enough)`,
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
-		// The only table of errors that BizFly Cloud publishes: "403: bị chặn do hết hạn dùng thử, quá hạn thanh toán hoặc lý do khác"
-		// (documentation of the container registry's API).
+		// The only table of errors that BizFly Cloud publishes: "403: bị chặn do hết hạn dùng thử, quá hạn thanh toán hoặc lý
+		// do khác" (documentation of the container registry's API).
 		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`, `bị chặn`,
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	)},
@@ -138,10 +150,13 @@ var messageRules = []rule{
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
 	)},
 	{name: "says no capacity", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: says(
-		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`, `not enough (hosts?|resources?|capacity|memory|cpus?)`,
-		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
+		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`,
+		`not enough (hosts?|resources?|capacity|memory|cpus?)`,
+		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`,
+		`sold out`,
 		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
-		`not (sold|available|supported|offered) in (this |the )?(availability )?(zone|region)`, `availability zone .*(not available|is full)`,
+		`not (sold|available|supported|offered) in (this |the )?(availability )?(zone|region)`,
+		`availability zone .*(not available|is full)`,
 		`does(n't| not) support billing plan`, `không (được )?(hỗ trợ|bán|cung cấp) tại`,
 		`không đủ (tài nguyên|dung lượng|máy chủ|địa chỉ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
 		`không còn (đủ )?(tài nguyên|máy chủ|địa chỉ|chỗ)`, `hết địa chỉ`,
@@ -152,14 +167,17 @@ var messageRules = []rule{
 		`vượt quá`, `quá giới hạn`, `đạt giới hạn`, `quá số lượng`,
 	)},
 	{name: "says not allowed", statuses: rejected, class: ClassPermission, scope: ScopeNodeClass, patterns: says(
-		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
+		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`,
+		`không có quyền`,
 	)},
 	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: says(
-		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`, `status must be`,
+		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`,
+		`status must be`,
 		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`, `bị khóa`,
 	)},
 	{name: "says the request is wrong", statuses: rejected, class: ClassInvalid, words: requestWords, patterns: says(
-		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
+		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`,
+		`is required`,
 		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
 	)},
 }
@@ -168,7 +186,8 @@ var messageRules = []rule{
 var fallbackRules = []rule{
 	{name: "forbidden", statuses: is(403), class: ClassPermission, scope: ScopeNodeClass},
 	{name: "404 to a create", statuses: is(404), kinds: []kind{kindCreate}, class: ClassInvalid, words: requestWords},
-	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid, words: requestWords},
+	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid,
+		words: requestWords},
 	{name: "conflict", statuses: is(409, 412, 423), class: ClassConflict},
 	{name: "request timeout", statuses: is(408), class: ClassOutage},
 	{name: "server error", statuses: []span{{500, 599}}, class: ClassOutage},
@@ -179,8 +198,8 @@ var fallbackRules = []rule{
 // rules are the complete table.
 var rules = slices.Concat(statusRules, messageRules, fallbackRules)
 
-// classify returns the class of a failure and its scope. Words never decide whether a failed launch marks its offering, only how much
-// more is marked with it.
+// classify returns the class of a failure and its scope. Words never decide whether a failed launch marks its offering,
+// only how much more is marked with it.
 func classify(f failure) (Class, ErrorScope) {
 	message := withoutMarks(f.message)
 	for i := range rules {
@@ -208,7 +227,9 @@ func (r *rule) matches(f failure, message string) bool {
 		r.json && !f.json, r.notJSON && f.json:
 		return false
 	}
-	return len(r.patterns) == 0 || slices.ContainsFunc(r.patterns, func(m *regexp.Regexp) bool { return m.MatchString(message) })
+	return len(r.patterns) == 0 || slices.ContainsFunc(r.patterns, func(m *regexp.Regexp) bool {
+		return m.MatchString(message)
+	})
 }
 
 // withoutMarks removes Vietnamese diacritics: the cloud's texts come composed, decomposed or without any.

@@ -151,8 +151,8 @@ func (b *backend) checkScope(op *operation, sent session) *APIError {
 		return nil
 	}
 	if scope, confirmed := b.connection.scopeOf(sent), *b.confirmed.Load(); scope != confirmed {
-		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the conditions of the "+
-			"ProviderConfig named default", scope, confirmed)
+		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the "+
+			"conditions of the ProviderConfig named default", scope, confirmed)
 	}
 	return nil
 }
@@ -229,7 +229,8 @@ func (b *backend) observeRate(op *operation, sent time.Time, err *APIError) {
 }
 
 func worthRepeating(op *operation, err *APIError) bool {
-	transient := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	transient := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout}
 	// A message that says more than the status, such as a quota behind a 503, will say it again.
 	return op.repeatable() && (err.Ambiguous || err.class() == ClassOutage || err.class() == ClassThrottled) &&
 		(err.unanswered || slices.Contains(transient, err.Status))

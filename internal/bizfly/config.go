@@ -87,8 +87,8 @@ type Config struct {
 	AppCredID, AppCredSecret string
 	// AllowHTTP permits an endpoint without TLS, which is for the sandbox: the token travels in the clear.
 	AllowHTTP bool
-	// AllowedHosts are the hosts at which the client may log in, each a host with or without its port, or a pattern such as
-	// *.bizflycloud.vn; none allows every host.
+	// AllowedHosts are the hosts at which the client may log in, each a host with or without its port, or a pattern such
+	// as *.bizflycloud.vn; none allows every host.
 	AllowedHosts []string
 	// CABundle is PEM that is trusted in addition to the system's roots.
 	CABundle []byte
@@ -108,8 +108,9 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// defaultLimits are rates that nothing changes but the configuration: the cloud documents none. At 10 a second 1,000 servers are requested
-// in 100 s, which is less than core's launch timeout leaves; the concurrency lets a cloud that takes 4 s for an answer keep that rate.
+// defaultLimits are rates that nothing changes but the configuration: the cloud documents none. At 10 a second 1,000
+// servers are requested in 100 s, which is less than core's launch timeout leaves; the concurrency lets a cloud that
+// takes 4 s for an answer keep that rate.
 func defaultLimits() Limits {
 	return Limits{
 		Delete: Limit{QPS: 20, Burst: 20, Concurrency: 40},
@@ -159,15 +160,16 @@ func (c Config) Validate() error {
 	endpoint, err := parseEndpoint(c.APIURL)
 	reject(err != nil, "BIZFLY_CLOUD_API_URL: %w", err)
 	reject(err == nil && endpoint.Scheme == "http" && !c.AllowHTTP,
-		"BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for "+
-			"the sandbox)", c.APIURL)
+		"BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed "+
+			"explicitly and is for the sandbox)", c.APIURL)
 	reject(err == nil && len(c.AllowedHosts) > 0 && !allowedHost(c.AllowedHosts, endpoint),
-		"BIZFLY_CLOUD_API_URL (spec.endpoint of the ProviderConfig): the credentials are not sent to %q, use a host of BIZFLY_CLOUD_ALLOWED_HOSTS=%q, or add this "+
-			"one there", c.APIURL, strings.Join(c.AllowedHosts, ","))
+		"BIZFLY_CLOUD_API_URL (spec.endpoint of the ProviderConfig): the credentials are not sent to %q, use a host of "+
+			"BIZFLY_CLOUD_ALLOWED_HOSTS=%q, or add this one there", c.APIURL, strings.Join(c.AllowedHosts, ","))
 	_, err = ParseRegion(c.Region)
 	reject(err != nil, "BIZFLY_CLOUD_REGION: %w", err)
 	reject(c.ProjectID != "" && !validID(c.ProjectID),
-		"BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project",
+		"BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's "+
+			"own project",
 		c.ProjectID)
 	c.validateCredentials(reject)
 	reject(len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle),
@@ -177,7 +179,8 @@ func (c Config) Validate() error {
 
 func (c Config) validateCredentials(reject func(bool, string, ...any)) {
 	required := func(value, variable, other string) {
-		reject(value == "", "%s: is empty but BIZFLY_CLOUD_AUTH_METHOD is %q, set it or use %q", variable, c.AuthMethod, other)
+		reject(value == "", "%s: is empty but BIZFLY_CLOUD_AUTH_METHOD is %q, set it or use %q", variable, c.AuthMethod,
+			other)
 	}
 	switch c.AuthMethod {
 	case AuthMethodPassword:
@@ -187,7 +190,8 @@ func (c Config) validateCredentials(reject func(bool, string, ...any)) {
 		required(c.AppCredID, "BIZFLY_CLOUD_APP_CRED_ID", AuthMethodPassword)
 		required(c.AppCredSecret, "BIZFLY_CLOUD_APP_CRED_SECRET", AuthMethodPassword)
 	default:
-		reject(true, "BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword, AuthMethodAppCredential)
+		reject(true, "BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword,
+			AuthMethodAppCredential)
 	}
 }
 
@@ -200,7 +204,8 @@ func parseEndpoint(raw string) (*url.URL, error) {
 	}
 	// Without a scheme, what stands before the @ is parsed as something else than a user.
 	if strings.Contains(raw, "@") || endpoint.RawQuery != "" || endpoint.Fragment != "" {
-		return nil, fmt.Errorf("the URL of host %q has a user, query or fragment, use scheme, host and path only", endpoint.Host)
+		return nil, fmt.Errorf("the URL of host %q has a user, query or fragment, use scheme, host and path only",
+			endpoint.Host)
 	}
 	if (endpoint.Scheme != "https" && endpoint.Scheme != "http") || endpoint.Hostname() == "" {
 		return nil, fmt.Errorf("%q is not an http(s) URL with a host, use for example %s", raw, DefaultAPIURL)
@@ -213,8 +218,8 @@ func parseEndpoint(raw string) (*url.URL, error) {
 	return endpoint, nil
 }
 
-// allowedHost reports whether one of the hosts or patterns matches the endpoint. An IPv6 address may end with a zone of any text, so
-// none with a zone does.
+// allowedHost reports whether one of the hosts or patterns matches the endpoint. An IPv6 address may end with a zone of
+// any text, so none with a zone does.
 func allowedHost(allowed []string, endpoint *url.URL) bool {
 	return !strings.Contains(endpoint.Host, "%") && slices.ContainsFunc(allowed, func(pattern string) bool {
 		for _, host := range []string{endpoint.Host, endpoint.Hostname()} {

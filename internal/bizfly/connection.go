@@ -116,7 +116,8 @@ func (c *connection) requestToken(ctx context.Context, last session) (none sessi
 	if err != nil {
 		return none, notSent(ClassInvalid, "the credentials cannot be encoded")
 	}
-	httpRequest, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint.JoinPath(tokenRoute).String(), bytes.NewReader(body))
+	httpRequest, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint.JoinPath(tokenRoute).String(),
+		bytes.NewReader(body))
 	if err != nil {
 		return none, notSent(ClassInvalid, "the endpoint is no valid URL")
 	}
@@ -132,7 +133,8 @@ func (c *connection) requestToken(ctx context.Context, last session) (none sessi
 func loginError(err error) error {
 	apiError := typed(err)
 	switch {
-	case apiError.Status == http.StatusBadRequest, apiError.Status == http.StatusUnauthorized, apiError.Status == http.StatusForbidden:
+	case apiError.Status == http.StatusBadRequest, apiError.Status == http.StatusUnauthorized,
+		apiError.Status == http.StatusForbidden:
 		apiError.Class = ClassAuth
 	case errors.Is(apiError.Err, context.Canceled):
 	case apiError.Ambiguous, apiError.Status == 0, apiError.Status == http.StatusNotFound:
@@ -185,12 +187,15 @@ func (c *connection) checkProject(replied, last string) error {
 	}
 	switch {
 	case replied == "" || !validID(replied):
-		return rejected("neither the token's reply, the account's user nor a server names the project, so nothing that it answers could be trusted")
+		return rejected("neither the token's reply, the account's user nor a server names the project, so nothing that it " +
+			"answers could be trusted")
 	case c.config.ProjectID != "" && replied != c.config.ProjectID:
-		return rejected("the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable",
+		return rejected("the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that "+
+			"project or change the variable",
 			replied, c.config.ProjectID)
 	case last != "" && replied != last:
-		return rejected("the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant", last, replied)
+		return rejected("the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is "+
+			"meant", last, replied)
 	}
 	return nil
 }
@@ -234,13 +239,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "karpenter_bizfly_api_request_duration_seconds",
-			Help: "Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome " +
-				"(success or the error's class).",
+			Help: "Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) " +
+				"and outcome (success or the error's class).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
 		}, []string{"route", "method", "status", "outcome"}),
 		admissionWait: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "karpenter_bizfly_api_admission_wait_seconds",
-			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
+			Name: "karpenter_bizfly_api_admission_wait_seconds",
+			Help: "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, " +
+				"read, create, leave).",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, []string{"class"}),
 		logins: factory.NewCounterVec(prometheus.CounterOpts{

@@ -29,7 +29,8 @@ const (
 	ClassPermission Class = "Permission"
 	ClassInvalid    Class = "Invalid"
 	ClassConflict   Class = "Conflict"
-	// ClassOutage is a cloud that answers with 5xx, garbage or not at all to a call that is known not to have had an effect.
+	// ClassOutage is a cloud that answers with 5xx, garbage or not at all to a call that is known not to have had an
+	// effect.
 	ClassOutage Class = "Outage"
 )
 
@@ -50,7 +51,8 @@ const (
 	ScopeNetwork ErrorScope = "Network"
 	// ScopeSize is every flavor with at least as many vCPUs and as much memory.
 	ScopeSize ErrorScope = "Size"
-	// ScopeNodeClass is every offering of the NodeClass: something that it decides is rejected, or a quota that names no size is used up.
+	// ScopeNodeClass is every offering of the NodeClass: something that it decides is rejected, or a quota that names no
+	// size is used up.
 	ScopeNodeClass ErrorScope = "NodeClass"
 	// ScopeAccount is everything: no balance, or rejected credentials.
 	ScopeAccount ErrorScope = "Account"
@@ -104,7 +106,8 @@ func (e *APIError) Error() string {
 	if e.Ambiguous {
 		details = append(details, "outcome unknown")
 	}
-	// What was not sent waits for a time of this client's own, at random: conditions and events would change with each attempt.
+	// What was not sent waits for a time of this client's own, at random: conditions and events would change with each
+	// attempt.
 	if e.RetryAfter > 0 && !e.NotSent {
 		details = append(details, "retry after "+e.RetryAfter.Round(time.Millisecond).String())
 	}
@@ -147,7 +150,8 @@ func IsAmbiguous(err error) bool { return of(err).Ambiguous }
 func IsNotSent(err error) bool { return of(err).NotSent }
 
 // IsRetryable reports whether the same request may simply be sent again: it never left this process for want of time or
-// of a connection, the cloud's rate limit held it back, or a gateway said when to come back. No text makes an error retryable.
+// of a connection, the cloud's rate limit held it back, or a gateway said when to come back. No text makes an error
+// retryable.
 func IsRetryable(err error) bool {
 	switch e := of(err); {
 	case e.Ambiguous:
@@ -161,8 +165,8 @@ func IsRetryable(err error) bool {
 	}
 }
 
-// MayBeForm reports whether the cloud may have rejected a create request, or failed its task, only because of the form of a field: nothing
-// else is named.
+// MayBeForm reports whether the cloud may have rejected a create request, or failed its task, only because of the form
+// of a field: nothing else is named.
 func MayBeForm(err error) bool {
 	return of(err).unnamed || IsInvalid(err) && !IsNotSent(err) && ScopeOf(err) == ScopeOffering
 }
@@ -170,8 +174,8 @@ func MayBeForm(err error) bool {
 // NamesVolumeType reports whether the text of a rejection names the type of a disk.
 func NamesVolumeType(err error) bool { return aVolumeType.MatchString(withoutMarks(of(err).Message)) }
 
-// NamesOffering reports whether the text of a rejection names the flavor, or what else no form of a volume type explains: a zone, a plan, a
-// size.
+// NamesOffering reports whether the text of a rejection names the flavor, or what else no form of a volume type
+// explains: a zone, a plan, a size.
 func NamesOffering(err error) bool { return anOffering.MatchString(withoutMarks(of(err).Message)) }
 
 // ClassOf returns the class of an error; ClassUnknown for one that is not of the cloud.
@@ -194,8 +198,8 @@ func of(err error) *APIError {
 	return &APIError{}
 }
 
-// typed copies the typed error out of whatever gobizfly and net/http wrapped around it, and types any other. Their own texts
-// are dropped on purpose: gobizfly puts whole response bodies into its errors.
+// typed copies the typed error out of whatever gobizfly and net/http wrapped around it, and types any other. Their own
+// texts are dropped on purpose: gobizfly puts whole response bodies into its errors.
 func typed(err error) *APIError {
 	if found, ok := errors.AsType[*APIError](err); ok {
 		dup := *found

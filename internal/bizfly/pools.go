@@ -24,9 +24,9 @@ var opUpdateWorkerPool = func() *operation {
 	return op
 }()
 
-// UpdateWorkerPool changes a worker pool of a BKE cluster. gobizfly's request cannot carry enable_autoscaling: false, which it
-// leaves out. It is sent at most once: IsAmbiguous says that the change may have been made. It is not part of API: only the kubectl
-// plugin changes worker pools, when its user asks.
+// UpdateWorkerPool changes a worker pool of a BKE cluster. gobizfly's request cannot carry enable_autoscaling: false,
+// which it leaves out. It is sent at most once: IsAmbiguous says that the change may have been made. It is not part of
+// API: only the kubectl plugin changes worker pools, when its user asks.
 func (c *Client) UpdateWorkerPool(ctx context.Context, clusterUID, poolID string, change WorkerPoolChange) error {
 	return run(ctx, c, opUpdateWorkerPool, func(g *sdk) error {
 		_, err := fetch[any](ctx, g, opUpdateWorkerPool, "/_/"+clusterUID+"/"+poolID, change)

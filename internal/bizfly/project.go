@@ -37,8 +37,9 @@ func (u user) unpaid() string {
 	}), ", ")
 }
 
-// classifyForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
-// accounts that are blocked. Without an answer, or with a paid account, it stays a right that is missing.
+// classifyForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors
+// gives that status to accounts that are blocked. Without an answer, or with a paid account, it stays a right that is
+// missing.
 func (c *connection) classifyForbidden(ctx context.Context, sent session, failed *APIError) *APIError {
 	if failed.Status != http.StatusForbidden || failed.class() != ClassPermission {
 		return failed
@@ -54,8 +55,9 @@ func (c *connection) classifyForbidden(ctx context.Context, sent session, failed
 	return failed
 }
 
-// projectOf returns the project of a token whose reply names none: that of the account's user, or else of any server that the token
-// shows. The project that was asked for is no proof. See the hedge register, docs/contribute/first-contact.md.
+// projectOf returns the project of a token whose reply names none: that of the account's user, or else of any server
+// that the token shows. The project that was asked for is no proof. See the hedge register,
+// docs/contribute/first-contact.md.
 func (c *connection) projectOf(ctx context.Context, services *serviceCatalog, token string) (string, error) {
 	var account user
 	err := c.readWith(ctx, services, token, opGetUser, &account)
@@ -75,7 +77,8 @@ func (c *connection) projectOf(ctx context.Context, services *serviceCatalog, to
 }
 
 // readWith reads an answer with a token whose project is not known yet.
-func (c *connection) readWith(ctx context.Context, services *serviceCatalog, token string, op *operation, into any) error {
+func (c *connection) readWith(ctx context.Context, services *serviceCatalog, token string, op *operation,
+	into any) error {
 	base, err := services.require(op.service)
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ type session struct {
 	generation uint64
 }
 
-// sessions is the session that all callers share and for which one of them at a time logs in. It is renewed in the background while it is
-// still good, so that no call waits for that, and after a failure no login is tried before an exponential back-off has passed. No lock is
-// held during a login.
+// sessions is the session that all callers share and for which one of them at a time logs in. It is renewed in the
+// background while it is still good, so that no call waits for that, and after a failure no login is tried before an
+// exponential back-off has passed. No lock is held during a login.
 type sessions struct {
 	clock   clock.PassiveClock
 	spread  func(n int64) int64
@@ -54,8 +54,9 @@ func (r *sessions) state(now time.Time) (session, *APIError) {
 	return r.current, failure
 }
 
-// get returns a session that is good and newer than the generation that the cloud rejected (0 for none). It logs in where there is none,
-// or joins the login under way, which goes on when this caller gives up, since others wait for it too.
+// get returns a session that is good and newer than the generation that the cloud rejected (0 for none). It logs in
+// where there is none, or joins the login under way, which goes on when this caller gives up, since others wait for it
+// too.
 func (r *sessions) get(ctx context.Context, rejected uint64) (session, error) {
 	now := r.clock.Now()
 	current, failure := r.state(now)

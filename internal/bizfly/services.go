@@ -34,7 +34,8 @@ type serviceCatalog struct {
 
 func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) {
 	var document gobizfly.ServiceList
-	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices, &document); err != nil {
+	if err := c.read(ctx, c.endpoint.ResolveReference(&url.URL{Path: catalogPath}), "", opReadServices,
+		&document); err != nil {
 		return nil, prefixed("service catalog", typed(err))
 	}
 	services := newServiceCatalog(c.endpoint, c.config.Region, document.Services)
@@ -44,8 +45,11 @@ func (c *connection) readServices(ctx context.Context) (*serviceCatalog, error) 
 }
 
 func newServiceCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) *serviceCatalog {
-	c := &serviceCatalog{endpoint: endpoint, region: region, services: map[string]*url.URL{}, absent: map[string][]string{}}
-	regional, global := lo.FilterReject(lo.Compact(entries), func(entry *gobizfly.Service, _ int) bool { return entry.Region != "" })
+	c := &serviceCatalog{endpoint: endpoint, region: region, services: map[string]*url.URL{},
+		absent: map[string][]string{}}
+	regional, global := lo.FilterReject(lo.Compact(entries), func(entry *gobizfly.Service, _ int) bool {
+		return entry.Region != ""
+	})
 	// An entry without a region serves all of them, after those of our own.
 	for _, entry := range append(regional, global...) {
 		if long, _ := ParseRegion(entry.Region); entry.Region != "" && long != region {

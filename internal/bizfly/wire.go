@@ -87,7 +87,8 @@ func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 	if err != nil {
 		status = err.Status
 	}
-	w.metrics.duration.WithLabelValues(op.route, request.Method, strconv.Itoa(status), outcome(err)).Observe(time.Since(started).Seconds())
+	w.metrics.duration.WithLabelValues(op.route, request.Method, strconv.Itoa(status),
+		outcome(err)).Observe(time.Since(started).Seconds())
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,8 @@ func (w *wire) exchange(request *http.Request, op *operation) (*answer, *APIErro
 		return nil, w.lost(ctx, err, response.StatusCode, true, op)
 	}
 	if len(body) > maxBody {
-		return nil, unreadable(op.kind, response.StatusCode, fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20), nil)
+		return nil, unreadable(op.kind, response.StatusCode, fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20),
+			nil)
 	}
 	return &answer{status: response.StatusCode, body: body}, nil
 }
@@ -157,7 +159,9 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 	// else.
 	parsed := parseErrorBody(string(body), response.Header.Get("Content-Type"))
 	err := &APIError{
-		Status: response.StatusCode, Code: shorten(w.redactor.Text(parsed.code), 64), Message: shorten(w.redactor.Text(parsed.message), maxMessage),
+		Status:     response.StatusCode,
+		Code:       shorten(w.redactor.Text(parsed.code), 64),
+		Message:    shorten(w.redactor.Text(parsed.message), maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
 	err.Class, err.Scope = classify(failure{kind: op.kind, status: err.Status, json: parsed.json, message: parsed.message})
@@ -167,7 +171,8 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
 	// why it was not, or the gateway said when to come back.
 	rejectedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
-	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
+	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable ||
+		err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
@@ -227,7 +232,8 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	target := x.target(request)
 	if target == nil {
-		return nil, notSent(ClassInvalid, "%s on host %s is not the route %s", request.Method, request.URL.Host, x.operation.route)
+		return nil, notSent(ClassInvalid, "%s on host %s is not the route %s", request.Method, request.URL.Host,
+			x.operation.route)
 	}
 	x.sent = true
 	answer, err := x.send(request, target)

@@ -219,9 +219,9 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 	return lo.Compact(found), nil
 }
 
-// findElsewhere returns a NodeClaim whose server BizFly Cloud denies, while its kubelet reports: the server was moved to
-// another project and runs. Core would delete the NodeClaim where it cannot read the node, or once the kubelet is not
-// ready for a moment.
+// findElsewhere returns a NodeClaim whose server BizFly Cloud denies, while its kubelet reports: the server was moved
+// to another project and runs. Core would delete the NodeClaim where it cannot read the node, or once the kubelet is
+// not ready for a moment.
 func (c *CloudProvider) findElsewhere(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	if claim.Status.NodeName == "" {
 		return nil, nil

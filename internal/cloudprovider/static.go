@@ -74,10 +74,10 @@ func (s staticPools) Get(ctx context.Context, key client.ObjectKey, object clien
 	return s.show(ctx, pool)
 }
 
-// LaunchablePools makes core's static provisioning wait while nothing that a NodePool allows can be launched. Core would
-// create a NodeClaim again as soon as one ends, many a second, and schedule nothing for anyone while that has no server
-// (kubernetes-sigs/karpenter#3198). It waits by itself at a limit of nodes, so that is what it is shown of such a
-// NodePool.
+// LaunchablePools makes core's static provisioning wait while nothing that a NodePool allows can be launched. Core
+// would create a NodeClaim again as soon as one ends, many a second, and schedule nothing for anyone while that has no
+// server (kubernetes-sigs/karpenter#3198). It waits by itself at a limit of nodes, so that is what it is shown of such
+// a NodePool.
 func (c *CloudProvider) LaunchablePools(kube client.Client) client.Client {
 	return staticPools{kube, func(ctx context.Context, pool *karpv1.NodePool) error {
 		types, err := c.GetInstanceTypes(ctx, pool)
@@ -101,8 +101,8 @@ func (c *CloudProvider) LaunchablePools(kube client.Client) client.Client {
 }
 
 // CountedPools keeps core's static deprovisioning from deleting running nodes in place of NodeClaims that are gone. It
-// takes the number of NodeClaims from its memory and looks for those without a server in the API. So it is shown as many
-// more replicas as its memory has NodeClaims more.
+// takes the number of NodeClaims from its memory and looks for those without a server in the API. So it is shown as
+// many more replicas as its memory has NodeClaims more.
 func CountedPools(kube client.Client, cluster *state.Cluster) client.Client {
 	return staticPools{kube, func(ctx context.Context, pool *karpv1.NodePool) error {
 		counted, _, _ := cluster.NodePoolState.GetNodeCount(pool.Name)

@@ -40,24 +40,29 @@ const (
 func ServerDrifted(claim *karpv1.NodeClaim, reason, got, wanted string) karpevents.Event {
 	// Drift is compared every few minutes, and the replacement may wait long for a disruption budget.
 	return every(time.Hour, normal(claim, fmt.Sprintf("%s-%s-%s", claim.UID, reason, wanted), ReasonNodeDrifted,
-		"%s: the server has %s, new ones get %s. It is replaced as the NodePool's disruption budgets allow", reason, got, wanted))
+		"%s: the server has %s, new ones get %s. It is replaced as the NodePool's disruption budgets allow", reason, got,
+		wanted))
 }
 
 // ServerUpdated reports that a running server was changed to what its NodeClass specifies, without being replaced.
 func ServerUpdated(claim *karpv1.NodeClaim, what string) karpevents.Event {
-	return normal(claim, string(claim.UID)+what, ReasonServerUpdated, "Server %s was changed in place: %s", claim.Status.ProviderID, what)
+	return normal(claim, string(claim.UID)+what, ReasonServerUpdated, "Server %s was changed in place: %s",
+		claim.Status.ProviderID, what)
 }
 
 // ServerUpdateFailed reports that a running server could not be changed to what its NodeClass specifies.
 func ServerUpdateFailed(claim *karpv1.NodeClaim, err error) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonServerUpdateFailed, "Server %s could not be changed in place; retrying: %s", claim.Status.ProviderID, err)
+	return warning(claim, string(claim.UID), ReasonServerUpdateFailed,
+		"Server %s could not be changed in place; retrying: %s", claim.Status.ProviderID, err)
 }
 
-// Servers for which the cluster has no object are reported on the ProviderConfig, which stands for the account that pays.
+// Servers for which the cluster has no object are reported on the ProviderConfig, which stands for the account that
+// pays.
 
 // GarbageCollected reports that a server without a NodeClaim was deleted.
 func GarbageCollected(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
-	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id)
+	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk",
+		name, id)
 }
 
 // WouldGarbageCollect reports that a server without a NodeClaim would be deleted, and why it is not.
@@ -69,15 +74,17 @@ func WouldGarbageCollect(config *v1alpha1.ProviderConfig, name, id, claim, becau
 // GarbageCollectionSuspended reports that so many servers have no NodeClaim that lost NodeClaims are more likely.
 func GarbageCollectionSuspended(config *v1alpha1.ProviderConfig, servers int, orphans []string) karpevents.Event {
 	return every(seldom, warning(config, "all", ReasonGarbageCollectionSuspended,
-		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the "+
-			"NodeClaims, or delete the servers manually: %s",
+		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost "+
+			"servers, so none is deleted. Restore the NodeClaims, or delete the servers manually: %s",
 		len(orphans), servers, some(orphans)))
 }
 
-// ServerLeft reports that the server of a deleted NodeClaim is not deleted, since nothing proves it to be this cluster's.
+// ServerLeft reports that the server of a deleted NodeClaim is not deleted, since nothing proves it to be this
+// cluster's.
 func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonServerLeft,
-		"Server %s is not deleted and still paid for: its metadata %s is not this cluster's UID. If it is this NodeClaim's, delete it with its disks manually",
+		"Server %s is not deleted and still paid for: its metadata %s is not this cluster's UID. If it is this NodeClaim's, "+
+			"delete it with its disks manually",
 		id, v1alpha1.MetadataClusterUID)
 }
 
@@ -93,13 +100,14 @@ func ServerElsewhere(claim *karpv1.NodeClaim) karpevents.Event {
 // not prove that this cluster has launched it.
 func ServerKept(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
 	return every(untilActed, warning(config, id, ReasonServerKept,
-		"Server %s (%s) is kept: it has this cluster's metadata, but a name that this cluster did not give, like a user's copy of a node. "+
-			"If it is not needed, delete it; kubectl bizfly doctor lists what is left", name, id))
+		"Server %s (%s) is kept: it has this cluster's metadata, but a name that this cluster did not give, like a user's "+
+			"copy of a node. If it is not needed, delete it; kubectl bizfly doctor lists what is left", name, id))
 }
 
 // ServerDeletionFailed reports that a server still exists although its deletion began, and why as far as that is known.
 func ServerDeletionFailed(name, id string, cause error) karpevents.Event {
-	return every(time.Hour, warning(nodeNamed(name), id, ReasonServerDeletionFailed, "Server %s still exists although it is to be deleted. Retrying: %s",
+	return every(time.Hour, warning(nodeNamed(name), id, ReasonServerDeletionFailed,
+		"Server %s still exists although it is to be deleted. Retrying: %s",
 		id, cause))
 }
 
@@ -112,13 +120,15 @@ func LeaveFailed(node string, err error) karpevents.Event {
 // LeftoverDisk reports that a disk which a deleted server has left is still there.
 func LeftoverDisk(server, id string, err error) karpevents.Event {
 	return every(time.Hour, warning(nodeNamed(server), id, ReasonDiskDeletionFailed,
-		"The server is deleted, but one of its disks is still paid for. Delete its snapshots if it has any, or rename it to keep it: %s", err))
+		"The server is deleted, but one of its disks is still paid for. Delete its snapshots if it has any, or rename it to "+
+			"keep it: %s", err))
 }
 
 // ServerNotStarted reports that the server of a node, which was stopped while the account was unpaid, does not start.
 func ServerNotStarted(node *corev1.Node, err error) karpevents.Event {
 	return every(time.Hour, warning(node, string(node.UID), ReasonServerNotStarted,
-		"The account is paid again, and the server is still stopped. Retrying every minute; start it in the console, or delete the NodeClaim: %s", err))
+		"The account is paid again, and the server is still stopped. Retrying every minute; start it in the console, or "+
+			"delete the NodeClaim: %s", err))
 }
 
 // nodeNamed is the object of events about a server whose Node may be gone.
@@ -148,8 +158,9 @@ func ControlPlaneUnconfirmed(claim *karpv1.NodeClaim, err error) karpevents.Even
 		"No server is launched, deleted or rebooted for this NodeClaim until the control plane is confirmed: %s", err))
 }
 
-// TuningIgnored names an invalid key of the tuning ConfigMap, with its value, what may be used instead, and which value is
-// active meanwhile.
+// TuningIgnored names an invalid key of the tuning ConfigMap, with its value, what may be used instead, and which value
+// is active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) karpevents.Event {
-	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, "ConfigMap %s: %s", configMap, problem))
+	return every(seldom, warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored,
+		"ConfigMap %s: %s", configMap, problem))
 }

@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics registers this provider's metrics in the registry that the controller serves. Each has its full name in one literal,
-// so that a search for the name of a dashboard or an alert finds where it is measured.
+// Package metrics registers this provider's metrics in the registry that the controller serves. Each has its full name
+// in one literal, so that a search for the name of a dashboard or an alert finds where it is measured.
 //
 // Labels are described in docs/reference/metrics.md, whose table hack/docs writes.
 package metrics
@@ -19,7 +19,9 @@ func Label(name string) opmetrics.Label { return opmetrics.Label{Name: name} }
 
 // Enum is a label with a fixed set of values.
 func Enum(name string, values ...string) opmetrics.Label {
-	return opmetrics.Label{Name: name, Values: lo.Map(values, func(v string, _ int) opmetrics.Value { return opmetrics.Value{Name: v} })}
+	return opmetrics.Label{Name: name, Values: lo.Map(values, func(v string, _ int) opmetrics.Value {
+		return opmetrics.Value{Name: v}
+	})}
 }
 
 // Counter registers a counter. Without labels, or with one Enum, its series start at zero: a series that

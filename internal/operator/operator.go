@@ -55,7 +55,8 @@ type Operator struct {
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
 func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
-	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
+	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion",
+		runtime.Version())
 	reader := core.GetAPIReader()
 	if err := StripManagedFields(ctx, core.GetCache(), &corev1.Node{}, &corev1.Pod{}, &karpv1.NodeClaim{}); err != nil {
 		return nil, err
@@ -80,8 +81,9 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	return op, op.firstContact(ctx, opts)
 }
 
-// StripManagedFields keeps the managed fields of kinds out of the cache, which must not have been started. Nothing here reads them, and core
-// copies every Node and NodeClaim in each of its simulations. A patch of an object without them does not change them.
+// StripManagedFields keeps the managed fields of kinds out of the cache, which must not have been started. Nothing here
+// reads them, and core copies every Node and NodeClaim in each of its simulations. A patch of an object without them
+// does not change them.
 func StripManagedFields(ctx context.Context, informers crcache.Informers, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		informer, err := informers.GetInformer(ctx, kind)
@@ -96,10 +98,10 @@ func StripManagedFields(ctx context.Context, informers crcache.Informers, kinds 
 	return nil
 }
 
-// firstContact logs in and reads the catalog once. A controller that has never reached BizFly Cloud is configured wrongly and
-// ends with the error; one whose scope is recorded or whose NodeClaims have servers has, and starts all the same, so that neither
-// an outage nor a credential that has expired meanwhile blocks an upgrade: what needs BizFly Cloud waits for it, and the
-// ProviderConfig reports why.
+// firstContact logs in and reads the catalog once. A controller that has never reached BizFly Cloud is configured
+// wrongly and ends with the error; one whose scope is recorded or whose NodeClaims have servers has, and starts all the
+// same, so that neither an outage nor a credential that has expired meanwhile blocks an upgrade: what needs BizFly
+// Cloud waits for it, and the ProviderConfig reports why.
 func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
 	defer cancel()
@@ -120,7 +122,8 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 			return fmt.Errorf("the login at %s was rejected: check %s, or the Secret that the ProviderConfig %s names: %w",
 				endpoint, credentialVariables(opts), v1alpha1.ProviderConfigName, result.CredentialsErr)
 		case result.EndpointErr != nil:
-			return fmt.Errorf("BIZFLY_CLOUD_API_URL=%q does not answer: check the address, name resolution, proxy and firewall: %w",
+			return fmt.Errorf("BIZFLY_CLOUD_API_URL=%q does not answer: check the address, name resolution, proxy and "+
+				"firewall: %w",
 				endpoint, result.EndpointErr)
 		}
 	}
@@ -152,7 +155,11 @@ func (op *Operator) connect(opts *options.Options, reader client.Reader) {
 	environment := Environment(opts)
 	op.API = bizfly.NewInactiveClient(environment)
 	op.Config = config.NewDefaultProvider(config.Options{
-		Reader: reader, Client: op.API, Environment: environment, Namespace: opts.Namespace, SecretName: opts.CredentialsSecretName,
+		Reader:      reader,
+		Client:      op.API,
+		Environment: environment,
+		Namespace:   opts.Namespace,
+		SecretName:  opts.CredentialsSecretName,
 	})
 }
 
@@ -166,7 +173,8 @@ func Authority(config *rest.Config) []byte {
 // Environment is the configuration of the client that the environment sets. Its own endpoint is an allowed host.
 func Environment(opts *options.Options) bizfly.Config {
 	allowed := slices.Clone(opts.AllowedHosts)
-	if endpoint, err := url.Parse(lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)); err == nil && endpoint.Host != "" {
+	if endpoint, err := url.Parse(lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)); err == nil &&
+		endpoint.Host != "" {
 		allowed = append(allowed, endpoint.Host)
 	}
 	return bizfly.Config{

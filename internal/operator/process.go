@@ -29,7 +29,8 @@ func init() {
 	buildInfo.WithLabelValues(coreoperator.Version, Commit(), runtime.Version()).Set(1)
 }
 
-// Commit is the commit that the binary was built from, with "-dirty" behind it where the sources were changed, or "unknown".
+// Commit is the commit that the binary was built from, with "-dirty" behind it where the sources were changed, or
+// "unknown".
 func Commit() string { return lo.CoalesceOrEmpty(commit, env.GetRevision()) }
 
 // Version describes this binary in one line.

@@ -119,7 +119,9 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 		if _, isBool := s.field(o).(*bool); isBool {
 			register = fs.BoolFunc // it can be given without a value
 		}
-		register(s.Flag, fmt.Sprintf("%s (default %q)", s.Doc, s.format(o)), func(raw string) error { return s.assign(o, raw) })
+		register(s.Flag, fmt.Sprintf("%s (default %q)", s.Doc, s.format(o)), func(raw string) error {
+			return s.assign(o, raw)
+		})
 	}
 }
 
@@ -213,11 +215,13 @@ var table = []*Setting{
 		Flag: "bizfly-allowed-hosts", Variable: "BIZFLY_CLOUD_ALLOWED_HOSTS", Unit: "list, separated by commas",
 		// Not all of bizflycloud.vn: the API server of each user's cluster has a name there too.
 		Default: "manage.bizflycloud.vn,*.manage.bizflycloud.vn",
-		Doc:     "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns such as *.manage.bizflycloud.vn.",
-		field:   func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
+		Doc: "Hosts, beside that of BIZFLY_CLOUD_API_URL, to which a ProviderConfig may send the credentials, or patterns " +
+			"such as *.manage.bizflycloud.vn.",
+		field: func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
 	},
 	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
-		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short name.",
+		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty: the region's short "+
+			"name.",
 		func(o *Options) *string { return &o.RegionLabel }), checkRegionLabel),
 
 	plain("system-namespace", "SYSTEM_NAMESPACE", "karpenter",
@@ -252,8 +256,10 @@ var table = []*Setting{
 		"Permit spec.joinToken of NodeClasses, which writes a bootstrap token per server to kube-system.",
 		func(o *Options) *bool { return &o.JoinTokens }),
 	checked(list("join-token-groups", "JOIN_TOKEN_GROUPS",
-		"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token",
-		"The groups of each bootstrap token beside system:bootstrappers. The default has those of kubeadm and k3s, to which they bind a joining node's rights.",
+		"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,"+
+			"system:bootstrappers:k3s:default-node-token",
+		"The groups of each bootstrap token beside system:bootstrappers. The default has those of kubeadm and k3s, to which "+
+			"they bind a joining node's rights.",
 		func(o *Options) *[]string { return &o.JoinTokenGroups }), checkJoinTokenGroups),
 	{
 		Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
@@ -275,11 +281,13 @@ var table = []*Setting{
 		"How many servers the cluster may have, those without a NodeClaim and launches under way included. 0: no limit.",
 		func(o *Options) *float64 { return &o.MaxServers }),
 	limit("max-vnd-per-hour", "MAX_VND_PER_HOUR", "VND per hour",
-		"What these servers may cost, root disks and plans included. Nothing is launched while the price of one is not known. 0: no limit.",
+		"What these servers may cost, root disks and plans included. Nothing is launched while the price of one is not "+
+			"known. 0: no limit.",
 		func(o *Options) *float64 { return &o.MaxVNDPerHour }),
 	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, 10*time.Minute,
-		"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create, and at most 10m, since core gives "+
-			"its node 15 minutes from the creation of the NodeClaim to register. Core reads it only at the start.",
+		"How long a NodeClaim may be without the id of its server before it is replaced: longer than a slow create, and at "+
+			"most 10m, since core gives its node 15 minutes from the creation of the NodeClaim to register. Core reads it only "+
+			"at the start.",
 		func(o *Options) *time.Duration { return &o.LaunchTimeout }),
 
 	secret("BIZFLY_CLOUD_EMAIL", "The account's e-mail address, for the method password.",
@@ -296,39 +304,46 @@ var table = []*Setting{
 	duration("catalog-interval", "CATALOG_INTERVAL", "catalogInterval", "10m", 10*time.Second, 24*time.Hour,
 		"How often flavors, zones, volume types and Kubernetes versions are read.",
 		func(o *Options) *time.Duration { return &o.CatalogInterval }),
-	duration("garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL", "garbageCollectionInterval", "2m", time.Second, time.Hour,
+	duration("garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL", "garbageCollectionInterval", "2m", time.Second,
+		time.Hour,
 		"How often the controller looks for servers without a NodeClaim.",
 		func(o *Options) *time.Duration { return &o.GarbageCollectionInterval }),
 	checked(duration("garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "", "5m", 10*time.Second, 24*time.Hour,
-		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed LAUNCH_TIMEOUT, which cannot be tuned either.",
+		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed "+
+			"LAUNCH_TIMEOUT, which cannot be tuned either.",
 		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), checkGrace),
-	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
+	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second,
+		24*time.Hour,
 		"How long an offering without capacity is not tried again. What is marked already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
 		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
-		Doc: "The part of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
-			"subtracted also after that. It counts for new nodes.",
+		Doc: "The part of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were " +
+			"measured. More than 0.075 is subtracted also after that. It counts for new nodes.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	names("closedZones", "zone", "names of zones, for example HN1; a name that no zone has closes nothing",
-		"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation karpenter.sh/do-not-disrupt "+
-			"meanwhile. Expiration and repair still replace them.",
+		"Zones in which nothing is launched while they are listed. Their nodes stay: they have the annotation "+
+			"karpenter.sh/do-not-disrupt meanwhile. Expiration and repair still replace them.",
 		func(o *Options) *[]string { return &o.ClosedZones }),
 	duration("", "", "billingPeriod", "1s", time.Second, 24*time.Hour,
-		"What BizFly Cloud charges at once: 1s, or 1h where a started hour counts in full. With 1h, a node whose hour is paid stays and takes pods: it has "+
-			"the annotation karpenter.sh/do-not-disrupt until the last minutes of the hour. Expiration and repair go on.",
+		"What BizFly Cloud charges at once: 1s, or 1h where a started hour counts in full. With 1h, a node whose hour is "+
+			"paid stays and takes pods: it has the annotation karpenter.sh/do-not-disrupt until the last minutes of the hour. "+
+			"Expiration and repair go on.",
 		func(o *Options) *time.Duration { return &o.BillingPeriod }),
 	duration("", "", "billingWindow", "10m", 2*time.Minute, 30*time.Minute,
-		"How long before the end of a paid hour its node may be disrupted. The last minute is left out: the server must be gone before the next hour begins.",
+		"How long before the end of a paid hour its node may be disrupted. The last minute is left out: the server must be "+
+			"gone before the next hour begins.",
 		func(o *Options) *time.Duration { return &o.BillingWindow }),
 	names("hiddenFlavors", "flavor", "names of flavors, for example p2.8c_16g; a name that no flavor has hides nothing",
-		"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still replace them.",
+		"Flavors of which nothing is launched while they are listed. Their nodes do not drift. Consolidation may still "+
+			"replace them.",
 		func(o *Options) *[]string { return &o.HiddenFlavors }),
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-		Doc:   "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): [prices](../concepts/pricing.md).",
+		Doc: "What differs from the built-in [table.yaml](../../internal/pricing/table.yaml): " +
+			"[prices](../concepts/pricing.md).",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 }

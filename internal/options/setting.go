@@ -25,8 +25,8 @@ import (
 
 // Setting is one row of the table.
 type Setting struct {
-	// Flag, Variable and Key name it on the command line, in the environment, and in the tuning ConfigMap, where it changes
-	// while the controller runs. One that is empty cannot be given there.
+	// Flag, Variable and Key name it on the command line, in the environment, and in the tuning ConfigMap, where it
+	// changes while the controller runs. One that is empty cannot be given there.
 	Flag, Variable, Key string
 	// Secret is true for what no message may repeat.
 	Secret bool
@@ -107,7 +107,9 @@ func (s *Setting) assign(o *Options, raw string) error {
 		}
 		*field = value
 	case *[]string:
-		*field = lo.Uniq(lo.Compact(lo.Map(strings.Split(raw, ","), func(item string, _ int) string { return strings.TrimSpace(item) })))
+		*field = lo.Uniq(lo.Compact(lo.Map(strings.Split(raw, ","), func(item string, _ int) string {
+			return strings.TrimSpace(item)
+		})))
 	}
 	return nil
 }
@@ -137,7 +139,9 @@ func short(d time.Duration) string {
 
 // plain is a setting that any value of its type suits.
 func plain[T any](name, variable, value, doc string, field func(*Options) *T) *Setting {
-	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
+	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any {
+		return field(o)
+	}}
 }
 
 func secret(variable, doc string, field func(*Options) *string) *Setting {
@@ -167,7 +171,8 @@ func names(key, kind, bounds, doc string, field func(*Options) *[]string) *Setti
 	return s
 }
 
-func duration(name, variable, key, value string, least, most time.Duration, doc string, field func(*Options) *time.Duration) *Setting {
+func duration(name, variable, key, value string, least, most time.Duration, doc string,
+	field func(*Options) *time.Duration) *Setting {
 	bounds := fmt.Sprintf("%s to %s", short(least), short(most))
 	s := plain(name, variable, value, doc, field)
 	s.Key, s.Unit, s.Bounds = key, "duration", bounds
@@ -207,8 +212,8 @@ func checked(s *Setting, check func(*Options) error) *Setting {
 	return s
 }
 
-// checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one that the API
-// server rejects would lose every server that was launched.
+// checkRegionLabel requires a label value. The labels of a node are written together with the id of its server: one
+// that the API server rejects would lose every server that was launched.
 func checkRegionLabel(o *Options) error {
 	if problems := validation.IsValidLabelValue(o.RegionLabel); len(problems) > 0 {
 		return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
@@ -228,14 +233,15 @@ func checkClusterName(o *Options) error {
 func checkAllowedHosts(o *Options) error {
 	for _, host := range o.AllowedHosts {
 		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/@ ") {
-			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn", host)
+			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.manage.bizflycloud.vn",
+				host)
 		}
 	}
 	return nil
 }
 
-// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a NodeClass
-// could read it from a server.
+// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a
+// NodeClass could read it from a server.
 func checkUserDataSecrets(o *Options) error {
 	var errs error
 	for _, name := range o.UserDataSecretNames {
@@ -244,21 +250,23 @@ func checkUserDataSecrets(o *Options) error {
 		}
 		if name == o.CredentialsSecretName {
 			errs = multierr.Append(errs,
-				fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one of their own", name))
+				fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one "+
+					"of their own", name))
 		}
 	}
 	return errs
 }
 
-// checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token without any may do
-// nothing.
+// checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token
+// without any may do nothing.
 func checkJoinTokenGroups(o *Options) error {
 	if len(o.JoinTokenGroups) == 0 {
 		return errors.New("name at least one group, for example system:bootstrappers:karpenter")
 	}
 	for _, group := range o.JoinTokenGroups {
 		if !bootstrapGroup.MatchString(group) {
-			return fmt.Errorf("%q is no group of a bootstrap token: use system:bootstrappers: and small letters, digits, colons or dashes", group)
+			return fmt.Errorf("%q is no group of a bootstrap token: use system:bootstrappers: and small letters, digits, "+
+				"colons or dashes", group)
 		}
 	}
 	return nil
@@ -281,7 +289,8 @@ func checkClusterEndpoint(o *Options) error {
 // checkGrace keeps garbage collection away from servers that are being launched.
 func checkGrace(o *Options) error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {
-		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted", short(o.LaunchTimeout))
+		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted",
+			short(o.LaunchTimeout))
 	}
 	return nil
 }

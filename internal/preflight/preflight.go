@@ -1,8 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight is what `helm test` asks: whether the controller has found ready what users have configured. It repeats none of the
-// controller's checks, because only what the controller has stored decides whether servers are launched.
+// Package preflight is what `helm test` asks: whether the controller has found ready what users have configured. It
+// repeats none of the controller's checks, because only what the controller has stored decides whether servers are
+// launched.
 package preflight
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Ready reports whether the controllers have found an object ready at its present generation, and which of its conditions are why it is not.
-// Without a cause it was not checked yet.
+// Ready reports whether the controllers have found an object ready at its present generation, and which of its
+// conditions are why it is not. Without a cause it was not checked yet.
 func Ready(object status.Object) (ready bool, causes []status.Condition) {
 	if v1alpha1.Resolved(object, status.ConditionReady) {
 		return true, nil
@@ -29,8 +30,8 @@ func Ready(object status.Object) (ready bool, causes []status.Condition) {
 	})
 }
 
-// Look returns the conditions of the ProviderConfig and of all BizflyNodeClasses as text, and an error if there is no ProviderConfig, or one
-// of these is not ready at its present generation or cannot be read.
+// Look returns the conditions of the ProviderConfig and of all BizflyNodeClasses as text, and an error if there is no
+// ProviderConfig, or one of these is not ready at its present generation or cannot be read.
 func Look(ctx context.Context, reader client.Reader) (string, error) {
 	configs, nodeClasses := &v1alpha1.ProviderConfigList{}, &v1alpha1.BizflyNodeClassList{}
 	for _, list := range []client.ObjectList{configs, nodeClasses} {
@@ -63,7 +64,8 @@ func Look(ctx context.Context, reader client.Reader) (string, error) {
 		look("BizflyNodeClass", &nodeClasses.Items[i])
 	}
 	if len(configs.Items) == 0 {
-		return text.String(), fmt.Errorf("there is no ProviderConfig %s, which the controller creates after its first login: its log names what fails",
+		return text.String(), fmt.Errorf("there is no ProviderConfig %s, which the controller creates after its first "+
+			"login: its log names what fails",
 			v1alpha1.ProviderConfigName)
 	}
 	if len(unready) > 0 {

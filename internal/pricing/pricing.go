@@ -183,9 +183,12 @@ func (t *Table) validate() error {
 	return errors.Join(append(errs,
 		misspelt("categories", t.Categories, small, "small letters"),
 		misspelt("generations", t.Generations, small, "small letters"),
-		misspelt("gpus", t.GPUs, func(word string) bool { return word == t.GPU(word) }, "one word of the model's name in small letters"),
+		misspelt("gpus", t.GPUs, func(word string) bool {
+			return word == t.GPU(word)
+		}, "one word of the model's name in small letters"),
 		misspelt("disks", t.Disks, oneOf(v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD), "SSD or HDD"),
-		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan), "OnDemand or SavingPlan"))...)
+		misspelt("billingPlans", t.BillingPlans, oneOf(v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan),
+			"OnDemand or SavingPlan"))...)
 }
 
 // misspelt returns an error for names by which nothing is priced: the price that they were to correct would stay as it
@@ -226,7 +229,9 @@ func (t *Table) Price(item Item) (float64, bool) {
 // GPU returns the key of a model's rate: the first word of its name that the table knows, so that "NVIDIA A30",
 // "NVIDIA-A30" and "A30 24GB" are the same.
 func (t *Table) GPU(model string) string {
-	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
 	word, _ := lo.Find(words, func(word string) bool { return word != fallback && lo.HasKey(t.GPUs, word) })
 	return lo.CoalesceOrEmpty(word, fallback)
 }

@@ -50,10 +50,12 @@ type rule struct {
 
 // shapes are secrets that look alike wherever they are.
 var shapes = []rule{
-	{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), Removed},
+	{"PRIVATE KEY-----", regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?` +
+		`(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), Removed},
 	// The password of a URL may hold a slash and an @ that its writer did not escape: it ends at the last @ of the
 	// word.
-	{"://", regexp.MustCompile(`(\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s"'<>@/?#:]*:[^\s"'<>]*|[^\s"'<>@/?#]+)@`), "${1}" + Removed + "@"},
+	{"://", regexp.MustCompile(`(\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s"'<>@/?#:]*:[^\s"'<>]*|[^\s"'<>@/?#]+)@`),
+		"${1}" + Removed + "@"},
 	{"eyJ", regexp.MustCompile(`\beyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)*`), Removed}, // JSON Web Tokens
 	{"K10", k3sToken, Removed},
 	{".", bootstrapToken, Removed},
@@ -69,15 +71,19 @@ var (
 // fields are the ways in which a key and its secret are written, each up to the end of the value or of the text.
 var fields = []rule{
 	// JSON inside a JSON string, whose own quotes are escaped once more.
-	{`\"`, regexp.MustCompile(`(?is)(` + Key + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\(?:\\["\\]|[^"\\])|\\[^"\\])*(\\+"|$)`), "${1}" + Removed + "${2}"},
+	{`\"`, regexp.MustCompile(`(?is)(` + Key + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\(?:\\["\\]|[^"\\])|\\[^"\\])*(\\+"|$)`),
+		"${1}" + Removed + "${2}"},
 	// JSON, and quoted values of YAML and shells.
-	{`"`, regexp.MustCompile(`(?is)(` + Key + `(?:"\s*:\s*|[ \t]*=[ \t]*|:[ \t]+)")(?:[^"\\]|\\.)*("|$)`), "${1}" + Removed + "${2}"},
+	{`"`, regexp.MustCompile(`(?is)(` + Key + `(?:"\s*:\s*|[ \t]*=[ \t]*|:[ \t]+)")(?:[^"\\]|\\.)*("|$)`),
+		"${1}" + Removed + "${2}"},
 	{`'`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*[:=][ \t]*')(?:[^'\\\n]|\\.)*('|$)`), "${1}" + Removed + "${2}"},
 	// A bare value of JSON is a number; behind an equals sign the value is one word; behind a colon the rest of the
 	// line.
 	{`:`, regexp.MustCompile(`(?i)(` + Key + `['"][ \t]*:[ \t]*)-?\d[\d.e+-]*`), "${1}" + Removed},
-	{`=`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*=[ \t]*)(?:[^\s"'&\\{\[]|\\[^"'\s])(?:[^\s"'&\\]|\\[^"'\s])*`), "${1}" + Removed},
-	{`:`, regexp.MustCompile(`(?i)(` + Key + `[ \t]*:[ \t]*)(?:[^\s"'\\{\[|>]|\\[^"n])(?:[^"\\\n]|\\[^"n])*`), "${1}" + Removed},
+	{`=`, regexp.MustCompile(`(?i)(` + Key + `['"]?[ \t]*=[ \t]*)(?:[^\s"'&\\{\[]|\\[^"'\s])(?:[^\s"'&\\]|\\[^"'\s])*`),
+		"${1}" + Removed},
+	{`:`, regexp.MustCompile(`(?i)(` + Key + `[ \t]*:[ \t]*)(?:[^\s"'\\{\[|>]|\\[^"n])(?:[^"\\\n]|\\[^"n])*`),
+		"${1}" + Removed},
 }
 
 // harmless are values that are no secret, and that JSON cannot do without.
@@ -107,7 +113,8 @@ func (r *Redactor) LearnToken(token string) { r.learn(&r.tokens, rememberedToken
 // LearnRequest adds the secrets of a request, such as its user data, and the join tokens in them.
 func (r *Redactor) LearnRequest(secrets ...string) {
 	for _, secret := range secrets {
-		r.learn(&r.requests, rememberedRequests, append(slices.Concat(k3sToken.FindAllString(secret, -1), bootstrapToken.FindAllString(secret, -1)), secret))
+		r.learn(&r.requests, rememberedRequests, append(slices.Concat(k3sToken.FindAllString(secret, -1),
+			bootstrapToken.FindAllString(secret, -1)), secret))
 	}
 }
 

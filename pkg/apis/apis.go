@@ -1,7 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apis carries the generated custom resource definitions, so that tests and tools install exactly what users do.
+// Package apis carries the generated custom resource definitions, so that tests and tools install exactly what users
+// do.
 package apis
 
 import (

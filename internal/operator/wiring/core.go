@@ -62,7 +62,8 @@ func (c *Core) Deciders(ctx context.Context, recorder karpevents.Recorder) *Deci
 	d := &Deciders{Provisioner: provisioning.NewProvisioner(c.Client, recorder, c.CloudProvider, c.Cluster, c.clock,
 		deviceallocation.NewController(c.Client), virtualpods.NewVirtualPodCache(c.Client))}
 	d.Queue = disruption.NewQueue(c.Client, recorder, c.Cluster, c.clock, d.Provisioner)
-	d.Disruption = disruption.NewController(ctx, c.clock, c.Client, d.Provisioner, c.CloudProvider, recorder, c.Cluster, d.Queue,
+	d.Disruption = disruption.NewController(ctx, c.clock, c.Client, d.Provisioner, c.CloudProvider, recorder, c.Cluster,
+		d.Queue,
 		cost.NewClusterCost(ctx, c.CloudProvider, c.Client))
 	return d
 }

@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wiring builds the graph of providers and the cloud provider over it, in the one order and from the one reading of the
-// settings that the controller, the kubectl plugin and all test environments share.
+// Package wiring builds the graph of providers and the cloud provider over it, in the one order and from the one
+// reading of the settings that the controller, the kubectl plugin and all test environments share.
 package wiring
 
 import (
@@ -36,8 +36,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// Dependencies are what the providers are built over. API, APIReader and Settings must be set; the zero value of each other field is
-// ready for use.
+// Dependencies are what the providers are built over. API, APIReader and Settings must be set; the zero value of each
+// other field is ready for use.
 type Dependencies struct {
 	// API is BizFly Cloud.
 	API bizfly.API
@@ -49,7 +49,8 @@ type Dependencies struct {
 	Recorder karpevents.Recorder
 	// Settings are the active settings. Those that cannot be tuned are read once, here.
 	Settings *options.Store
-	// ClusterUID is the UID of the namespace kube-system. Without it no server is provably of this cluster, and every call about one fails.
+	// ClusterUID is the UID of the namespace kube-system. Without it no server is provably of this cluster, and every call
+	// about one fails.
 	ClusterUID string
 	// CABundle is the certificate of the cluster's authority, PEM; empty is looked up.
 	CABundle []byte
@@ -66,7 +67,8 @@ type Dependencies struct {
 	ServerClock clock.Clock
 	// Catalog is nil where it is built like all others.
 	Catalog *catalog.DefaultProvider
-	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
+	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by
+	// themselves.
 	NewCache func(lifetime time.Duration) *cache.Cache
 }
 
@@ -83,8 +85,8 @@ type Providers struct {
 	Account   *account.Provider
 	// JoinTokens is nil where the controller may not create bootstrap tokens.
 	JoinTokens jointoken.Provider
-	// CloudProvider is the BizflyCloudProvider, undecorated, and CloudProviderConfig what it was made from, for another one that differs
-	// in a part.
+	// CloudProvider is the BizflyCloudProvider, undecorated, and CloudProviderConfig what it was made from, for another
+	// one that differs in a part.
 	CloudProvider       *cloudprovider.CloudProvider
 	CloudProviderConfig cloudprovider.Config
 }
@@ -95,7 +97,10 @@ func Build(d Dependencies) *Providers {
 	opts, p := d.Settings.Load(), &Providers{}
 	p.BKE = bke.NewDefaultProvider(bke.Config{
 		Values: bke.Values{
-			ClusterID: opts.BKEClusterID, Token: opts.BKEClusterToken, JoinEndpoint: opts.BKEJoinEndpoint, LogEndpoint: opts.BKELogEndpoint,
+			ClusterID:    opts.BKEClusterID,
+			Token:        opts.BKEClusterToken,
+			JoinEndpoint: opts.BKEJoinEndpoint,
+			LogEndpoint:  opts.BKELogEndpoint,
 		},
 		Discover: opts.BKEDiscoverFromPool, APIServer: cmp.Or(opts.ClusterEndpoint, d.APIServer),
 	}, d.APIReader, d.API, d.Clock)
@@ -121,7 +126,9 @@ func Build(d Dependencies) *Providers {
 		Clock:         d.ServerClock,
 		Unpaid:        p.Account.Unpaid,
 		OnLeaveFailed: func(node string, err error) { d.Recorder.Publish(events.LeaveFailed(node, err)) },
-	}, d.API, p.Bootstrap, p.Catalog, func(ctx context.Context) (sets.Set[string], error) { return volumeHandles(ctx, d.APIReader) })
+	}, d.API, p.Bootstrap, p.Catalog, func(ctx context.Context) (sets.Set[string], error) {
+		return volumeHandles(ctx, d.APIReader)
+	})
 	p.CloudProviderConfig = cloudprovider.Config{
 		KubeClient: d.Client, APIReader: d.APIReader, Recorder: d.Recorder, Clock: d.Clock,
 		Instances: p.Instances, Flavors: p.Flavors, Catalog: p.Catalog, Capacity: p.Capacity,
@@ -169,8 +176,8 @@ func (p *Providers) buildBootstrap(d Dependencies, opts *options.Options) {
 	p.Bootstrap = bootstrap.NewDefaultProvider(config, p.Catalog)
 }
 
-// volumeHandles returns the ids of the volumes that PersistentVolumes name, of any driver: those of another one match no id of
-// BizFly Cloud.
+// volumeHandles returns the ids of the volumes that PersistentVolumes name, of any driver: those of another one match
+// no id of BizFly Cloud.
 func volumeHandles(ctx context.Context, reader client.Reader) (sets.Set[string], error) {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := reader.List(ctx, volumes); err != nil {

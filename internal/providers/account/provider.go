@@ -42,8 +42,8 @@ type answer struct {
 // NewProvider returns a Provider that has not asked yet.
 func NewProvider(api API, clk clock.PassiveClock) *Provider { return &Provider{api: api, clock: clk} }
 
-// Unpaid returns what is unpaid, and nothing where nothing is, for those who have met a stopped server or a silent node. With an error
-// it is what was known before.
+// Unpaid returns what is unpaid, and nothing where nothing is, for those who have met a stopped server or a silent
+// node. With an error it is what was known before.
 func (p *Provider) Unpaid(ctx context.Context) (string, error) { return p.within(ctx, ttl.Account) }
 
 // UnpaidAtRest is Unpaid for those who have no reason to ask. It asks as often only while something is unpaid.

@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bke returns what nodes join and leave a cluster of BizFly Kubernetes Engine with: from the environment or, where
-// that leaves something out and discovery is allowed, from the metadata of a pool server of this very cluster, or of a pool's launch
-// configuration. What was learned is kept in memory only.
+// Package bke returns what nodes join and leave a cluster of BizFly Kubernetes Engine with: from the environment or,
+// where that leaves something out and discovery is allowed, from the metadata of a pool server of this very cluster, or
+// of a pool's launch configuration. What was learned is kept in memory only.
 package bke
 
 import (
@@ -34,11 +34,11 @@ const (
 	maxConfigurations = 3
 	// timeout bounds one try to learn the values.
 	timeout = 30 * time.Second
-	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that comes back
-	// is used within that time. A try is a few reads.
+	// retry is how long a try that failed is not repeated, since every launch needs the values: a pool or an endpoint that
+	// comes back is used within that time. A try is a few reads.
 	retry = time.Minute
-	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that join with
-	// an old one cost money until they are given up.
+	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that
+	// join with an old one cost money until they are given up.
 	relearn = 10 * time.Minute
 )
 
@@ -66,7 +66,9 @@ func (v Values) GoString() string { return v.String() }
 
 // Complete reports whether nodes can join with them.
 func (v Values) Complete() bool {
-	return !slices.ContainsFunc([]string{v.ClusterID, v.Token, v.JoinEndpoint}, func(s string) bool { return strings.TrimSpace(s) == "" })
+	return !slices.ContainsFunc([]string{v.ClusterID, v.Token, v.JoinEndpoint}, func(s string) bool {
+		return strings.TrimSpace(s) == ""
+	})
 }
 
 // Provider returns the values.
@@ -85,7 +87,8 @@ type API interface {
 	GetServerMetadata(ctx context.Context, id string) (map[string]string, error)
 	// GetCluster returns one BKE cluster.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
-	// GetLaunchConfigurationMetadata returns the metadata of servers that a launch configuration launches, with the secrets in it.
+	// GetLaunchConfigurationMetadata returns the metadata of servers that a launch configuration launches, with the
+	// secrets in it.
 	GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error)
 }
 
@@ -127,8 +130,8 @@ func (p *DefaultProvider) Known() Values {
 	return lo.FromPtrOr(p.learned, p.config.Values)
 }
 
-// Values implements Provider. Calls at the same time share one try. What is complete is returned at once, and learned again beside that
-// when it is old; it stays where that fails.
+// Values implements Provider. Calls at the same time share one try. What is complete is returned at once, and learned
+// again beside that when it is old; it stays where that fails.
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	if !p.config.Discover || p.config.Complete() {
 		return p.config.Values, nil
@@ -190,8 +193,8 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 		failures = append(failures, fmt.Errorf("node %s: %w", server.node.Name, err))
 	}
 	if pool.nodes == 0 {
-		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, "+
-			"BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", LabelPoolNode))
+		failures = append(failures, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only "+
+			"Karpenter's nodes needs BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", LabelPoolNode))
 	}
 	if found == nil {
 		if found, err = p.withoutServers(ctx, pool.servers); err != nil {
@@ -211,15 +214,18 @@ type reading struct {
 	Values
 	// from is the source of the metadata.
 	from string
-	// clusterFrom and joinFrom are the sources of id and join endpoint; that of a join endpoint does not matter where it is configured.
+	// clusterFrom and joinFrom are the sources of id and join endpoint; that of a join endpoint does not matter where it
+	// is configured.
 	clusterFrom, joinFrom string
 }
 
-// readingOf returns what metadata holds. What it leaves out is what is configured, or follows from the name of the API server.
+// readingOf returns what metadata holds. What it leaves out is what is configured, or follows from the name of the API
+// server.
 func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *reading {
 	id, join := clusterOf(p.config.APIServer)
 	r := &reading{Values: Values{
-		ClusterID: cmp.Or(metadata[metadataClusterID], p.config.ClusterID, id), Token: cmp.Or(metadata["bke_cluster_token"], p.config.Token),
+		ClusterID:    cmp.Or(metadata[metadataClusterID], p.config.ClusterID, id),
+		Token:        cmp.Or(metadata["bke_cluster_token"], p.config.Token),
 		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
 	}, from: from, clusterFrom: from, joinFrom: from}
 	if metadata[metadataClusterID] == "" {
@@ -261,7 +267,8 @@ func (p *DefaultProvider) completed(found *reading) *Values {
 		to         *string
 		read, from string
 	}{
-		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID, found.clusterFrom}, {"BKE_CLUSTER_TOKEN", &values.Token, found.Token, found.from},
+		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID, found.clusterFrom},
+		{"BKE_CLUSTER_TOKEN", &values.Token, found.Token, found.from},
 		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.JoinEndpoint, found.joinFrom},
 		{"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.LogEndpoint, found.from},
 	} {

@@ -17,8 +17,9 @@ import (
 // apiServerName is the source of what follows from the name of the API server.
 const apiServerName = "the name of the API server"
 
-// withoutServers returns the values of a cluster none of whose pool servers has them all. Of what was read of those, only the cluster counts.
-// That launch configurations can be read, and hold the token, is not certain: see the hedge register, docs/contribute/first-contact.md.
+// withoutServers returns the values of a cluster none of whose pool servers has them all. Of what was read of those,
+// only the cluster counts. That launch configurations can be read, and hold the token, is not certain: see the hedge
+// register, docs/contribute/first-contact.md.
 func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer) (*reading, error) {
 	// What is configured, and follows from the name of the API server, may be enough.
 	found := p.readingOf(nil, apiServerName)
@@ -29,7 +30,8 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 		return found, p.consistent(found.joinFrom, found)
 	}
 	if found.ClusterID == "" {
-		return nil, errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: set BKE_CLUSTER_ID")
+		return nil, errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: " +
+			"set BKE_CLUSTER_ID")
 	}
 	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
 	if err != nil {
@@ -37,7 +39,9 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 	}
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
 	// A pool of servers elsewhere has none.
-	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool { return p.LaunchConfigID != "" })
+	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool {
+		return p.LaunchConfigID != ""
+	})
 	for _, pool := range pools[:min(len(pools), maxConfigurations)] {
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
@@ -56,8 +60,8 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 // idLength is how long the uid of a cluster is.
 const idLength = 16
 
-// clusterOf returns the cluster's id and join endpoint, where the API server is called by BKE's names: it is at <id>.api.<domain> where
-// nodes join at engine.api.<domain>. Both are empty where it is not.
+// clusterOf returns the cluster's id and join endpoint, where the API server is called by BKE's names: it is at
+// <id>.api.<domain> where nodes join at engine.api.<domain>. Both are empty where it is not.
 func clusterOf(apiServer string) (id, joinEndpoint string) {
 	if !strings.Contains(apiServer, "://") {
 		apiServer = "https://" + apiServer

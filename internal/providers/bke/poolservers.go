@@ -29,14 +29,15 @@ const (
 	// are valid now. The oldest are there because who may create a Node, with a label and a provider ID of its choice,
 	// cannot make it older than it is.
 	maxNewest, maxOldest = 3, 5
-	// maxClaims is of how many NodeClaims the servers decide, and maxClaimReads how many are looked at for them: servers of
-	// other NodeClaims may be gone.
+	// maxClaims is of how many NodeClaims the servers decide, and maxClaimReads how many are looked at for them: servers
+	// of other NodeClaims may be gone.
 	maxClaims, maxClaimReads = 3, 20
 )
 
 // SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata
 // came from here.
-var SelectPoolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" + karpv1.NodePoolLabelKey))}
+var SelectPoolNodes = client.MatchingLabelsSelector{Selector: lo.Must(labels.Parse(LabelPoolNode + ",!" +
+	karpv1.NodePoolLabelKey))}
 
 // poolServer is a node of a pool with what its server's metadata says.
 type poolServer struct {

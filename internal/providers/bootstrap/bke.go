@@ -30,7 +30,8 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 	}{
 		{"BKE_CLUSTER_ID", values.ClusterID, "the uid of the BKE cluster, 16 characters", false},
 		{"BKE_CLUSTER_TOKEN", values.Token, "the cluster's join token", false},
-		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint, "the URL at which nodes join, which ends in /engine/cluster_join/<cluster id>", true},
+		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint, "the URL at which nodes join, which ends in " +
+			"/engine/cluster_join/<cluster id>", true},
 		{"BKE_LOG_ENDPOINT", values.LogEndpoint, "", true},
 	} {
 		if v.missing != "" && strings.TrimSpace(v.value) == "" {
@@ -45,7 +46,8 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		if err != nil {
 			learning = "; " + err.Error()
 		}
-		return values, notConfigured("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own%s",
+		return values, notConfigured("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode "+
+			"Custom with user data of your own%s",
 			strings.Join(problems, "; "), learning)
 	}
 	return values, nil
@@ -57,12 +59,14 @@ func insecureJoin(endpoint string) string {
 	if err != nil || u.Scheme != "http" {
 		return ""
 	}
-	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
-		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", u.Host)
+	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing "+
+		"proves who answers; set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private "+
+		"network that you trust",
+		u.Host)
 }
 
-// setBKEMetadata sets the metadata that the worker image's script reads, and the notes. The BKE cluster is read by the controller of the
-// catalog, not by each launch.
+// setBKEMetadata sets the metadata that the worker image's script reads, and the notes. The BKE cluster is read by the
+// controller of the catalog, not by each launch.
 func (p *DefaultProvider) setBKEMetadata(ctx context.Context, input Input, output *Output) error {
 	values, err := p.bkeValues(ctx)
 	if err != nil {

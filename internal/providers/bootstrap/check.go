@@ -71,8 +71,8 @@ func (c *checker) reject(node parse.Node, format string, args ...any) error {
 
 func (c *checker) count(node parse.Node, s scope) error {
 	if c.steps += s.repeated; c.steps > maxSteps {
-		return c.reject(node, "the template runs more than %d actions and functions, "+
-			"since a range counts once for each element; let it repeat less", maxSteps)
+		return c.reject(node, "the template runs more than %d actions and functions, since a range counts once for each "+
+			"element; let it repeat less", maxSteps)
 	}
 	return nil
 }
@@ -143,8 +143,8 @@ func (c *checker) loop(node *parse.RangeNode, s scope) error {
 		return err
 	}
 	if !isList {
-		return c.reject(node, "range takes a variable that is a list or a map, such as $.Labels, "+
-			"and no number, function or part of a variable")
+		return c.reject(node, "range takes a variable that is a list or a map, such as $.Labels, and no number, function or "+
+			"part of a variable")
 	}
 	within.repeated *= length
 	if err := c.list(node.List, within); err != nil {
@@ -193,8 +193,7 @@ func (c *checker) lengthOf(name string) (length int, isList bool, err error) {
 
 func (c *checker) pipe(pipe *parse.PipeNode, s scope) error {
 	if len(pipe.Decl) > 0 {
-		return c.reject(pipe, "variables of your own are not allowed, only those of range; "+
-			"write the value where it is used")
+		return c.reject(pipe, "variables of your own are not allowed, only those of range; write the value where it is used")
 	}
 	for _, command := range pipe.Cmds {
 		if err := c.count(command, s); err != nil {
@@ -248,7 +247,8 @@ func (c *checker) argument(node parse.Node, s scope) error {
 			variableNames, bracesRemedy)
 	}
 	if _, given := c.variables.Values[strings.Join(keys, ".")]; name == "Values" && len(keys) > 0 && !given {
-		return c.reject(node, "spec.userDataValues has no such key, it has %v; add it", slices.Sorted(maps.Keys(c.variables.Values)))
+		return c.reject(node, "spec.userDataValues has no such key, it has %v; add it",
+			slices.Sorted(maps.Keys(c.variables.Values)))
 	}
 	return nil
 }

@@ -27,10 +27,10 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// cluster is what templates can use about the cluster. It is read only when a template uses it: a cluster whose templates do
-// not need it need not grant it.
+// cluster is what templates can use about the cluster. It is read only when a template uses it: a cluster whose
+// templates do not need it need not grant it.
 type cluster struct {
-	ctx    context.Context //nolint:containedctx // a template's methods take none, and this lives no longer than one rendering
+	ctx    context.Context //nolint:containedctx // a template's methods take none; this lives as long as one rendering
 	config *Config
 	info   *clientcmdapi.Cluster // nil until it was read; empty where there is none
 }
@@ -41,8 +41,8 @@ type lookupError struct{ err error }
 func (e *lookupError) Error() string { return e.err.Error() }
 func (e *lookupError) Unwrap() error { return e.err }
 
-// endpoint is the API server as nodes reach it. The controller's own way to it, a Service, is none for a server that is no
-// node yet.
+// endpoint is the API server as nodes reach it. The controller's own way to it, a Service, is none for a server that is
+// no node yet.
 func (c *cluster) endpoint() (string, error) {
 	if c.config.ClusterEndpoint != "" {
 		return c.config.ClusterEndpoint, nil
@@ -53,8 +53,9 @@ func (c *cluster) endpoint() (string, error) {
 	}
 	server, err := url.Parse(info.Server)
 	if err != nil || server.Host == "" {
-		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for " +
-			"example 10.20.0.10:6443 (the ConfigMap kube-public/cluster-info does not exist, cannot be read or names none)")
+		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the " +
+			"API server as nodes reach it, for example 10.20.0.10:6443 (the ConfigMap kube-public/cluster-info does not " +
+			"exist, cannot be read or names none)")
 	}
 	if server.Port() == "" {
 		return server.Host + ":443", nil
@@ -73,8 +74,9 @@ func (c *cluster) authority() (string, error) {
 		bundle = info.CertificateAuthorityData
 	}
 	if len(bundle) == 0 {
-		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the " +
-			"ConfigMap kube-public/cluster-info does not exist, cannot be read or names none")
+		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was " +
+			"given no certificate authority, and the ConfigMap kube-public/cluster-info does not exist, cannot be read or " +
+			"names none")
 	}
 	return strings.TrimSpace(string(bundle)) + "\n", nil
 }
@@ -103,8 +105,8 @@ func (c *cluster) dns() ([]string, error) {
 	}
 	addresses := lo.Without(service.Spec.ClusterIPs, "", corev1.ClusterIPNone)
 	if len(addresses) == 0 {
-		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set spec.kubelet.clusterDNS " +
-			"(the Service kube-system/kube-dns does not exist, cannot be read or has no address)")
+		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set spec.kubelet.clusterDNS (the " +
+			"Service kube-system/kube-dns does not exist, cannot be read or has no address)")
 	}
 	return addresses, nil
 }
@@ -139,8 +141,8 @@ func (c *cluster) get(key client.ObjectKey, into client.Object) error {
 	return &lookupError{fmt.Errorf("reading %s: %w", key, err)}
 }
 
-// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. It does not start with any
-// other one, so those are left to core, which adds them when the node registers.
+// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. It does not start with
+// any other one, so those are left to core, which adds them when the node registers.
 var kubeletLabels = sets.New(
 	corev1.LabelHostname,
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
@@ -156,10 +158,10 @@ type registration struct {
 	taints []corev1.Taint
 }
 
-// newRegistration adds Karpenter's taint, which keeps pods away until Karpenter has put its labels and taints on the node, and its label
-// that the node registers with all its taints: without it startup taints that a daemon has removed already come back at
-// registration, and the node never initialises. What is not a label or taint by Kubernetes' own rules is an error:
-// the kubelet would not start with it, and nothing else may reach a script.
+// newRegistration adds Karpenter's taint, which keeps pods away until Karpenter has put its labels and taints on the
+// node, and its label that the node registers with all its taints: without it startup taints that a daemon has removed
+// already come back at registration, and the node never initialises. What is not a label or taint by Kubernetes' own
+// rules is an error: the kubelet would not start with it, and nothing else may reach a script.
 func newRegistration(input Input) (*registration, error) {
 	taints := slices.Concat(input.NodeClaim.Spec.Taints, input.NodeClaim.Spec.StartupTaints)
 	r := &registration{
@@ -168,7 +170,8 @@ func newRegistration(input Input) (*registration, error) {
 			lo.Reject(taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
 	}
 	invalid := func(kind, key, value string, problems ...string) error {
-		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...), problems...); len(problems) > 0 {
+		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...),
+			problems...); len(problems) > 0 {
 			return fmt.Errorf("%s %q of the node is not valid, %s", kind, key, strings.Join(problems, "; "))
 		}
 		return nil
@@ -180,7 +183,8 @@ func newRegistration(input Input) (*registration, error) {
 	}
 	for _, taint := range r.taints {
 		var problems []string
-		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}, taint.Effect) {
+		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+			corev1.TaintEffectNoExecute}, taint.Effect) {
 			problems = append(problems, "the effect must be NoSchedule, PreferNoSchedule or NoExecute")
 		}
 		if err := invalid("taint", taint.Key, taint.Value, problems...); err != nil {

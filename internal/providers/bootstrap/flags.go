@@ -18,7 +18,8 @@ const cadvisorFlags = "(application-metrics-count-limit|boot-id-file|container-h
 var (
 	asFlag = regexp.MustCompile(`--` + cadvisorFlags + `(?:[=\s"']|$)`)
 	// asItem is in the lists and maps of kubeadm and k3s.
-	asItem = regexp.MustCompile(`(?m)^\s*-?\s*["']?(?:name:\s*["']?` + cadvisorFlags + `\b|` + cadvisorFlags + `(?:=|["']?:\s*\S))`)
+	asItem = regexp.MustCompile(`(?m)^\s*-?\s*["']?(?:name:\s*["']?` + cadvisorFlags + `\b|` + cadvisorFlags +
+		`(?:=|["']?:\s*\S))`)
 )
 
 // noteOnFlags names the arguments in user data with which the kubelet of Kubernetes 1.37 does not start; it is empty
@@ -42,6 +43,6 @@ func noteOnFlags(userData string) string {
 		return ""
 	}
 	slices.Sort(flags)
-	return fmt.Sprintf("risk: the user data gives the kubelet %s: that of Kubernetes 1.37 and newer does not know it "+
-		"and does not start; leave it out", strings.Join(slices.Compact(flags), ", "))
+	return fmt.Sprintf("risk: the user data gives the kubelet %s: that of Kubernetes 1.37 and newer does not know it and "+
+		"does not start; leave it out", strings.Join(slices.Compact(flags), ", "))
 }

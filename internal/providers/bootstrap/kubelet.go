@@ -30,9 +30,10 @@ const (
 	evictionNodeFS = "nodefs.available"
 )
 
-// kubeletDefaults are the kubelet's hard eviction thresholds that no NodeClass sets: a kubelet that is given any threshold
-// forgets its own. They take nothing from what pods can use.
-var kubeletDefaults = map[string]string{"imagefs.available": "15%", "imagefs.inodesFree": "5%", "nodefs.inodesFree": "5%"}
+// kubeletDefaults are the kubelet's hard eviction thresholds that no NodeClass sets: a kubelet that is given any
+// threshold forgets its own. They take nothing from what pods can use.
+var kubeletDefaults = map[string]string{"imagefs.available": "15%", "imagefs.inodesFree": "5%",
+	"nodefs.inodesFree": "5%"}
 
 // kubeletFlags are the arguments of a kubelet's command line by field.
 var kubeletFlags = map[string]string{
@@ -50,9 +51,11 @@ var kubeletFlags = map[string]string{
 	"clusterDNS":                  "cluster-dns",
 }
 
-// rendered returns the settings and the taints as a KubeletConfiguration, whose fields have the names of the NodeClass's, and the
-// settings alone as arguments of a kubelet's command line, without the dashes.
-func rendered(settings v1alpha1.KubeletConfiguration, taints []corev1.Taint) (configuration string, arguments map[string]string, err error) {
+// rendered returns the settings and the taints as a KubeletConfiguration, whose fields have the names of the
+// NodeClass's, and the settings alone as arguments of a kubelet's command line, without the dashes.
+func rendered(
+	settings v1alpha1.KubeletConfiguration, taints []corev1.Taint,
+) (configuration string, arguments map[string]string, err error) {
 	settings.EvictionHard = lo.Assign(kubeletDefaults, settings.EvictionHard)
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&settings)
 	if err != nil {
@@ -63,9 +66,10 @@ func rendered(settings v1alpha1.KubeletConfiguration, taints []corev1.Taint) (co
 		switch value := value.(type) {
 		case map[string]any:
 			sign := lo.Ternary(field == "evictionHard" || field == "evictionSoft", "<", "=")
-			arguments[kubeletFlags[field]] = strings.Join(lo.Map(slices.Sorted(maps.Keys(value)), func(key string, _ int) string {
-				return fmt.Sprint(key, sign, value[key])
-			}), ",")
+			arguments[kubeletFlags[field]] = strings.Join(lo.Map(slices.Sorted(maps.Keys(value)),
+				func(key string, _ int) string {
+					return fmt.Sprint(key, sign, value[key])
+				}), ",")
 		case []any:
 			arguments[kubeletFlags[field]] = strings.Join(settings.ClusterDNS, ",")
 		default:
@@ -80,9 +84,9 @@ func rendered(settings v1alpha1.KubeletConfiguration, taints []corev1.Taint) (co
 	return string(out), arguments, err
 }
 
-// settingsOf returns what the NodeClass sets, and BKE's settings for the rest. In BKE mode, where the worker image decides,
-// the NodeClass says what that image is known to reserve. MaxPods is the least of maxPods and podsPerCore x vCPUs, so that a
-// template that only knows maxPods is right.
+// settingsOf returns what the NodeClass sets, and BKE's settings for the rest. In BKE mode, where the worker image
+// decides, the NodeClass says what that image is known to reserve. MaxPods is the least of maxPods and podsPerCore x
+// vCPUs, so that a template that only knows maxPods is right.
 func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) v1alpha1.KubeletConfiguration {
 	settings := lo.FromPtr(nodeClass.Spec.Kubelet.DeepCopy())
 	settings.KubeReserved = lo.Assign(map[string]string{
@@ -94,7 +98,8 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) v1alpha
 		string(corev1.ResourceMemory): fmt.Sprintf("%dMi", defaultSystemMemoryMiB),
 	}, settings.SystemReserved)
 	// These are the kubelet's own defaults.
-	settings.EvictionHard = lo.Assign(map[string]string{evictionMemory: "100Mi", evictionNodeFS: "10%"}, settings.EvictionHard)
+	settings.EvictionHard = lo.Assign(map[string]string{evictionMemory: "100Mi", evictionNodeFS: "10%"},
+		settings.EvictionHard)
 	maxPods := lo.FromPtrOr(settings.MaxPods, 110)
 	if perCore := lo.FromPtr(settings.PodsPerCore); perCore > 0 {
 		maxPods = int32(min(int64(maxPods), int64(perCore)*int64(cpu))) //nolint:gosec // not above maxPods
@@ -117,24 +122,28 @@ func tiered(total float64, tiers ...tier) float64 {
 }
 
 // kubeReservedMilliCPU is 50m for 2 vCPUs, as BKE answers for that size, and from there the shares that managed
-// Kubernetes services commonly keep: half a percent of each of the next two vCPUs, a quarter of a percent of all others.
+// Kubernetes services commonly keep: half a percent of each of the next two vCPUs, a quarter of a percent of all
+// others.
 func kubeReservedMilliCPU(cpu int) int64 {
 	return int64(math.Ceil(tiered(float64(cpu), tier{1, 40}, tier{1, 10}, tier{2, 5}, tier{math.MaxInt32, 2.5})))
 }
 
 // kubeReservedMemoryMiB is what is left for the kubelet, after the system's part, of the shares that managed Kubernetes
-// services commonly keep: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112 and 2 % of
-// all above. BKE's one public answer, 100 MiB for the system and 394 for the kubelet of a server with 1977 MiB, is this
-// table to the MiB. Too much costs a little capacity; too little leaves pods pending on a node that was launched for them.
+// services commonly keep: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112 and 2 %
+// of all above. BKE's one public answer, 100 MiB for the system and 394 for the kubelet of a server with 1977 MiB, is
+// this table to the MiB. Too much costs a little capacity; too little leaves pods pending on a node that was launched
+// for them.
 func kubeReservedMemoryMiB(memoryMiB int) int64 {
-	reserved := tiered(float64(memoryMiB), tier{4 << 10, 0.25}, tier{4 << 10, 0.20}, tier{8 << 10, 0.10}, tier{112 << 10, 0.06}, tier{math.MaxInt32, 0.02})
+	reserved := tiered(float64(memoryMiB), tier{4 << 10, 0.25}, tier{4 << 10, 0.20}, tier{8 << 10, 0.10},
+		tier{112 << 10, 0.06}, tier{math.MaxInt32, 0.02})
 	return max(0, int64(reserved)-defaultSystemMemoryMiB)
 }
 
-// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and bytes of file system, of which
-// the kubelet takes percentages. Soft thresholds keep nothing from pods, as in the kubelet. Together they may exceed the server: the
-// flavor provider excludes such a flavor.
-func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int, fileSystem int64) Reservations {
+// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and bytes
+// of file system, of which the kubelet takes percentages. Soft thresholds keep nothing from pods, as in the kubelet.
+// Together they may exceed the server: the flavor provider excludes such a flavor.
+func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int,
+	fileSystem int64) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)
 	return Reservations{
 		Configured:     nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,

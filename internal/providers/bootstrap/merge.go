@@ -51,8 +51,8 @@ type part struct {
 	inDocument bool
 }
 
-// merge puts pieces of user data together in their order: one alone stays as it is, cloud-configs become one cloud-config, and beside anything
-// else that is the first part of a MIME multipart document.
+// merge puts pieces of user data together in their order: one alone stays as it is, cloud-configs become one
+// cloud-config, and beside anything else that is the first part of a MIME multipart document.
 func merge(pieces []source) (string, error) {
 	if len(pieces) == 1 {
 		return pieces[0].text, checkAlone(pieces[0])
@@ -105,7 +105,8 @@ func partsOf(piece source) ([]part, error) {
 		parts, err := readMultipart(text)
 		if err != nil {
 			return nil, invalidUserData(piece.field, "",
-				"it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it is a document again")
+				"it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it "+
+					"is a document again")
 		}
 		for i := range parts {
 			parts[i].field, parts[i].inDocument = piece.field, true
@@ -116,8 +117,8 @@ func partsOf(piece source) ([]part, error) {
 		return []part{{field: piece.field, contentType: contentType, text: text}}, nil
 	}
 	return nil, invalidUserData(piece.field, "",
-		"several pieces of user data are put together by their first line, and cloud-init does not know its first line: begin with #!/bin/bash, "+
-			"#cloud-config or a MIME header")
+		"several pieces of user data are put together by their first line, and cloud-init does not know its first line: "+
+			"begin with #!/bin/bash, #cloud-config or a MIME header")
 }
 
 func readMultipart(text string) ([]part, error) {
@@ -160,8 +161,9 @@ func readMultipart(text string) ([]part, error) {
 	return nil, errors.New("too many parts")
 }
 
-// multipartOf writes the document. Its boundary follows from its content, so that the same content is the same user data. Its parts have no names:
-// cloud-init numbers them, and runs scripts in that order, together with those that it finds in an archive, of which one of our names could be one.
+// multipartOf writes the document. Its boundary follows from its content, so that the same content is the same user
+// data. Its parts have no names: cloud-init numbers them, and runs scripts in that order, together with those that it
+// finds in an archive, of which one of our names could be one.
 func multipartOf(parts []part) (string, error) {
 	hash := sha256.New()
 	for _, p := range parts {
@@ -172,7 +174,8 @@ func multipartOf(parts []part) (string, error) {
 	if err := writer.SetBoundary("karpenter-" + hex.EncodeToString(hash.Sum(nil)[:12])); err != nil {
 		return "", err
 	}
-	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary())
+	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n",
+		writer.Boundary())
 	for _, p := range parts {
 		text, encoding := encoded(p.text)
 		body, createErr := writer.CreatePart(textproto.MIMEHeader{
@@ -199,8 +202,8 @@ func encoded(text string) (body, encoding string) {
 }
 
 // cloudConfigOf makes one cloud-config: lists are put one after the other, maps are merged, and of two plain values the
-// later one stays. cloud-init itself, given both, would drop a list of the first. Texts that are repeated by aliases share their memory until
-// they are written: a document of 16 KiB can be a gigabyte long.
+// later one stays. cloud-init itself, given both, would drop a list of the first. Texts that are repeated by aliases
+// share their memory until they are written: a document of 16 KiB can be a gigabyte long.
 func cloudConfigOf(parts []part) (string, error) {
 	merged := map[any]any{}
 	for _, p := range parts {

@@ -11,14 +11,15 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// metadataBlock drops what a node forwards to the metadata service, at the first hook of the kernel, so that no rule of kube-proxy or of the
-// pod network is before it. The node's own processes still reach the address. IPv4 is enough: no node forwards the service's IPv6
-// address, which is link-local.
+// metadataBlock drops what a node forwards to the metadata service, at the first hook of the kernel, so that no rule of
+// kube-proxy or of the pod network is before it. The node's own processes still reach the address. IPv4 is enough: no
+// node forwards the service's IPv6 address, which is link-local.
 //
 //go:embed metadata-block.sh
 var metadataBlock string
 
-// PodAccess is whether user data keeps pods off the metadata service, or else why not: then it is also the reason of a condition.
+// PodAccess is whether user data keeps pods off the metadata service, or else why not: then it is also the reason of a
+// condition.
 type PodAccess string
 
 // Reasons of the condition PodAccessEnforced.
@@ -42,10 +43,10 @@ const (
 // Message says it with the field.
 func (a PodAccess) Message() string {
 	return map[PodAccess]string{
-		PodAccessSingleScript: "spec.metadataOptions.podAccess Blocked: the worker image takes a single script, BKE's own, so that the unit that " +
-			"keeps pods off the metadata service cannot be added",
-		PodAccessOtherUserData: "spec.metadataOptions.podAccess Blocked: the user data is not for cloud-init, or a document in a document, so that the " +
-			"unit that keeps pods off the metadata service cannot be added",
+		PodAccessSingleScript: "spec.metadataOptions.podAccess Blocked: the worker image takes a single script, BKE's own, " +
+			"so that the unit that keeps pods off the metadata service cannot be added",
+		PodAccessOtherUserData: "spec.metadataOptions.podAccess Blocked: the user data is not for cloud-init, or a " +
+			"document in a document, so that the unit that keeps pods off the metadata service cannot be added",
 	}[a]
 }
 

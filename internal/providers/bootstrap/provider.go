@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap creates the user data and the server metadata that turn a new server into a node, and returns the kubelet
-// settings that this node will really have, so that the scheduler computes with the same.
+// Package bootstrap creates the user data and the server metadata that turn a new server into a node, and returns the
+// kubelet settings that this node will really have, so that the scheduler computes with the same.
 package bootstrap
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxUserDataBytes is how much user data is sent. BizFly Cloud documents no limit; this is the least that similar clouds
-// have, and what the API's own field holds.
+// maxUserDataBytes is how much user data is sent. BizFly Cloud documents no limit; this is the least that similar
+// clouds have, and what the API's own field holds.
 const maxUserDataBytes = 16 * 1024
 
 // Config is what the cluster gives every node.
@@ -40,7 +40,8 @@ type Config struct {
 	Reader client.Reader
 	// JoinTokens issues a bootstrap token per server; nil rejects NodeClasses that need one.
 	JoinTokens jointoken.Provider
-	// CABundle is the certificate of the cluster's authority as the controller itself was given it, PEM; empty is looked up.
+	// CABundle is the certificate of the cluster's authority as the controller itself was given it, PEM; empty is looked
+	// up.
 	CABundle []byte
 }
 
@@ -132,7 +133,8 @@ func invalidUserData(field, where, problem string) error {
 
 func tooLarge() error {
 	return invalidUserData(fieldUserData, "", fmt.Sprintf(
-		"the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest", maxUserDataBytes))
+		"the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
+		maxUserDataBytes))
 }
 
 // DefaultProvider renders user data from its Config, the NodeClass and what the catalog has of the BKE cluster.
@@ -146,8 +148,8 @@ func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *Defaul
 	return &DefaultProvider{config: config, catalog: catalogProvider}
 }
 
-// Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass from joining, with
-// field or environment variable and remedy; any other error means that this is not known.
+// Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass
+// from joining, with field or environment variable and remedy; any other error means that this is not known.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
 	output, err := p.render(ctx, plausible(nodeClass), true)
 	if err != nil {
@@ -156,18 +158,19 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes, PodAccess: output.podAccess}, nil
 }
 
-// Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
-// neither this provider's own metadata nor the user's is in it.
+// Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in
+// Custom mode; neither this provider's own metadata nor the user's is in it.
 func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, error) {
 	return p.render(ctx, input, false)
 }
 
-// render renders the templates of the NodeClass, and puts BKE's own script behind them in BKE mode; tried means that this only shows whether
-// that is possible, and issues no join token.
+// render renders the templates of the NodeClass, and puts BKE's own script behind them in BKE mode; tried means that
+// this only shows whether that is possible, and issues no join token.
 func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (*Output, error) {
 	if input.NodeClass.Spec.JoinToken != nil && p.config.JoinTokens == nil {
-		return nil, &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not create bootstrap tokens; " +
-			"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
+		return nil, &ValidationError{Reason: ReasonJoinTokensDisabled,
+			Message: "spec.joinToken: the controller may not create bootstrap tokens; set the chart's value " +
+				"joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
 	}
 	output := &Output{Metadata: map[string]string{}}
 	var own []source
@@ -243,13 +246,14 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		}
 	}
 	if len(sources) == 0 && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom {
-		return nil, invalidUserData(fieldUserData, "", "it is empty, and so is userDataFrom; in Custom mode they make the server join the cluster")
+		return nil, invalidUserData(fieldUserData, "",
+			"it is empty, and so is userDataFrom; in Custom mode they make the server join the cluster")
 	}
 	return sources, nil
 }
 
-// fromObject reads a template from a Secret or ConfigMap of the controller's own namespace. Those that it may read are an option, so that
-// one that it was not meant to read is rejected here with the remedy, whatever its Role says.
+// fromObject reads a template from a Secret or ConfigMap of the controller's own namespace. Those that it may read are
+// an option, so that one that it was not meant to read is rejected here with the remedy, whatever its Role says.
 func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDataSource) (*source, error) {
 	secret, configMap := &corev1.Secret{}, &corev1.ConfigMap{}
 	object, kind, ref, selector := client.Object(secret), "Secret", "secretKeyRef", lo.FromPtr(from.SecretKeyRef)
@@ -263,7 +267,8 @@ func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDat
 			Message: fmt.Sprintf("%s.%s.name %q: ", fieldUserDataFrom, ref, selector.Name) + fmt.Sprintf(format, args...)}
 	}
 	granted := func() error {
-		return reject("the controller may not read this %s; name it in the chart's value %s (%s, now %q)", kind, value, variable, strings.Join(names, ","))
+		return reject("the controller may not read this %s; name it in the chart's value %s (%s, now %q)", kind, value,
+			variable, strings.Join(names, ","))
 	}
 	if p.config.Reader == nil || !slices.Contains(names, selector.Name) {
 		return nil, granted()

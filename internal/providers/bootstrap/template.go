@@ -26,12 +26,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// position is the line and column in text/template's errors: the only part of them that never quotes the template, which may
-// hold a join token.
+// position is the line and column in text/template's errors: the only part of them that never quotes the template,
+// which may hold a join token.
 var position = regexp.MustCompile(`^template: [^:]*:(\d+)(?::(\d+))?:`)
 
-// plausible is an input with which a template is tried. Labels that a NodePool may bring are not known then, so a missing
-// key of a map is no error yet.
+// plausible is an input with which a template is tried. Labels that a NodePool may bring are not known then, so a
+// missing key of a map is no error yet.
 func plausible(nodeClass *v1alpha1.BizflyNodeClass) Input {
 	return Input{
 		NodeName:          "nodepool-x7k2p-0a1b2c3d",
@@ -77,10 +77,12 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	case errors.Is(err, errFormat):
 		return "", invalidUserData(s.field, at(err), errFormat.Error())
 	case errors.Is(err, errNoJoinToken):
-		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
+		return "", invalidUserData(s.field, at(err),
+			"the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
 	}
 	return "", invalidUserData(s.field, at(err),
-		"the template cannot be rendered: a key does not exist, or a function got what it cannot use; functions are "+functionNames)
+		"the template cannot be rendered: a key does not exist, or a function got what it cannot use; functions are "+
+			functionNames)
 }
 
 // bracesRemedy is for those who wrote braces for another program.
@@ -155,7 +157,8 @@ var functions = template.FuncMap{
 var builtins = sets.New("and", "or", "not", "eq", "ne", "len", "index")
 
 // functionNames is for errors.
-var functionNames = strings.Join(slices.Sorted(maps.Keys(functions)), ", ") + ", " + strings.Join(sets.List(builtins), ", ")
+var functionNames = strings.Join(slices.Sorted(maps.Keys(functions)), ", ") + ", " +
+	strings.Join(sets.List(builtins), ", ")
 
 // toYAML counts before it writes YAML, which takes a hundred times the memory of JSON.
 func toYAML(v any) (string, error) {

@@ -20,7 +20,8 @@ const (
 
 var (
 	// usableTypes are the types of parts that cloud-init handles, beside those of contentTypes.
-	usableTypes = sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once", "text/upstart-job")
+	usableTypes = sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once",
+		"text/upstart-job")
 	// vagueTypes are those for which cloud-init looks at the first line instead.
 	vagueTypes = sets.New("text/plain", "text/x-not-multipart", "application/octet-stream")
 	// compressedTypes are those that cloud-init unpacks.
@@ -70,13 +71,15 @@ func checkParts(parts []part) error {
 			}
 		case known.Has(contentType), compressedTypes.MatchString(contentType), handled && contentType != "":
 		case contentType == nodeadmConfig:
-			return invalidUserData(p.field, where, "its type is that of nodeadm's configuration, which only EKS has; write the kubelet's settings into "+
-				"spec.kubelet, and let a part of type text/x-shellscript or text/cloud-config make the server join")
+			return invalidUserData(p.field, where, "its type is that of nodeadm's configuration, which only EKS has; write the "+
+				"kubelet's settings into spec.kubelet, and let a part of type text/x-shellscript or text/cloud-config make the "+
+				"server join")
 		case contentType == "":
-			return invalidUserData(p.field, where, "cloud-init does not know its first line: begin with #!/bin/bash or #cloud-config, or give the part a type")
+			return invalidUserData(p.field, where, "cloud-init does not know its first line: begin with #!/bin/bash or "+
+				"#cloud-config, or give the part a type")
 		default:
-			return invalidUserData(p.field, where, "cloud-init does not know its Content-Type; use text/x-shellscript or text/cloud-config, or put a "+
-				"text/part-handler for it before it")
+			return invalidUserData(p.field, where, "cloud-init does not know its Content-Type; use text/x-shellscript or "+
+				"text/cloud-config, or put a text/part-handler for it before it")
 		}
 	}
 	return nil
@@ -92,6 +95,6 @@ func checkCloudConfig(p part, where string) error {
 	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
 		where += ", line " + found[1]
 	}
-	return invalidUserData(p.field, where, "it begins with #cloud-config and is no YAML map; the line is that of the rendered text. Check its "+
-		"indentation and quotes with cloud-init schema --config-file")
+	return invalidUserData(p.field, where, "it begins with #cloud-config and is no YAML map; the line is that of the "+
+		"rendered text. Check its indentation and quotes with cloud-init schema --config-file")
 }

@@ -21,7 +21,8 @@ import (
 
 const (
 	// serverIDCommand reads the metadata service or, where there is none, the firmware.
-	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 http://169.254.169.254/openstack/latest/meta_data.json ` +
+	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 ` +
+		`http://169.254.169.254/openstack/latest/meta_data.json ` +
 		`| sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; }`
 
 	// triedJoinToken stands in for the token while a template is tried.
@@ -41,7 +42,8 @@ type Variables struct {
 	KubernetesVersion string
 	// ProviderIDPrefix is the prefix of the server's id in the kubelet's --provider-id: bizflycloud://.
 	ProviderIDPrefix string
-	// ServerIDCommand is a shell command that prints the id of the server on which it runs: SERVER_ID=$({{ .ServerIDCommand }}).
+	// ServerIDCommand is a shell command that prints the id of the server on which it runs: SERVER_ID=$({{
+	// .ServerIDCommand }}).
 	ServerIDCommand string
 	// NetworkIDs are the ids of the server's VPC networks.
 	NetworkIDs []string
@@ -55,7 +57,8 @@ type Variables struct {
 	KubeletTaints string
 	// KubeletConfiguration is a KubeletConfiguration with all settings below and the taints, as YAML.
 	KubeletConfiguration string
-	// KubeletArgs are the settings below as arguments of the kubelet by name, such as max-pods, and others that spec.kubelet sets.
+	// KubeletArgs are the settings below as arguments of the kubelet by name, such as max-pods, and others that
+	// spec.kubelet sets.
 	KubeletArgs map[string]string
 	// MaxPods is the kubelet's maxPods, lowered to what podsPerCore allows on this server.
 	MaxPods int32
@@ -86,16 +89,19 @@ type Taint struct {
 	Effect corev1.TaintEffect `json:"effect"`
 }
 
-// APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT, else that of kube-public/cluster-info.
+// APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT, else that of
+// kube-public/cluster-info.
 func (v *Variables) APIServerEndpoint() (string, error) { return v.apiServerEndpoint() }
 
-// CABundle is the certificate of the cluster's authority, PEM: what the controller trusts, else that of kube-public/cluster-info.
+// CABundle is the certificate of the cluster's authority, PEM: what the controller trusts, else that of
+// kube-public/cluster-info.
 func (v *Variables) CABundle() (string, error) { return v.caBundle() }
 
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
 func (v *Variables) CACertHashes() ([]string, error) { return v.caCertHashes() }
 
-// ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service kube-system/kube-dns.
+// ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service
+// kube-system/kube-dns.
 func (v *Variables) ClusterDNS() ([]string, error) { return v.clusterDNS() }
 
 // JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.
@@ -162,7 +168,10 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 			return triedJoinToken, nil
 		}
 		token, err := p.config.JoinTokens.Issue(ctx, jointoken.Request{
-			NodeClaim: input.NodeClaim, NodeName: input.NodeName, Attempt: input.Attempt, TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
+			NodeClaim: input.NodeClaim,
+			NodeName:  input.NodeName,
+			Attempt:   input.Attempt,
+			TTL:       cmp.Or(spec.TTL.Duration, defaultTokenTTL),
 		})
 		if err != nil {
 			return "", &lookupError{err}
@@ -174,7 +183,9 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 // variableList are the names of all variables.
 var variableList = func() []string {
 	t := reflect.TypeFor[*Variables]()
-	names := lo.FilterMap(reflect.VisibleFields(t.Elem()), func(f reflect.StructField, _ int) (string, bool) { return f.Name, f.IsExported() })
+	names := lo.FilterMap(reflect.VisibleFields(t.Elem()), func(f reflect.StructField, _ int) (string, bool) {
+		return f.Name, f.IsExported()
+	})
 	for i := range t.NumMethod() {
 		names = append(names, t.Method(i).Name)
 	}

@@ -153,7 +153,8 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 	if !changed {
 		return
 	}
-	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
+	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan",
+		scopes[0].BillingPlan,
 		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
 	// The timer gets its due time instead of reading the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(period, func() { p.expire(until) })

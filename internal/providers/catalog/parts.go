@@ -27,8 +27,8 @@ type part struct {
 	replace func(ctx context.Context, s *Snapshot) (bool, error)
 }
 
-// newParts lists what this catalog reads. Everything is sorted, because the API promises no order and the content is compared: a list in
-// another order is not a change.
+// newParts lists what this catalog reads. Everything is sorted, because the API promises no order and the content is
+// compared: a list in another order is not a change.
 func (p *DefaultProvider) newParts() []part {
 	parts := []part{
 		{name: "flavors", read: list(p.api.ListFlavors, sortFlavors, &p.content.Flavors)},
@@ -37,7 +37,8 @@ func (p *DefaultProvider) newParts() []part {
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
 		parts = append(parts,
-			part{name: "Kubernetes versions", bke: true, read: list(p.api.ListKubernetesVersions, sortVersions, &p.content.KubernetesVersions)},
+			part{name: "Kubernetes versions", bke: true, read: list(p.api.ListKubernetesVersions, sortVersions,
+				&p.content.KubernetesVersions)},
 			part{name: "BKE cluster", bke: true, read: p.readCluster})
 	}
 	return parts
@@ -54,20 +55,24 @@ func (p *DefaultProvider) readRegion(ctx context.Context) error {
 	}
 	region, ok := lo.Find(regions, func(r gobizfly.Region) bool { return strings.EqualFold(r.RegionName, scope.Region) })
 	if !ok {
-		names := lo.Map(regions, func(r gobizfly.Region, _ int) string { return fmt.Sprintf("%s (%s)", r.ShortName, r.RegionName) })
+		names := lo.Map(regions, func(r gobizfly.Region, _ int) string {
+			return fmt.Sprintf("%s (%s)", r.ShortName, r.RegionName)
+		})
 		slices.Sort(names)
 		return fmt.Errorf("region %q is not among those of the account: %s", scope.Region, strings.Join(names, ", "))
 	}
 	if len(region.Zones) == 0 {
 		return fmt.Errorf("region %q was answered without zones", scope.Region)
 	}
-	slices.SortFunc(region.Zones, func(a, b gobizfly.AvailabilityZone) int { return cmp.Compare(a.ShortName, b.ShortName) })
+	slices.SortFunc(region.Zones, func(a, b gobizfly.AvailabilityZone) int {
+		return cmp.Compare(a.ShortName, b.ShortName)
+	})
 	p.content.Region = region
 	return nil
 }
 
-// list returns the read of a part that is one list. An empty one is an error: accepting it would remove every instance type, so that core
-// replaced every node.
+// list returns the read of a part that is one list. An empty one is an error: accepting it would remove every instance
+// type, so that core replaced every node.
 func list[T any](read func(context.Context) ([]T, error), sort func([]T), into *[]T) func(context.Context) error {
 	return func(ctx context.Context) error {
 		answer, err := lookup.NotEmpty(read)(ctx)
@@ -90,8 +95,9 @@ func sortFlavors(flavors []*gobizfly.ServerFlavorResponse) {
 	})
 }
 
-// sortVolumeTypes also makes the name of each its identifier. Public clients show both {name PREMIUM-SSD1, type "PREMIUM SSD"} and
-// {name SSD, type PREMIUM-SSD1}; internal/providers/instance/forms.go decides which of both a create request has.
+// sortVolumeTypes also makes the name of each its identifier. Public clients show both {name PREMIUM-SSD1, type
+// "PREMIUM SSD"} and {name SSD, type PREMIUM-SSD1}; internal/providers/instance/forms.go decides which of both a create
+// request has.
 func sortVolumeTypes(types []*gobizfly.VolumeType) {
 	for _, t := range types {
 		slices.Sort(t.AvailabilityZones)

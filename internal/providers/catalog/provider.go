@@ -1,9 +1,9 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog keeps the last good answer to "what does the cloud offer": regions, flavors, categories, volume types,
-// Kubernetes versions and our own BKE cluster, raw as the API gave them, with a sequence number that changes when the
-// content does. Everything above decides from a snapshot and never waits for the cloud.
+// Package catalog keeps the last good answer to "what does the cloud offer": regions, flavors, categories, volume
+// types, Kubernetes versions and our own BKE cluster, raw as the API gave them, with a sequence number that changes
+// when the content does. Everything above decides from a snapshot and never waits for the cloud.
 package catalog
 
 import (
@@ -30,8 +30,8 @@ import (
 var ErrNotReady = errors.New("the catalog of the cloud has not been read yet")
 
 // ErrClusterUnknown is why nothing that depends on the BKE cluster can be found out yet: Snapshot.ClusterUnknown.
-var ErrClusterUnknown = errors.New("the BKE cluster is not known yet: its id could not be learned (BKE_DISCOVER_FROM_POOL), or the Kubernetes Engine has " +
-	"not returned it since the controller started")
+var ErrClusterUnknown = errors.New("the BKE cluster is not known yet: its id could not be learned " +
+	"(BKE_DISCOVER_FROM_POOL), or the Kubernetes Engine has not returned it since the controller started")
 
 // Snapshot is one consistent answer. It is shared and immutable, with everything that it points to.
 type Snapshot struct {
@@ -49,9 +49,9 @@ type Snapshot struct {
 	KubernetesVersions []gobizfly.ControllerVersion
 	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
-	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet, or that could not be read
-	// with its versions yet. Then that Cluster is nil and KubernetesVersions empty proves nothing: what would be chosen without BKE
-	// must not be chosen.
+	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet, or that could not
+	// be read with its versions yet. Then that Cluster is nil and KubernetesVersions empty proves nothing: what would be
+	// chosen without BKE must not be chosen.
 	ClusterUnknown bool
 
 	regionLabel string
@@ -59,7 +59,8 @@ type Snapshot struct {
 
 // Provider serves the snapshot.
 type Provider interface {
-	// Snapshot returns the last good snapshot, or ErrNotReady with what the last refresh could not read. It never calls the cloud.
+	// Snapshot returns the last good snapshot, or ErrNotReady with what the last refresh could not read. It never calls
+	// the cloud.
 	Snapshot() (*Snapshot, error)
 	// Refresh reads everything again. A part that cannot be read keeps its last good content, and the error names it;
 	// a part without which there are no instance types, and that was never read, leaves the catalog not ready.
@@ -71,12 +72,15 @@ const concurrency = 3
 
 // Config is what to read.
 type Config struct {
-	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
+	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are
+	// read.
 	BKEClusterID string
-	// LearnedBKEClusterID learns it, and returns "" where it is not known yet; it is used where BKEClusterID is empty and may be nil.
+	// LearnedBKEClusterID learns it, and returns "" where it is not known yet; it is used where BKEClusterID is empty and
+	// may be nil.
 	LearnedBKEClusterID func(context.Context) string
-	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own BIZFLYCLOUD_REGION
-	// verbatim, so where that is set this must be the same; empty means the region's short name, its default, for example HN.
+	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own
+	// BIZFLYCLOUD_REGION verbatim, so where that is set this must be the same; empty means the region's short name, its
+	// default, for example HN.
 	RegionLabel string
 }
 
@@ -120,7 +124,8 @@ func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 	return nil, ErrNotReady
 }
 
-// Refresh implements Provider: it reads all parts at the same time. One that fails does not keep the others from being taken over.
+// Refresh implements Provider: it reads all parts at the same time. One that fails does not keep the others from being
+// taken over.
 func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,9 +173,9 @@ func (p *DefaultProvider) record(errs []error) {
 	age.Set(now.Sub(p.readAt).Seconds(), nil)
 }
 
-// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer now either, and the
-// error of the first one that is missing without which there are no instance types. An answer that is wrong, for example without our region,
-// is not replaced.
+// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer
+// now either, and the error of the first one that is missing without which there are no instance types. An answer that
+// is wrong, for example without our region, is not replaced.
 func (p *DefaultProvider) replaced(ctx context.Context, errs []error) (next Snapshot, missing error) {
 	next = p.content
 	for i, part := range p.parts {

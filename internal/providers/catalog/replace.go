@@ -14,18 +14,23 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// A part that has never been read, because its endpoint is absent or fails, is made up from what is there, so that it does not keep
-// everything from being launched. Flavors and volume types have no such replacement. See the hedge register, docs/contribute/first-contact.md.
+// A part that has never been read, because its endpoint is absent or fails, is made up from what is there, so that it
+// does not keep everything from being launched. Flavors and volume types have no such replacement. See the hedge
+// register, docs/contribute/first-contact.md.
 
-// regionFromZones makes a region of its zones that flavors and volume types name, all of them open. A flavor may name zones of other
-// regions, too.
+// regionFromZones makes a region of its zones that flavors and volume types name, all of them open. A flavor may name
+// zones of other regions, too.
 func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (bool, error) {
 	scope, err := p.api.Scope(ctx)
 	if err != nil {
 		return false, err
 	}
-	zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.Generation.AvailabilityZones })
-	zones = append(zones, lo.FlatMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) []string { return t.AvailabilityZones })...)
+	zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string {
+		return f.Generation.AvailabilityZones
+	})
+	zones = append(zones, lo.FlatMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) []string {
+		return t.AvailabilityZones
+	})...)
 	zones = lo.Filter(lo.Uniq(zones), func(zone string, _ int) bool {
 		region, err := bizfly.ParseRegion(regionOf(zone))
 		return err == nil && region == scope.Region

@@ -24,8 +24,8 @@ type Zone struct {
 	Active bool
 }
 
-// Zones returns the zones of the region, sorted by name, closed ones included. A zone whose name cannot be a label's value is
-// left out, since no node could have it.
+// Zones returns the zones of the region, sorted by name, closed ones included. A zone whose name cannot be a label's
+// value is left out, since no node could have it.
 func (s *Snapshot) Zones() []Zone {
 	var zones []Zone
 	for _, zone := range s.Region.Zones {
@@ -37,12 +37,13 @@ func (s *Snapshot) Zones() []Zone {
 	return lo.UniqBy(zones, func(z Zone) string { return z.Name })
 }
 
-// RegionLabel returns the value of topology.kubernetes.io/region, byte for byte what the cloud controller manager writes: its
-// own configured short name, for example HN.
+// RegionLabel returns the value of topology.kubernetes.io/region, byte for byte what the cloud controller manager
+// writes: its own configured short name, for example HN.
 func (s *Snapshot) RegionLabel() string { return lo.CoalesceOrEmpty(s.regionLabel, s.Region.ShortName) }
 
-// VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone, and false
-// where there is none. Of several, the alphabetically first is used, so that the answer is stable; NVMe only where there is no other SSD.
+// VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone, and
+// false where there is none. Of several, the alphabetically first is used, so that the answer is stable; NVMe only
+// where there is no other SSD.
 func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskMedium) (string, bool) {
 	// The catalog sorts volume types by name.
 	types := lo.Filter(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) bool {
@@ -61,12 +62,16 @@ func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskMedium)
 
 // HasVolumeType reports whether the named volume type exists for the category in the zone.
 func (s *Snapshot) HasVolumeType(zone, category, volumeType string) bool {
-	return lo.ContainsBy(s.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volumeType && offered(t, zone, category) })
+	return lo.ContainsBy(s.VolumeTypes, func(t *gobizfly.VolumeType) bool {
+		return t.Name == volumeType && offered(t, zone, category)
+	})
 }
 
 // VolumeTypesIn returns the names of the volume types of all categories in the zone, sorted.
 func (s *Snapshot) VolumeTypesIn(zone string) []string {
-	names := lo.FilterMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) (string, bool) { return t.Name, offered(t, zone, t.Category) })
+	names := lo.FilterMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) (string, bool) {
+		return t.Name, offered(t, zone, t.Category)
+	})
 	slices.Sort(names)
 	return lo.Uniq(names)
 }
@@ -80,8 +85,8 @@ func (s *Snapshot) Categories() []string {
 	return lo.Uniq(names)
 }
 
-// Medium returns the medium of a volume type. The API writes it as "SSD" or with the category before it ("PREMIUM SSD");
-// older types have it in their name only (PREMIUM-SSD1). NVMe disks (PREMIUM-NVME1) are SSD.
+// Medium returns the medium of a volume type. The API writes it as "SSD" or with the category before it ("PREMIUM
+// SSD"); older types have it in their name only (PREMIUM-SSD1). NVMe disks (PREMIUM-NVME1) are SSD.
 func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
 	if isNVMe(volumeType) {
 		return v1alpha1.DiskMediumSSD, true
@@ -100,7 +105,8 @@ func isNVMe(volumeType *gobizfly.VolumeType) bool {
 	return strings.Contains(strings.ToUpper(volumeType.Type+volumeType.Name), "NVME")
 }
 
-// offered reports whether servers of the category in the zone can have the volume type; one without zones is in all of them.
+// offered reports whether servers of the category in the zone can have the volume type; one without zones is in all of
+// them.
 func offered(volumeType *gobizfly.VolumeType, zone, category string) bool {
 	return volumeType.Name != "" && strings.EqualFold(volumeType.Category, category) &&
 		(len(volumeType.AvailabilityZones) == 0 || slices.Contains(volumeType.AvailabilityZones, zone))

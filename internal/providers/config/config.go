@@ -65,8 +65,8 @@ type ForbiddenError struct {
 
 // Error names the rule and both ways out.
 func (e *ForbiddenError) Error() string {
-	return fmt.Sprintf("%s %q: the controller's Role in namespace %s grants get on the %s %q only; use that name, or change the Role's "+
-		"resourceNames and %s together", e.Field, e.Name, e.Namespace, e.Kind, e.Granted, e.Variable)
+	return fmt.Sprintf("%s %q: the controller's Role in namespace %s grants get on the %s %q only; use that name, or "+
+		"change the Role's resourceNames and %s together", e.Field, e.Name, e.Namespace, e.Kind, e.Granted, e.Variable)
 }
 
 // ReadGranted reads the object of the controller's namespace that the ProviderConfig names. It returns forbidden, which
@@ -80,7 +80,8 @@ func ReadGranted(ctx context.Context, reader client.Reader, object client.Object
 	case apierrors.IsForbidden(err):
 		return forbidden
 	case err != nil:
-		return fmt.Errorf("%s %q: reading the %s in namespace %s: %w", forbidden.Field, forbidden.Name, forbidden.Kind, forbidden.Namespace, err)
+		return fmt.Errorf("%s %q: reading the %s in namespace %s: %w", forbidden.Field, forbidden.Name, forbidden.Kind,
+			forbidden.Namespace, err)
 	}
 	return nil
 }
@@ -93,7 +94,8 @@ type ScopeChangedError struct {
 
 // Error says what to do about it.
 func (e *ScopeChangedError) Error() string {
-	return fmt.Sprintf("the configuration is about %s, but NodeClaims of %s exist: delete them first, or go back to that endpoint, region and projectID",
+	return fmt.Sprintf("the configuration is about %s, but NodeClaims of %s exist: delete them first, or go back to that "+
+		"endpoint, region and projectID",
 		e.Wanted, e.Pinned)
 }
 
@@ -107,8 +109,8 @@ type ScopeUnrecordedError struct {
 
 // Error says what to do about it.
 func (e *ScopeUnrecordedError) Error() string {
-	return fmt.Sprintf("%d NodeClaims have a server, and no scope is recorded: if these servers are in %s, or all of them are gone, set spec.projectID to %s, "+
-		"else give the endpoint, region and credentials that they were made with",
+	return fmt.Sprintf("%d NodeClaims have a server, and no scope is recorded: if these servers are in %s, or all of "+
+		"them are gone, set spec.projectID to %s, else give the endpoint, region and credentials that they were made with",
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 
@@ -136,7 +138,8 @@ func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.Provid
 
 func (p *DefaultProvider) credentials(ctx context.Context, name string, config *bizfly.Config) error {
 	secret := &corev1.Secret{}
-	if err := ReadGranted(ctx, p.options.Reader, secret, &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
+	if err := ReadGranted(ctx, p.options.Reader, secret, &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret",
+		Variable:  "CREDENTIALS_SECRET_NAME",
 		Namespace: p.options.Namespace, Name: name, Granted: p.options.SecretName}); err != nil {
 		return err
 	}
@@ -150,7 +153,8 @@ func (p *DefaultProvider) credentials(ctx context.Context, name string, config *
 		config.AuthMethod = bizfly.AuthMethodPassword
 		config.Email, config.Password = get(SecretKeyEmail), get(SecretKeyPassword)
 	default:
-		return fmt.Errorf("spec.secretRef.name %q: the Secret in namespace %s has neither %s and %s nor %s and %s, or they are empty",
+		return fmt.Errorf("spec.secretRef.name %q: the Secret in namespace %s has neither %s and %s nor %s and %s, or they "+
+			"are empty",
 			name, p.options.Namespace, SecretKeyAppCredID, SecretKeyAppCredSecret, SecretKeyEmail, SecretKeyPassword)
 	}
 	return nil

@@ -18,7 +18,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// ErrNoAPIServers says that the API servers publish no address, so that a clone of the cluster cannot be told from the original.
+// ErrNoAPIServers says that the API servers publish no address, so that a clone of the cluster cannot be told from the
+// original.
 var ErrNoAPIServers = errors.New("the API servers publish no address in the EndpointSlice default/kubernetes")
 
 // ErrAPIServersChanging says that an API server has joined those that are recorded, too recently to be recorded itself.
@@ -32,15 +33,16 @@ type ControlPlaneChangedError struct {
 
 // Error says what it may mean, and how to confirm that it means something else.
 func (e *ControlPlaneChangedError) Error() string {
-	return fmt.Sprintf("none of the recorded API servers is left, so this cluster may be a clone: "+
-		"no server is launched, deleted or rebooted. If the original is gone, "+
-		"confirm it: kubectl annotate providerconfig %s %s-. Recorded: %s; now: %s",
-		v1alpha1.ProviderConfigName, v1alpha1.AnnotationAPIServers, strings.Join(e.Recorded, ", "), strings.Join(e.Found, ", "))
+	return fmt.Sprintf("none of the recorded API servers is left, so this cluster may be a clone: no server is launched, "+
+		"deleted or rebooted. If the original is gone, confirm it: kubectl annotate providerconfig %s %s-. Recorded: %s; "+
+		"now: %s",
+		v1alpha1.ProviderConfigName, v1alpha1.AnnotationAPIServers, strings.Join(e.Recorded, ", "),
+		strings.Join(e.Found, ", "))
 }
 
-// APIServers returns the addresses of the API servers, sorted. Each API server writes its own into this EndpointSlice and takes out
-// those of servers that have ended, so that it differs between a cluster and its clone, although both come from one etcd snapshot;
-// and no pod reaches an API server that is not in it.
+// APIServers returns the addresses of the API servers, sorted. Each API server writes its own into this EndpointSlice
+// and takes out those of servers that have ended, so that it differs between a cluster and its clone, although both
+// come from one etcd snapshot; and no pod reaches an API server that is not in it.
 func (p *DefaultProvider) APIServers(ctx context.Context) ([]string, error) {
 	slice := &discoveryv1.EndpointSlice{}
 	name := types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
@@ -63,8 +65,8 @@ func (p *DefaultProvider) APIServers(ctx context.Context) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// CheckControlPlane returns nil when this is the cluster that the ProviderConfig was written in, as far as its API servers
-// show: garbage collection may then delete. Where none was ever recorded there is nothing to compare with.
+// CheckControlPlane returns nil when this is the cluster that the ProviderConfig was written in, as far as its API
+// servers show: garbage collection may then delete. Where none was ever recorded there is nothing to compare with.
 func (p *DefaultProvider) CheckControlPlane(ctx context.Context) error {
 	object, err := p.read(ctx)
 	if err != nil || len(object.RecordedAPIServers()) == 0 {

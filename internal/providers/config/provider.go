@@ -118,7 +118,8 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 
 // check applies a configuration that is not active where that may be done. A process that starts with one that is about
 // another scope keeps to what the environment says about the recorded one: what runs there must be drained and deleted.
-func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderConfig, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
+func (p *DefaultProvider) check(ctx context.Context, object *v1alpha1.ProviderConfig, effective bizfly.Config,
+	pinned *bizfly.Scope, result *Result) {
 	// The login itself then rejects a token of another project. Without NodeClaims the credential's own is meant, or a
 	// project that spec.projectID named once would stay after it was removed there, and servers be launched in it.
 	candidate, kept := effective, effective.ProjectID == "" && pinned != nil && p.claimsExist(ctx)
@@ -170,7 +171,8 @@ func (p *DefaultProvider) applyRecorded(ctx context.Context, object *v1alpha1.Pr
 }
 
 // scopeOf returns what a configuration is about, and whether it may be applied.
-func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, pinned *bizfly.Scope, result *Result) (scope bizfly.Scope, proceed bool) {
+func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, pinned *bizfly.Scope,
+	result *Result) (scope bizfly.Scope, proceed bool) {
 	scope, err := p.probe(ctx, candidate)
 	switch {
 	case err == nil:
@@ -212,7 +214,8 @@ func target(config bizfly.Config) bizfly.Scope {
 }
 
 // allow returns why a scope is rejected.
-func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, wanted bizfly.Scope) error {
+func (p *DefaultProvider) allow(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope,
+	wanted bizfly.Scope) error {
 	if decision, err := decide(pinned, wanted, object.Spec.ProjectID, nil); decision == keep {
 		return err
 	}
@@ -232,8 +235,8 @@ const (
 	reject decision = "reject" // anything exists that would not be found there
 )
 
-// decide returns what becomes of a scope, and why it is rejected. Where none is recorded although servers exist, as with a
-// ProviderConfig that was deleted while no controller ran, the user must name the project.
+// decide returns what becomes of a scope, and why it is rejected. Where none is recorded although servers exist, as
+// with a ProviderConfig that was deleted while no controller ran, the user must name the project.
 func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) (decision, error) {
 	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
 	switch {
@@ -267,7 +270,8 @@ func (p *DefaultProvider) claims(ctx context.Context) ([]karpv1.NodeClaim, error
 
 // guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
 // leader pins first, so that a crash in between leaves no server in a scope that is not written down.
-func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope, result *Result) {
+func (p *DefaultProvider) guard(ctx context.Context, object *v1alpha1.ProviderConfig, pinned *bizfly.Scope,
+	result *Result) {
 	if p.active == nil {
 		return
 	}

@@ -52,7 +52,8 @@ func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, s
 		hasDisks:     map[[2]string]bool{},
 		requirements: map[string]scheduling.Requirements{},
 	}
-	c.offering = capacity.Offering{BillingPlan: bizfly.PlanWord(c.billingPlan), NodeClass: capacity.NodeClassKey(nodeClass)}
+	c.offering = capacity.Offering{BillingPlan: bizfly.PlanWord(c.billingPlan),
+		NodeClass: capacity.NodeClassKey(nodeClass)}
 	c.priced = lo.Map(c.disks, func(disk catalog.Disk, _ int) pricing.Disk {
 		return pricing.Disk{GiB: disk.GiB, Type: mediumOf(snapshot, disk)}
 	})
@@ -65,7 +66,9 @@ func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium
 	if disk.VolumeType == "" {
 		return disk.Type
 	}
-	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == disk.VolumeType }); ok {
+	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool {
+		return t.Name == disk.VolumeType
+	}); ok {
 		if medium, known := catalog.Medium(found); known {
 			return medium
 		}

@@ -52,7 +52,8 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	for i, zone := range slices.Concat(usable, lo.Without(used, usable...)) {
 		key, launchable := c.key(f, zone), i < len(usable) && priced && c.open(f, zone)
 		b.keys, b.launchable = append(b.keys, key), append(b.launchable, launchable)
-		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price, Available: launchable && p.unmarked(key)})
+		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price,
+			Available: launchable && p.unmarked(key)})
 	}
 	return p.with(b, offerings, p.learned.Load().byKey[learnedKey{c.profile, f.name}].believed)
 }
@@ -65,14 +66,16 @@ func (p *DefaultProvider) unsized(c *class, f *facts) built {
 	}
 }
 
-// overcommitted says of which resource the kubelet keeps more than a server of the flavor has: it would not start. Empty where it does.
+// overcommitted says of which resource the kubelet keeps more than a server of the flavor has: it would not start.
+// Empty where it does.
 func (p *DefaultProvider) overcommitted(c *class, f *facts) string {
 	b := p.unsized(c, f)
 	r, capacities := b.reservations, p.estimated(&b)
 	kept := resources.Merge(r.KubeReserved, r.SystemReserved, r.EvictionThreshold)
 	for _, name := range slices.Sorted(maps.Keys(capacities)) {
 		if keeps, has := kept[name], capacities[name]; keeps.Cmp(has) > 0 {
-			return fmt.Sprintf("kubeReserved, systemReserved and evictionHard of spec.kubelet keep %s of %s, and a server of %s has %s",
+			return fmt.Sprintf("kubeReserved, systemReserved and evictionHard of spec.kubelet keep %s of %s, and a server of "+
+				"%s has %s",
 				keeps.String(), name, f.name, has.String())
 		}
 	}
@@ -97,7 +100,8 @@ func (p *DefaultProvider) refreshed(b *built, report report) *built {
 		if offerings == nil {
 			offerings = slices.Clone(b.Offerings)
 		}
-		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price, Available: available}
+		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price,
+			Available: available}
 	}
 	if offerings == nil && report == b.report {
 		return b
@@ -111,7 +115,12 @@ func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, repor
 	b.report = report
 	capacities, kept := p.size(&b)
 	b.InstanceType = &cloudprovider.InstanceType{
-		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: capacities, Overhead: kept, VolumeAttachmentLimits: volumeAttachmentLimits,
+		Name:                   b.Name,
+		Requirements:           b.Requirements,
+		Offerings:              offerings,
+		Capacity:               capacities,
+		Overhead:               kept,
+		VolumeAttachmentLimits: volumeAttachmentLimits,
 	}
 	b.Allocatable() // core computes it once per object: here it stays out of the first scheduling
 	return &b
@@ -199,6 +208,8 @@ func overhead(capacities corev1.ResourceList, r bootstrap.Reservations) *cloudpr
 		return taken
 	}
 	return &cloudprovider.InstanceTypeOverhead{
-		KubeReserved: take(r.KubeReserved), SystemReserved: take(r.SystemReserved), EvictionThreshold: take(r.EvictionThreshold),
+		KubeReserved:      take(r.KubeReserved),
+		SystemReserved:    take(r.SystemReserved),
+		EvictionThreshold: take(r.EvictionThreshold),
 	}
 }

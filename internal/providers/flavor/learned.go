@@ -24,8 +24,8 @@ import (
 const (
 	// maxLearned bounds of how many flavors and profiles something is known; the next one forgets all.
 	maxLearned = 16384
-	// maxSeen is how many nodes of a flavor and profile count: those that reported last. The least of two is below what a broken node alone
-	// says for no longer than two launches.
+	// maxSeen is how many nodes of a flavor and profile count: those that reported last. The least of two is below what a
+	// broken node alone says for no longer than two launches.
 	maxSeen = 2
 	// noticeable is how much less than estimated a first node may offer before that is reported: a share.
 	noticeable = 0.2
@@ -55,8 +55,9 @@ const (
 // noPages is what a node without huge pages reports: 0 is not known.
 const noPages = 1
 
-// reportOf reads the resources of a node, or those that a NodeClaim was promised. The kubelet, and core, subtract huge pages from the
-// memory that pods may use. A NodePool may decide how many a node has, so that memory is learned with them.
+// reportOf reads the resources of a node, or those that a NodeClaim was promised. The kubelet, and core, subtract huge
+// pages from the memory that pods may use. A NodePool may decide how many a node has, so that memory is learned with
+// them.
 func reportOf(capacity, allocatable corev1.ResourceList) report {
 	memory := allocatable.Memory().Value()
 	for name, quantity := range capacity {
@@ -67,7 +68,8 @@ func reportOf(capacity, allocatable corev1.ResourceList) report {
 	small, large := capacity[hugePages2Mi], capacity[hugePages1Gi]
 	return report{
 		capacity.Memory().Value() / kib, capacity.StorageEphemeral().Value() / kib, allocatable.Pods().Value(),
-		allocatable.Cpu().MilliValue(), memory / kib, allocatable.StorageEphemeral().Value() / kib, small.Value() / kib, large.Value() / kib,
+		allocatable.Cpu().MilliValue(), memory / kib, allocatable.StorageEphemeral().Value() / kib, small.Value() / kib,
+		large.Value() / kib,
 	}
 }
 
@@ -77,8 +79,8 @@ const (
 	hugePages1Gi = corev1.ResourceHugePagesPrefix + "1Gi"
 )
 
-// ownPages returns the report with the huge pages that image and user data of the NodeClass make. Those that the NodeClaim was promised are of
-// a NodePool's overlay, or are known already.
+// ownPages returns the report with the huge pages that image and user data of the NodeClass make. Those that the
+// NodeClaim was promised are of a NodePool's overlay, or are known already.
 func (r report) ownPages(promised report) report {
 	for _, i := range []int{smallPages, largePages} {
 		r[i] = lo.Ternary(promised[i] > 0, 0, max(r[i], noPages))
@@ -97,7 +99,8 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 	return nodeClass.Status.ImageID() + "/" + nodeClass.Hash()
 }
 
-// learned is what nodes have reported by flavor and profile. It is immutable; seq counts the changes of what is believed.
+// learned is what nodes have reported by flavor and profile. It is immutable; seq counts the changes of what is
+// believed.
 type learned struct {
 	seq   uint64
 	byKey map[learnedKey]knowledge
@@ -108,7 +111,8 @@ type seenNode struct {
 	report report
 }
 
-// knowledge is what the last nodes have reported, and what instance types promise by it; 0 is what they still estimate. It is immutable.
+// knowledge is what the last nodes have reported, and what instance types promise by it; 0 is what they still estimate.
+// It is immutable.
 type knowledge struct {
 	seen     []seenNode // the one that reported last is the last
 	believed report
@@ -130,10 +134,11 @@ func (k knowledge) with(node seenNode) knowledge {
 	return next
 }
 
-// Observe learns the size of a registered node that the NodeClaim was launched for with the present spec and image of the NodeClass. It
-// reports whether the node, which has not said so before, offers noticeably less of anything than instance types promise. Below the floor
-// nothing is believed.
-func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) (short bool) {
+// Observe learns the size of a registered node that the NodeClaim was launched for with the present spec and image of
+// the NodeClass. It reports whether the node, which has not said so before, offers noticeably less of anything than
+// instance types promise. Below the floor nothing is believed.
+func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim,
+	node *corev1.Node) (short bool) {
 	key := learnedKey{profileOf(nodeClass), claim.Labels[corev1.LabelInstanceTypeStable]}
 	promised := reportOf(claim.Status.Capacity, claim.Status.Allocatable)
 	said := reportOf(node.Status.Capacity, node.Status.Allocatable).ownPages(promised)
@@ -158,7 +163,8 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	next.byKey[key] = is
 	if was.believed != is.believed {
 		next.seq++
-		log.FromContext(ctx).WithValues("flavor", key.flavor, "profile", key.profile, "before", was.believed, "now", is.believed).
+		log.FromContext(ctx).WithValues("flavor", key.flavor, "profile", key.profile, "before", was.believed, "now",
+			is.believed).
 			Info("learned the size of nodes of a flavor")
 	}
 	p.learned.Store(next)
@@ -172,12 +178,15 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 }
 
 // floor returns the least size that is believed of nodes of the flavor; zero for one that is not listed.
-func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavor string) (floor report) {
+func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
+	flavor string) (floor report) {
 	if _, err := p.List(ctx, nodeClass); err != nil {
 		return floor
 	}
 	// Another NodeClass may have replaced the answer where there are more than maxEntries.
-	b, found := lo.Find(lo.FromPtr((*p.entries.Load())[nodeClass.Name]).built, func(b *built) bool { return b.Name == flavor })
+	b, found := lo.Find(lo.FromPtr((*p.entries.Load())[nodeClass.Name]).built, func(b *built) bool {
+		return b.Name == flavor
+	})
 	if !found {
 		return floor
 	}
@@ -200,9 +209,9 @@ func (r report) hugePages() corev1.ResourceList {
 	return pages
 }
 
-// size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where anything
-// is known, and by the estimates where not. Promising what is not there makes core launch a second node for a pod that
-// the first was launched for.
+// size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where
+// anything is known, and by the estimates where not. Promising what is not there makes core launch a second node for a
+// pod that the first was launched for.
 func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.InstanceTypeOverhead) {
 	estimated, known := p.estimated(b), b.report
 	capacities := maps.Clone(estimated)
@@ -215,7 +224,8 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 	set(corev1.ResourceEphemeralStorage, known[capacityStorage], int64(b.rootDiskGiB)*(gib/mib))
 	maps.Copy(capacities, known.hugePages())
 	// More than the default is what the operator wants to keep in any case.
-	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
+	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent &&
+		estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]
 	}
 	if count := known[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
@@ -235,7 +245,8 @@ func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.In
 		kept.KubeReserved[name] = learned
 	}
 	if known[allocatableCPU] > 0 {
-		keep(corev1.ResourceCPU, *resource.NewMilliQuantity(max(0, capacities.Cpu().MilliValue()-known[allocatableCPU]), resource.DecimalSI))
+		keep(corev1.ResourceCPU, *resource.NewMilliQuantity(max(0, capacities.Cpu().MilliValue()-known[allocatableCPU]),
+			resource.DecimalSI))
 	}
 	for name, at := range map[corev1.ResourceName][2]int{
 		corev1.ResourceMemory:           {capacityMemory, allocatableMemory},

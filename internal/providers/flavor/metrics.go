@@ -30,12 +30,14 @@ var observed atomic.Pointer[DefaultProvider]
 var (
 	priceDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_price_estimate",
-		"Estimated price of one server of the instance type in the zone, with the disks and the billing plan of the NodeClass, in VND per hour.",
+		"Estimated price of one server of the instance type in the zone, with the disks and the billing plan of the "+
+			"NodeClass, in VND per hour.",
 		[]string{"nodeclass", "instance_type", "zone", "capacity_type"}, nil,
 	)
 	availableDesc = prometheus.NewDesc(
 		"karpenter_cloudprovider_instance_type_offering_available",
-		"1 while the instance type can be launched in the zone according to the catalog, the NodeClass and recent launches, else 0.",
+		"1 while the instance type can be launched in the zone according to the catalog, the NodeClass and recent launches, "+
+			"else 0.",
 		[]string{"nodeclass", "instance_type", "zone", "capacity_type"}, nil,
 	)
 	cpuDesc = prometheus.NewDesc(
@@ -93,9 +95,10 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err == nil {
-		metrics <- prometheus.MustNewConstMetric(unpricedDesc, prometheus.GaugeValue, float64(lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
-			return claim.Status.ProviderID != "" && p.unpriced(&claim)
-		})))
+		metrics <- prometheus.MustNewConstMetric(unpricedDesc, prometheus.GaugeValue,
+			float64(lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
+				return claim.Status.ProviderID != "" && p.unpriced(&claim)
+			})))
 	}
 	for i := range nodeClasses.Items {
 		nodeClass := nodeClasses.Items[i].Name
@@ -107,14 +110,16 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 		for _, b := range e.built {
 			for _, offering := range b.Offerings {
 				labels := []string{nodeClass, b.Name, offering.Zone(), offering.CapacityType()}
-				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue, lo.Ternary(offering.Available, 1.0, 0), labels...)
+				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue,
+					lo.Ternary(offering.Available, 1.0, 0), labels...)
 				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
 			}
 			if sized.Has(b.Name) {
 				continue
 			}
 			sized.Insert(b.Name)
-			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, b.Capacity.Cpu().AsApproximateFloat64(), b.Name)
+			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, b.Capacity.Cpu().AsApproximateFloat64(),
+				b.Name)
 			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib, b.Name)
 		}
 	}

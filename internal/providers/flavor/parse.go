@@ -54,8 +54,8 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 	return next
 }
 
-// facts are what is known of a flavor once the API's fields are read and its name has filled the gaps. Empty strings and
-// nil slices are not stated anywhere.
+// facts are what is known of a flavor once the API's fields are read and its name has filled the gaps. Empty strings
+// and nil slices are not stated anywhere.
 type facts struct {
 	name       string
 	category   string
@@ -71,8 +71,9 @@ type facts struct {
 	complete bool
 }
 
-// complete reports whether the cloud itself, rather than the flavor's name, says of which generation the flavor is, where it exists and
-// with which plans. Of others it is not known whether they can still be launched: old flavors lack some of it.
+// complete reports whether the cloud itself, rather than the flavor's name, says of which generation the flavor is,
+// where it exists and with which plans. Of others it is not known whether they can still be launched: old flavors lack
+// some of it.
 func complete(in *gobizfly.ServerFlavorResponse) bool {
 	return in.Generation.Code != "" && len(in.Generation.AvailabilityZones) > 0 && len(in.BillingPlans) > 0
 }
@@ -119,7 +120,8 @@ func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 	return f, ""
 }
 
-// fromLabels returns the facts of a flavor that the cloud does not list any more from the labels of a claim that runs on it.
+// fromLabels returns the facts of a flavor that the cloud does not list any more from the labels of a claim that runs
+// on it.
 func fromLabels(labels map[string]string) (*facts, bool) {
 	cpu, errCPU := strconv.Atoi(labels[v1alpha1.LabelInstanceCPU])
 	memory, errMemory := strconv.Atoi(labels[v1alpha1.LabelInstanceMemory])
@@ -135,8 +137,8 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 	return f, errCPU == nil && errMemory == nil && cpu > 0 && memory > 0 && gpus >= 0 && f.name != ""
 }
 
-// ItemOf returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing plan; false where the
-// labels do not say it. Labels say nothing of disks.
+// ItemOf returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing
+// plan; false where the labels do not say it. Labels say nothing of disks.
 func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
 	f, ok := fromLabels(labels)
 	return f.item(plan), ok
@@ -144,7 +146,8 @@ func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, 
 
 // item is what the compute of a server is priced as.
 func (f *facts) item(plan v1alpha1.BillingPlan) pricing.Item {
-	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
+	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
+		GPUName: f.gpuName, GPUCount: f.gpuCount,
 		BillingPlan: plan}
 }
 

@@ -46,8 +46,8 @@ type DefaultProvider struct {
 	builds    singleflight.Group
 
 	index atomic.Pointer[index]
-	// entries (by the name of the NodeClass) and learned are replaced completely: a warm List is one atomic load and one map
-	// read, without lock or allocation.
+	// entries (by the name of the NodeClass) and learned are replaced completely: a warm List is one atomic load and one
+	// map read, without lock or allocation.
 	entries atomic.Pointer[map[string]*entry]
 	// uses counts the NodeClaims that were found to run on what was not listed.
 	uses    atomic.Uint64
@@ -91,16 +91,17 @@ func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvide
 // zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
 // whatever has become of them. What cannot be launched now is there with Available=false and its real price.
 //
-// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not available with its billing plan or
-// in any of its zones, no volume type of a name that it asks for) and that no NodeClaim runs on is left out: it would only
-// be weighed in vain. It comes back with the catalog or the NodeClass that allows it. One that a NodeClaim runs on stays
-// even when the cloud has delisted it, because core replaces nodes whose type or offering has vanished; it is then built
-// from the NodeClaim's labels.
+// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not available with its billing plan
+// or in any of its zones, no volume type of a name that it asks for) and that no NodeClaim runs on is left out: it
+// would only be weighed in vain. It comes back with the catalog or the NodeClass that allows it. One that a NodeClaim
+// runs on stays even when the cloud has delisted it, because core replaces nodes whose type or offering has vanished;
+// it is then built from the NodeClaim's labels.
 //
 // The slice and all in it are shared and immutable; it is built anew when the NodeClass (UID, generation, resolved
 // zones and image), the catalog, the settings or the marks of the capacity provider have changed. Errors are
 // catalog.ErrNotReady and those of listing the NodeClaims.
-func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
+func (p *DefaultProvider) List(ctx context.Context,
+	nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, err
@@ -110,14 +111,16 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		uid: nodeClass.UID, generation: nodeClass.Generation, image: nodeClass.Status.ImageID(), catalog: snapshot.Seq,
 		settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
 	}
-	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v &&
+		slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
 	// Hundreds of launches ask at once after each change, and one of them builds.
-	answer, err, _ := p.builds.Do(fmt.Sprintf("%s %+v %q", nodeClass.Name, v, nodeClass.Status.Zones), func() (any, error) {
-		// The first of the callers must not take the others down with its deadline; there is no request in here.
-		return p.rebuild(context.WithoutCancel(ctx), nodeClass, snapshot, v)
-	})
+	answer, err, _ := p.builds.Do(fmt.Sprintf("%s %+v %q", nodeClass.Name, v, nodeClass.Status.Zones),
+		func() (any, error) {
+			// The first of the callers must not take the others down with its deadline; there is no request in here.
+			return p.rebuild(context.WithoutCancel(ctx), nodeClass, snapshot, v)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +133,9 @@ func (p *DefaultProvider) Category(flavor string) (string, bool) {
 	return lo.FromPtr(f).category, f != nil
 }
 
-// Complete reports whether the cloud describes the flavor completely, by generation, zones and plans. What it does not may be a flavor
-// that is listed and can no longer be launched. It is false for an unknown flavor, and for all before the catalog is ready.
+// Complete reports whether the cloud describes the flavor completely, by generation, zones and plans. What it does not
+// may be a flavor that is listed and can no longer be launched. It is false for an unknown flavor, and for all before
+// the catalog is ready.
 func (p *DefaultProvider) Complete(flavor string) bool { return lo.FromPtr(p.named(flavor)).complete }
 
 // named returns what is known of the flavor, nil for an unknown one.
@@ -144,7 +148,9 @@ func (p *DefaultProvider) named(flavor string) *facts {
 }
 
 // Find returns the instance type and the offering that a server is; nil where they are not among the instance types.
-func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
+func Find(
+	types []*cloudprovider.InstanceType, flavor, zone string,
+) (*cloudprovider.InstanceType, *cloudprovider.Offering) {
 	instanceType, _ := lo.Find(types, func(it *cloudprovider.InstanceType) bool { return it.Name == flavor })
 	if instanceType == nil {
 		return nil, nil
@@ -153,8 +159,8 @@ func Find(types []*cloudprovider.InstanceType, flavor, zone string) (*cloudprovi
 	return instanceType, offering
 }
 
-// Item returns what the compute of a server is priced as, by the labels of its NodeClaim and its billing plan; false where neither the catalog
-// nor the labels say it.
+// Item returns what the compute of a server is priced as, by the labels of its NodeClaim and its billing plan; false
+// where neither the catalog nor the labels say it.
 func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
 	if f := p.named(labels[corev1.LabelInstanceTypeStable]); f != nil {
 		return f.item(plan), true
@@ -162,9 +168,10 @@ func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPl
 	return ItemOf(labels, plan)
 }
 
-// Launched returns the instance type of a flavor with an offering in the zone, whatever the NodeClass selects by now: for a server that exists,
-// or may. There is none for a flavor that the cloud does not list.
-func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, zone string) []*cloudprovider.InstanceType {
+// Launched returns the instance type of a flavor with an offering in the zone, whatever the NodeClass selects by now:
+// for a server that exists, or may. There is none for a flavor that the cloud does not list.
+func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor,
+	zone string) []*cloudprovider.InstanceType {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil
@@ -173,12 +180,14 @@ func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor, 
 	if f == nil {
 		return nil
 	}
-	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, p.options.Load()), f, nil, []string{zone}).InstanceType}
+	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, p.options.Load()), f, nil,
+		[]string{zone}).InstanceType}
 }
 
-// SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil where core's
-// MIN_VALUES_POLICY is BestEffort.
-func SatisfyMinValues(ctx context.Context, types cloudprovider.InstanceTypes, requirements scheduling.Requirements) error {
+// SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil
+// where core's MIN_VALUES_POLICY is BestEffort.
+func SatisfyMinValues(ctx context.Context, types cloudprovider.InstanceTypes,
+	requirements scheduling.Requirements) error {
 	_, _, err := types.SatisfiesMinValues(requirements)
 	if err != nil && coreoptions.FromContext(ctx).MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort {
 		return nil
@@ -193,27 +202,31 @@ func RequirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 	return requirements
 }
 
-// CanLaunch reports whether a node of the NodePool could be launched now, because an offering that it allows is available.
+// CanLaunch reports whether a node of the NodePool could be launched now, because an offering that it allows is
+// available.
 func CanLaunch(ctx context.Context, pool *karpv1.NodePool, types cloudprovider.InstanceTypes) bool {
 	requirements := RequirementsOf(pool)
 	fitting := lo.Filter(types, func(it *cloudprovider.InstanceType, _ int) bool {
-		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
+		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+			it.Offerings.Available().HasCompatible(requirements)
 	})
 	return len(fitting) > 0 && SatisfyMinValues(ctx, fitting, requirements) == nil
 }
 
-// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a
-// NodeClass from using them. Errors are catalog.ErrNotReady.
+// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep
+// a NodeClass from using them. Errors are catalog.ErrNotReady.
 func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	return lo.FilterMap(p.indexOf(snapshot).flavors, func(f *facts, _ int) (string, bool) { return f.name, f.matches(term) }), nil
+	return lo.FilterMap(p.indexOf(snapshot).flavors, func(f *facts, _ int) (string, bool) {
+		return f.name, f.matches(term)
+	}), nil
 }
 
-// Overcommitted says by flavor of which resource spec.kubelet keeps more than a server has; the others are not in it. Errors are
-// catalog.ErrNotReady.
+// Overcommitted says by flavor of which resource spec.kubelet keeps more than a server has; the others are not in it.
+// Errors are catalog.ErrNotReady.
 func (p *DefaultProvider) Overcommitted(nodeClass *v1alpha1.BizflyNodeClass) (map[string]string, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
@@ -231,8 +244,8 @@ func (p *DefaultProvider) Overcommitted(nodeClass *v1alpha1.BizflyNodeClass) (ma
 // Flush forgets all answers, for tests.
 func (p *DefaultProvider) Flush() { p.entries.Store(&map[string]*entry{}) }
 
-// Use makes List have what the NodeClaim runs on. Its labels come after its launch, and what the launch was chosen from may not be
-// listed any more by then; core replaces nodes whose type is in no list.
+// Use makes List have what the NodeClaim runs on. Its labels come after its launch, and what the launch was chosen from
+// may not be listed any more by then; core replaces nodes whose type is in no list.
 func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 	flavor, zone := claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]
 	e, known := (*p.entries.Load())[lo.FromPtr(claim.Spec.NodeClassRef).Name]
@@ -247,7 +260,8 @@ func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 }
 
 // rebuild builds and remembers the answer.
-func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) (*entry, error) {
+func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot,
+	v version) (*entry, error) {
 	next := &entry{version: v, zones: slices.Clone(nodeClass.Status.Zones)}
 	previous := (*p.entries.Load())[nodeClass.Name]
 	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.version.withNews(v) == v {
@@ -280,7 +294,8 @@ func (v version) withNews(news version) version {
 }
 
 // buildAll builds all instance types of the NodeClass, sorted by name.
-func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) ([]*built, error) {
+func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
+	snapshot *catalog.Snapshot) ([]*built, error) {
 	used, err := p.inUse(ctx, nodeClass)
 	if err != nil {
 		return nil, err
@@ -311,9 +326,11 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	return all, nil
 }
 
-// inUse returns by flavor the labels of the live NodeClaims of the NodeClass. The reader is the manager's cache, so this is no
-// request; and it is asked only when a catalog or a NodeClass has changed, or Use has found what is not listed.
-func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (map[string][]map[string]string, error) {
+// inUse returns by flavor the labels of the live NodeClaims of the NodeClass. The reader is the manager's cache, so
+// this is no request; and it is asked only when a catalog or a NodeClass has changed, or Use has found what is not
+// listed.
+func (p *DefaultProvider) inUse(ctx context.Context,
+	nodeClass *v1alpha1.BizflyNodeClass) (map[string][]map[string]string, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the NodeClaims to keep the instance types that they run on: %w", err)
@@ -330,7 +347,9 @@ func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyN
 
 // zonesOf returns the zones of NodeClaims with these labels, sorted.
 func zonesOf(claims []map[string]string) []string {
-	zones := lo.Uniq(lo.Map(claims, func(labels map[string]string, _ int) string { return labels[corev1.LabelTopologyZone] }))
+	zones := lo.Uniq(lo.Map(claims, func(labels map[string]string, _ int) string {
+		return labels[corev1.LabelTopologyZone]
+	}))
 	slices.Sort(zones)
 	return zones
 }

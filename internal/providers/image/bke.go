@@ -51,8 +51,8 @@ func (w workerImage) image() *Image {
 // alias is the selector that selects exactly this image.
 func (w workerImage) alias() string { return fmt.Sprintf("%s-%s@v%s", aliasFamily, w.os, w.version) }
 
-// parseAlias splits an alias, such as bke-flatcar@v1.33, into the operating system and the version. An alias that names no
-// operating system has that of the cluster's own version.
+// parseAlias splits an alias, such as bke-flatcar@v1.33, into the operating system and the version. An alias that names
+// no operating system has that of the cluster's own version.
 func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string) {
 	family, wanted, _ := strings.Cut(alias, "@")
 	_, clusterOS, _ := parseVersion(cluster.Version.K8SVersion)
@@ -65,7 +65,8 @@ func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
 		parsed, os, ok := parseVersion(v.K8SVersion)
 		r.offered.Insert(v.WorkerImageID)
-		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok && v.WorkerImageID != ""
+		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok &&
+			v.WorkerImageID != ""
 	})
 }
 
@@ -95,7 +96,8 @@ func (r *resolution) byAlias(field string, term *v1alpha1.ImageSelectorTerm) (*I
 		return nil, catalog.ErrClusterUnknown
 	}
 	if snapshot.Cluster == nil {
-		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by id, name or os"
+		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by " +
+			"id, name or os"
 		return nil, miss
 	}
 	all := r.workerImages(snapshot)
@@ -126,8 +128,8 @@ func (r *resolution) byAlias(field string, term *v1alpha1.ImageSelectorTerm) (*I
 	}).image(), nil
 }
 
-// aliasMatcher returns what decides whether a version is selected. The control plane is nil when its version could not be
-// read; then nothing bounds a pinned alias, and latest selects nothing, as the remedy says.
+// aliasMatcher returns what decides whether a version is selected. The control plane is nil when its version could not
+// be read; then nothing bounds a pinned alias, and latest selects nothing, as the remedy says.
 func aliasMatcher(wanted string, controlPlane *version.Version) (matches func(*version.Version) bool, remedy string) {
 	if wanted == aliasLatest {
 		if controlPlane == nil {

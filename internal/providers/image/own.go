@@ -32,22 +32,27 @@ type template struct {
 
 // byName finds the newest custom image.
 func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		return newest(templates(r, images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
-	})
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages,
+		func(images []*gobizfly.CustomImage) (*Image, error) {
+			return newest(templates(r, images, customImageTemplate), field, pattern,
+				"names are those of the project's active custom images")
+		})
 }
 
 // bySnapshotName finds the newest snapshot of a name.
 func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		return newest(templates(r, snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
-	})
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots,
+		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+			return newest(templates(r, snapshots, snapshotTemplate), field, pattern,
+				"names are those of the project's available volume snapshots")
+		})
 }
 
 func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
-	})
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots,
+		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+			return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
+		})
 }
 
 // one returns the usable template of an id. Others that there are, beside the templates, are named where it is missing.
@@ -57,15 +62,17 @@ func one(all []template, field, id, kind, usable string, others []string) (*Imag
 		return found.Image, nil
 	}
 	miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
-		lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...))}
+		lo.FilterMap(all, func(t template, _ int) (string, bool) {
+			return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable
+		})...))}
 	if ok {
 		miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
 	}
 	return nil, miss
 }
 
-// newest returns the newest usable template of a name. Of several that were created in the same second the ids decide, so that
-// the answer does not depend on their order.
+// newest returns the newest usable template of a name. Of several that were created in the same second the ids decide,
+// so that the answer does not depend on their order.
 func newest(all []template, field, pattern, remedy string) (*Image, error) {
 	all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
 	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Name) })
@@ -94,11 +101,12 @@ func templates[E any](r *resolution, all []*E, convert func(*E) template) []temp
 	})
 }
 
-// customImageTemplate states how much disk the image needs: its minimum, and in any case as much as it holds. The size of a raw
-// image is what it holds; that of others is compressed, and less.
+// customImageTemplate states how much disk the image needs: its minimum, and in any case as much as it holds. The size
+// of a raw image is what it holds; that of others is compressed, and less.
 func customImageTemplate(i *gobizfly.CustomImage) template {
 	return template{
-		Image:  &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage, MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))},
+		Image: &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage,
+			MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))},
 		status: i.Status, usable: i.Status == customImageActive, created: bizfly.Time(i.CreatedAt),
 	}
 }

@@ -62,18 +62,21 @@ type DefaultProvider struct {
 	doubts  lookup.Doubts
 }
 
-// NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is seen.
-func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
+// NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is
+// seen.
+func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
+	listCache *cache.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
-// Resolve returns the image of the first selector term that matches. A *lookup.NotFoundError says that none does; any other
-// error that it could not be found out, which never means that an image is gone. So does one that what the NodeClass has
-// resolved to is missing, or replaced by what is not newer, until several reads agree.
+// Resolve returns the image of the first selector term that matches. A *lookup.NotFoundError says that none does; any
+// other error that it could not be found out, which never means that an image is gone. So does one that what the
+// NodeClass has resolved to is missing, or replaced by what is not newer, until several reads agree.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	r := &resolution{DefaultProvider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
 	found, err := r.firstTerm(ctx, nodeClass)
-	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(), lo.FromPtr(found).ID,
+	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
+		lo.FromPtr(found).ID,
 		found != nil && r.newer(found, &nodeClass.Status), r.reads, err)
 }
 
@@ -85,8 +88,8 @@ type resolution struct {
 	offered sets.Set[string]
 }
 
-// newer reports whether an image may replace the one that the NodeClass has resolved to: a higher Kubernetes version, or another image
-// of no lower one while the old one is offered too.
+// newer reports whether an image may replace the one that the NodeClass has resolved to: a higher Kubernetes version,
+// or another image of no lower one while the old one is offered too.
 func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus) bool {
 	order := 0
 	if before, _, known := parseVersion(status.KubernetesVersion); known {
@@ -105,8 +108,9 @@ func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 	return snapshot, err
 }
 
-// firstTerm returns the image of the first term that matches. A term that cannot be looked up ends the search with its error: going on
-// to the next term would make the image change back and forth with each outage, and every node of the class with it.
+// firstTerm returns the image of the first term that matches. A term that cannot be looked up ends the search with its
+// error: going on to the next term would make the image change back and forth with each outage, and every node of the
+// class with it.
 func (r *resolution) firstTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	var misses []*lookup.NotFoundError
 	for i := range nodeClass.Spec.ImageSelectorTerms {
@@ -123,7 +127,8 @@ func (r *resolution) firstTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return nil, summarize(misses)
 }
 
-func (r *resolution) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image, err error) {
+func (r *resolution) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image,
+	err error) {
 	field, value, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), "", &nodeClass.Spec.ImageSelectorTerms[i]
 	switch {
 	case term.Alias != "":
@@ -163,20 +168,22 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
 		return worker.image(), nil
 	}
-	osImage, osErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
-		r.offer(images)
-		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
-			return osImageOf(found), nil
-		}
-		return nil, &lookup.NotFoundError{Field: field, Value: id}
-	})
+	osImage, osErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages),
+		func(images []bizfly.OSImage) (*Image, error) {
+			r.offer(images)
+			if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
+				return osImageOf(found), nil
+			}
+			return nil, &lookup.NotFoundError{Field: field, Value: id}
+		})
 	if osErr == nil {
 		return osImage, nil
 	}
-	custom, customErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
-			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
-	})
+	custom, customErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages,
+		func(images []*gobizfly.CustomImage) (*Image, error) {
+			return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
+				lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
+		})
 	if customErr == nil {
 		return custom, nil
 	}
@@ -192,19 +199,22 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	return nil, customErr
 }
 
-func (r *resolution) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
-		r.offer(images)
-		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
-			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
+func (r *resolution) byOS(ctx context.Context, field, value string,
+	selector *v1alpha1.OSImageSelector) (*Image, error) {
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages),
+		func(images []bizfly.OSImage) (*Image, error) {
+			r.offer(images)
+			matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
+				return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
+			})
+			if len(matching) == 0 {
+				return nil, &lookup.NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images,
+					selector.Distribution))}
+			}
+			// The cloud lists each version once; if it lists two, the answer must not depend on their order.
+			first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
+			return osImageOf(first), nil
 		})
-		if len(matching) == 0 {
-			return nil, &lookup.NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
-		}
-		// The cloud lists each version once; if it lists two, the answer must not depend on their order.
-		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
-		return osImageOf(first), nil
-	})
 }
 
 func (r *resolution) offer(images []bizfly.OSImage) {
@@ -215,7 +225,9 @@ func (r *resolution) offer(images []bizfly.OSImage) {
 
 // osCandidates are the versions of the distribution or, where there is no such distribution, everything.
 func osCandidates(images []bizfly.OSImage, distribution string) []string {
-	same := lo.Filter(images, func(i bizfly.OSImage, _ int) bool { return strings.EqualFold(i.Distribution, distribution) })
+	same := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
+		return strings.EqualFold(i.Distribution, distribution)
+	})
 	return lo.Map(lo.Ternary(len(same) > 0, same, images), func(i bizfly.OSImage, _ int) string { return osName(i) })
 }
 
@@ -238,6 +250,8 @@ func summarize(misses []*lookup.NotFoundError) error {
 		Field:     "spec.imageSelectorTerms",
 		Value:     strings.Join(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string { return m.Value }), ", "),
 		Available: lookup.Shorten(lo.FlatMap(misses, func(m *lookup.NotFoundError, _ int) []string { return m.Available })),
-		Remedy:    strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string { return m.Remedy }))), "; "),
+		Remedy: strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string {
+			return m.Remedy
+		}))), "; "),
 	}
 }

@@ -70,8 +70,8 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 	return err
 }
 
-// checkUnpaid keeps a stopped server while the account is unpaid: its node is silent, and so it is taken for empty or broken. Where the
-// account was never asked with success, nothing is known, and the deletion goes on.
+// checkUnpaid keeps a stopped server while the account is unpaid: its node is silent, and so it is taken for empty or
+// broken. Where the account was never asked with success, nothing is known, and the deletion goes on.
 func (p *DefaultProvider) checkUnpaid(ctx context.Context, server *Instance) error {
 	if p.config.Unpaid == nil || !server.Stopped() {
 		return nil

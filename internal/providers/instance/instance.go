@@ -144,7 +144,8 @@ var ErrAwaitingServerID = errors.New("the create request was accepted and the se
 // ErrOutcomeUnknown means that it will never be known whether the create request had an effect: the visibility window
 // has passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes
 // late.
-var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect; a server that appears late is garbage collected")
+var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect; a server that " +
+	"appears late is garbage collected")
 
 // ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request
 // was sent.

@@ -56,7 +56,8 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 }
 
 // Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
-func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
+func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest,
+	intent Intent) (*Instance, Intent, error) {
 	sent := p.forms.formFor(request.Flavor, request.place())
 	create, err := p.createRequest(ctx, request, intent, sent)
 	if err != nil {
@@ -74,7 +75,8 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest, in
 	}
 	if err != nil {
 		// A server may be on its way; only looking for it shows whether it is.
-		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
+		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server",
+			intent.Name)
 	}
 	server, err := p.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
 	// What a server came of was understood.
@@ -96,7 +98,8 @@ func (p *DefaultProvider) formRejected(ctx context.Context, sent spelling, reque
 	if !p.forms.moveOn(sent, request.Flavor, request.place(), err, p.clock.Now()) {
 		return err
 	}
-	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", request.Flavor, "error", err.Error())
+	log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "flavor", request.Flavor,
+		"error", err.Error())
 	return fmt.Errorf("%w: %w", ErrFormRejected, err)
 }
 
@@ -150,14 +153,17 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 	case found.cause != nil:
 		count(outcomeFailed)
 		p.cleanUp(ctx, intent, found.server)
-		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
+		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone,
+			found.cause)
 	case found.server == nil:
 		count(outcomeUnknown)
-		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
+		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name,
+			intent.RequestedAt.Format(time.RFC3339))
 	}
 	count(outcomeLaunched)
 	p.forms.Restore(intent.Forms)
-	launchSeconds.Observe(p.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
+	launchSeconds.Observe(p.clock.Since(intent.RequestedAt).Seconds(),
+		map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }
 
@@ -173,7 +179,8 @@ func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *In
 		err = p.deleteFailedLaunch(ctx, intent.Name)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, garbage collection tries again", "server", intent.Name)
+		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, garbage collection tries again", "server",
+			intent.Name)
 	}
 }
 
@@ -187,7 +194,8 @@ func rejected(err error) bool {
 func count(outcome string) { launchesTotal.Inc(map[string]string{labelOutcome: outcome}) }
 
 // createRequest returns the body of the create request.
-func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {
+func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequest, intent Intent,
+	sent spelling) (*gobizfly.ServerCreateRequest, error) {
 	nodeClass := request.NodeClass
 	image := nodeClass.Status.Image()
 	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
@@ -224,11 +232,12 @@ func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequ
 		DataDisks:        disks[1:],
 		Type:             request.Category,
 		AvailabilityZone: intent.Zone,
-		OS:               &gobizfly.ServerOS{ID: image.ID, Type: strings.ToLower(string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage)))},
-		Quantity:         1,
-		Firewalls:        intent.Firewalls,
-		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
-		VPCNetworkIDs:    intent.Networks,
+		OS: &gobizfly.ServerOS{ID: image.ID, Type: strings.ToLower(string(lo.CoalesceOrEmpty(image.Type,
+			v1alpha1.ImageTypeImage)))},
+		Quantity:      1,
+		Firewalls:     intent.Firewalls,
+		NetworkPlan:   bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
+		VPCNetworkIDs: intent.Networks,
 		// The requested disks have no plan of their own and get the server's.
 		BillingPlan: intent.BillingPlan,
 		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
@@ -252,7 +261,8 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) 
 		case disk.GiB == 0:
 			return nil, invalid("%s.size is required", disk.Field)
 		case !offered:
-			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk, request.Zone, request.Category)
+			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk,
+				request.Zone, request.Category)
 		}
 		disks[i].VolumeType = volumeType
 	}
@@ -264,9 +274,12 @@ const maxMetadataValue = 255
 
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
-func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script *bootstrap.Output) (map[string]string, error) {
+func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent,
+	script *bootstrap.Output) (map[string]string, error) {
 	result := lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
-		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool {
+			return strings.HasPrefix(key, prefix)
+		})
 	})
 	maps.Copy(result, script.Metadata)
 	maps.Copy(result, lo.OmitByValues(map[string]string{
@@ -296,5 +309,6 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent, script
 
 // invalid is the error of a request that is known to be wrong without asking the cloud.
 func invalid(format string, args ...any) error {
-	return &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: fmt.Sprintf(format, args...)}
+	return &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true,
+		Message: fmt.Sprintf(format, args...)}
 }

@@ -47,9 +47,11 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 func (p *DefaultProvider) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 	base, isRoot := strings.CutSuffix(volume.Name, RootDiskSuffix)
 	base, _, isData := strings.Cut(base, dataDiskInfix)
-	left := Leftover{ID: volume.ID, Name: volume.Name, Server: p.cluster.launchedAs(base), CreatedAt: bizfly.Time(volume.CreatedAt)}
+	left := Leftover{ID: volume.ID, Name: volume.Name, Server: p.cluster.launchedAs(base),
+		CreatedAt: bizfly.Time(volume.CreatedAt)}
 	switch {
-	case left.Server == "" || (!isRoot && !isData) || len(volume.Attachments) > 0 || strings.HasSuffix(volume.Description, csiDescriptionSuffix):
+	case left.Server == "" || (!isRoot && !isData) || len(volume.Attachments) > 0 ||
+		strings.HasSuffix(volume.Description, csiDescriptionSuffix):
 		return Leftover{}, false
 	case isData:
 		left.Kept = "it may have been detached to keep its data"
@@ -96,7 +98,8 @@ func (p *DefaultProvider) deleteDisk(ctx context.Context, left Leftover) error {
 		return err
 	}
 	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-	log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", left.Name, "volume-id", left.ID, "server", left.Server)
+	log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", left.Name, "volume-id", left.ID,
+		"server", left.Server)
 	return nil
 }
 
@@ -144,8 +147,9 @@ func newServerDisks(server *Instance, volumes []*gobizfly.Volume, unlisted bool,
 	})
 	ofServer := lo.Map(server.Volumes, func(volume Volume, _ int) string { return volume.ID })
 	for _, id := range lo.Uniq(append(ofList, ofServer...)) {
-		s.disks = append(s.disks, disk{id: id, attached: attached[id], listed: listed[id], recorded: lo.Contains(recorded, id),
-			root: isRootDisk(attached[id], lo.FromPtr(listed[id]))})
+		s.disks = append(s.disks, disk{id: id, attached: attached[id], listed: listed[id],
+			recorded: lo.Contains(recorded, id),
+			root:     isRootDisk(attached[id], lo.FromPtr(listed[id]))})
 	}
 	return s
 }
@@ -203,7 +207,8 @@ func (s serverDisks) ownRoot(d disk) bool {
 // list of volumes cannot be read, the deletion waits, since it alone shows everything that a disk is. It waits for a
 // while only: the server is paid for, and names its disks itself. What these do not prove is left for garbage
 // collection.
-func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
+func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *Instance,
+	recorded []string) ([]string, error) {
 	volumes, err := p.volumes.get(ctx, v.begun)
 	unlisted := err != nil && p.volumes.failingFor() >= ttl.UnlistedVolumes
 	if err != nil && !unlisted {
@@ -216,7 +221,8 @@ func (p *DefaultProvider) disksToDelete(ctx context.Context, v *view, server *In
 	all := newServerDisks(server, listed, unlisted, recorded)
 	own, kept := lo.FilterReject(all.disks, func(d disk, _ int) bool { return all.ownershipOf(d).own() })
 	if unlisted {
-		log.FromContext(ctx).Error(err, "deleting a server by what it says of its disks, because volumes cannot be listed; garbage collection finds what is left",
+		log.FromContext(ctx).Error(err, "deleting a server by what it says of its disks, because volumes cannot be listed; "+
+			"garbage collection finds what is left",
 			"server", server.Name, "kept", lo.Map(kept, func(d disk, _ int) string { return d.id }))
 	}
 	ids := lo.Map(own, func(d disk, _ int) string { return d.id })
@@ -240,7 +246,8 @@ func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
 // from the API server once for all deletions that ask at the same time: a cache could lag without a bound. A
 // PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it
 // would not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
-func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time, candidates []string) (sets.Set[string], error) {
+func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time,
+	candidates []string) (sets.Set[string], error) {
 	if len(candidates) == 0 {
 		return nil, nil
 	}
@@ -252,12 +259,15 @@ func (p *DefaultProvider) protectedVolumes(ctx context.Context, after time.Time,
 }
 
 func attachedTo(volume *gobizfly.Volume, serverID string) bool {
-	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == serverID })
+	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool {
+		return a.ServerID == serverID
+	})
 }
 
 // csiNamed reports whether a volume is named like the driver's; a disk of a node whose pool is called pvc is not.
 func csiNamed(volumeName, serverName string) bool {
-	return strings.HasPrefix(volumeName, CSIVolumePrefix) && (serverName == "" || !strings.HasPrefix(volumeName, serverName))
+	return strings.HasPrefix(volumeName, CSIVolumePrefix) && (serverName == "" ||
+		!strings.HasPrefix(volumeName, serverName))
 }
 
 // Names reports whether the disk has a name that the cloud gives to the data disks of this server.

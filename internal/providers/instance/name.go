@@ -85,7 +85,8 @@ func ProvenName(clusterUID, text string) string { return cluster{uid: clusterUID
 // word. What a user appends to the name of a copy, such as a date or "-Backup01", must not be taken for one: the copy
 // would be deleted.
 var appendedCode = []*regexp.Regexp{
-	regexp.MustCompile("^-[0-9A-Za-z]{8}$"), regexp.MustCompile("[0-9]"), regexp.MustCompile("[a-z]"), regexp.MustCompile("[0-9a-z][A-Z]"),
+	regexp.MustCompile("^-[0-9A-Za-z]{8}$"), regexp.MustCompile("[0-9]"), regexp.MustCompile("[a-z]"),
+	regexp.MustCompile("[0-9a-z][A-Z]"),
 }
 
 func isAppendedCode(text string) bool {

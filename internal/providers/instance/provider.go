@@ -28,7 +28,8 @@ import (
 )
 
 // errNoClusterUID makes every call fail while the cluster's UID is not known: without it nothing is provably ours.
-var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be proved to be this cluster's")
+var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be proved to " +
+	"be this cluster's")
 
 // Config is what the cluster and the operator's options decide.
 type Config struct {
@@ -78,7 +79,8 @@ type DefaultProvider struct {
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider,
+	catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
 	p := &DefaultProvider{
 		config: config, cluster: cluster{uid: config.ClusterUID, name: config.ClusterName}, api: api, clock: config.Clock,

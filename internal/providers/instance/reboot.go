@@ -37,7 +37,8 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 	if err != nil {
 		return err
 	}
-	if _, accepted := p.reboots.Get(operationID); accepted || server.Status == StatusReboot || server.Status == StatusHardReboot {
+	if _, accepted := p.reboots.Get(operationID); accepted || server.Status == StatusReboot ||
+		server.Status == StatusHardReboot {
 		return nil
 	}
 	err = p.api.RebootServer(ctx, id)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// confirmations is how many reads in a row must agree before what a NodeClass has resolved to is lost, or replaced by what is not
-	// newer: lists lack an object for a moment, and a fleet that follows is replaced twice.
+	// confirmations is how many reads in a row must agree before what a NodeClass has resolved to is lost, or replaced by
+	// what is not newer: lists lack an object for a moment, and a fleet that follows is replaced twice.
 	confirmations = 3
 	// readGap is how far apart two reads of one list are at least that count as two.
 	readGap = 15 * time.Second
@@ -40,10 +40,12 @@ type doubt struct {
 	reads   int
 }
 
-// Confirm returns the error of a resolution, nil or a NotFoundError, when what it found is to be taken: the NodeClass uses it already, or
-// nothing for this spec, or it is newer, or enough reads agree. Otherwise its error, which is no NotFoundError, says that what is used stays
-// in use. A resolution that could not find it out shows nothing. The condition is that of what was found, for which the NodeClass used something.
-func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, reads Reads, err error) error {
+// Confirm returns the error of a resolution, nil or a NotFoundError, when what it found is to be taken: the NodeClass
+// uses it already, or nothing for this spec, or it is newer, or enough reads agree. Otherwise its error, which is no
+// NotFoundError, says that what is used stays in use. A resolution that could not find it out shows nothing. The
+// condition is that of what was found, for which the NodeClass used something.
+func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, reads Reads,
+	err error) error {
 	if err != nil && !IsNotFound(err) {
 		return err
 	}

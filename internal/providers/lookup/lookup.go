@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lookup finds things by name in the cloud's lists: from a cache as long as that has them, and with an error that
-// lists what there is where nothing matches.
+// Package lookup finds things by name in the cloud's lists: from a cache as long as that has them, and with an error
+// that lists what there is where nothing matches.
 package lookup
 
 import (
@@ -21,7 +21,8 @@ import (
 // maxAvailable bounds how many names an error lists, so that a project with hundreds of images stays readable.
 const maxAvailable = 10
 
-// NotFoundError says that the cloud answered and has nothing that a field of a NodeClass selects, or several where it selects one.
+// NotFoundError says that the cloud answered and has nothing that a field of a NodeClass selects, or several where it
+// selects one.
 type NotFoundError struct {
 	// Field is the path of the field, for example spec.imageSelectorTerms[0].alias.
 	Field string
@@ -60,10 +61,11 @@ type list[E any] struct {
 }
 
 // Cached lets choose decide from the cached list and, when that list does not satisfy it, from one that is read now:
-// what a cached list lacks may have been created since, and only a fresh one can say that something does not exist. The list
-// is kept for the cache's default expiration, is shared, and must not be changed. Its read is noted in reads.
+// what a cached list lacks may have been created since, and only a fresh one can say that something does not exist. The
+// list is kept for the cache's default expiration, is shared, and must not be changed. Its read is noted in reads.
 func Cached[E, R any](
-	ctx context.Context, c *cache.Cache, reads Reads, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
+	ctx context.Context, c *cache.Cache, reads Reads, key string, read func(context.Context) ([]E, error),
+	choose func([]E) (R, error),
 ) (R, error) {
 	if kept, ok := c.Get(key); ok {
 		cached := kept.(list[E])
@@ -85,7 +87,8 @@ func Cached[E, R any](
 	return choose(items)
 }
 
-// NotEmpty returns the read of a list that cannot be empty. The cloud does answer that, and what is selected would seem to be gone.
+// NotEmpty returns the read of a list that cannot be empty. The cloud does answer that, and what is selected would seem
+// to be gone.
 func NotEmpty[E any](read func(context.Context) ([]E, error)) func(context.Context) ([]E, error) {
 	return func(ctx context.Context) ([]E, error) {
 		items, err := read(ctx)
@@ -106,8 +109,8 @@ func Shorten(names []string) []string {
 	return append(names[:maxAvailable:maxAvailable], fmt.Sprintf("and %d more", len(names)-maxAvailable))
 }
 
-// Glob reports whether the name matches the pattern, in which * stands for any characters, none included, and everything
-// else, letter case too, for itself.
+// Glob reports whether the name matches the pattern, in which * stands for any characters, none included, and
+// everything else, letter case too, for itself.
 func Glob(pattern, name string) bool {
 	if !strings.Contains(pattern, "*") {
 		return pattern == name

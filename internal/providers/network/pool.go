@@ -24,10 +24,11 @@ import (
 // PoolNodes returns nodes of BKE's own pools, in the order in which their servers are to be learned from.
 type PoolNodes func(ctx context.Context) ([]corev1.Node, error)
 
-// PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For another spec it is that
-// of the status as long as a new node of a pool has it, or as nothing is to be learned any more. It is returned with an error where the pools
-// cannot be read.
-func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
+// PoolServer returns what a server of BKE's own pools has: once learned for a spec, that of the NodeClass's status. For
+// another spec it is that of the status as long as a new node of a pool has it, or as nothing is to be learned any
+// more. It is returned with an error where the pools cannot be read.
+func (p *DefaultProvider) PoolServer(ctx context.Context,
+	nodeClass *v1alpha1.BizflyNodeClass) (*v1alpha1.PoolServerStatus, error) {
 	known := nodeClass.Status.PoolServer
 	// Pools, lists and settings change, and running servers must not get other firewalls or public addresses for that.
 	if p.pools == nil || known != nil && v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
@@ -43,12 +44,15 @@ func (p *DefaultProvider) PoolServer(ctx context.Context, nodeClass *v1alpha1.Bi
 
 // Interfaces returns what the interfaces of most of the nodes have, or what is known if any node has the same: pools
 // may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
-func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node, known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
+func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
+	known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
 	byServer, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
 		func(ports []*gobizfly.NetworkInterface) (map[string][]*gobizfly.NetworkInterface, error) {
 			byServer := lo.GroupBy(lo.Compact(ports), bizfly.UsedBy)
 			delete(byServer, "")
-			if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(node corev1.Node) bool { return len(byServer[serverOf(node)]) > 0 }) {
+			if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(node corev1.Node) bool {
+				return len(byServer[serverOf(node)]) > 0
+			}) {
 				return nil, errNoInterface
 			}
 			return byServer, nil
@@ -92,8 +96,8 @@ func mostCommon(all []*v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, e
 		}
 	}
 	names := lo.Map(all, func(found *v1alpha1.PoolServerStatus, _ int) string { return found.Node })
-	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, "+
-		"and no more than half of them the same", strings.Join(names, ", "))
+	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, and no more "+
+		"than half of them the same", strings.Join(names, ", "))
 }
 
 // errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.
@@ -105,10 +109,11 @@ func serverOf(node corev1.Node) string {
 	return id
 }
 
-// interfacesOf returns what the interfaces of a node's server have. Which of them are private follows from the addresses of the server: no
-// public sample of the list has the type of an interface. Where it does not follow, that is an error: new servers might become public
-// although those of the pools are private.
-func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.NetworkInterface, node corev1.Node) (*v1alpha1.PoolServerStatus, error) {
+// interfacesOf returns what the interfaces of a node's server have. Which of them are private follows from the
+// addresses of the server: no public sample of the list has the type of an interface. Where it does not follow, that is
+// an error: new servers might become public although those of the pools are private.
+func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.NetworkInterface,
+	node corev1.Node) (*v1alpha1.PoolServerStatus, error) {
 	server, err := p.api.GetServer(ctx, serverOf(node))
 	if err != nil {
 		return nil, err
@@ -121,9 +126,12 @@ func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.Ne
 	for _, private := range addresses.LanAddresses {
 		of := lo.Filter(ports, func(port *gobizfly.NetworkInterface, _ int) bool { return hasAddress(port, private.Address) })
 		if len(of) == 0 {
-			return nil, fmt.Errorf("no interface of its server with the address %q is listed, so one of its networks is unknown", private.Address)
+			return nil, fmt.Errorf("no interface of its server with the address %q is listed, so one of its networks is unknown",
+				private.Address)
 		}
-		found.Networks = lo.Union(found.Networks, lo.Map(of, func(port *gobizfly.NetworkInterface, _ int) string { return port.NetworkID }))
+		found.Networks = lo.Union(found.Networks, lo.Map(of, func(port *gobizfly.NetworkInterface, _ int) string {
+			return port.NetworkID
+		}))
 	}
 	for _, port := range ports {
 		found.Firewalls = lo.Union(found.Firewalls, port.SecurityGroups)
@@ -134,7 +142,9 @@ func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.Ne
 }
 
 func hasAddress(port *gobizfly.NetworkInterface, address string) bool {
-	return port.IPAddress == address || slices.ContainsFunc(port.FixedIps, func(ip gobizfly.FixedIp) bool { return ip.IPAddress == address })
+	return port.IPAddress == address || slices.ContainsFunc(port.FixedIps, func(ip gobizfly.FixedIp) bool {
+		return ip.IPAddress == address
+	})
 }
 
 func sameInterfaces(a, b *v1alpha1.PoolServerStatus) bool {

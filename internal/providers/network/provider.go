@@ -52,8 +52,9 @@ type API interface {
 	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
 }
 
-// DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps an entry by default. A
-// *lookup.NotFoundError says that something does not exist, any other error that it could not be found out.
+// DefaultProvider finds what servers are attached to, in complete lists, which it caches for as long as its cache keeps
+// an entry by default. A *lookup.NotFoundError says that something does not exist, any other error that it could not be
+// found out.
 type DefaultProvider struct {
 	api     API
 	catalog catalog.Provider
@@ -61,15 +62,17 @@ type DefaultProvider struct {
 	pools   PoolNodes
 }
 
-// NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be nil: then nothing
-// is learned from their servers.
-func NewDefaultProvider(api API, catalogProvider catalog.Provider, listCache *cache.Cache, pools PoolNodes) *DefaultProvider {
+// NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster. The pools may be
+// nil: then nothing is learned from their servers.
+func NewDefaultProvider(api API, catalogProvider catalog.Provider, listCache *cache.Cache,
+	pools PoolNodes) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache, pools: pools}
 }
 
-// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms they are those of
-// status.poolServer, else the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
-// that the NodeClass has resolved to already, and otherwise an error: whoever creates a network must not give every new server another interface.
+// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms
+// they are those of status.poolServer, else the BKE cluster's own network or, without BKE, the project's default one.
+// Of several that match a term it is the one that the NodeClass has resolved to already, and otherwise an error:
+// whoever creates a network must not give every new server another interface.
 func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error) {
 	selectors := lo.Map(nodeClass.Spec.NetworkSelectorTerms, networkSelector)
 	if pool := nodeClass.Status.PoolServer; len(selectors) == 0 && pool != nil {
@@ -87,13 +90,14 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		selectors = []vpc{discovered}
 	}
 	used, list := networkIDs(nodeClass), lookup.NotEmpty(p.api.ListVPCNetworks)
-	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyNetworks, list, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
-		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
-			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
-		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
-			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
-		}), err
-	})
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyNetworks, list,
+		func(all []*gobizfly.VPCNetwork) ([]Network, error) {
+			selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
+				func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
+			return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
+				return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
+			}), err
+		})
 }
 
 func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
@@ -103,7 +107,9 @@ func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
 // only chooses the one of several networks that is used already.
 func only(used []string) func([]*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
 	return func(matching []*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
-		return lo.Filter(matching, func(n *gobizfly.VPCNetwork, _ int) bool { return len(matching) == 1 || slices.Contains(used, n.ID) })
+		return lo.Filter(matching, func(n *gobizfly.VPCNetwork, _ int) bool {
+			return len(matching) == 1 || slices.Contains(used, n.ID)
+		})
 	}
 }
 
@@ -118,18 +124,22 @@ func (p *DefaultProvider) discovered() (vpc, error) {
 	}
 	if snapshot.Cluster == nil && snapshot.ClusterUnknown {
 		// The default network would be found, and taken for where all nodes belong until the cluster is known.
-		return vpc{}, fmt.Errorf("spec.networkSelectorTerms is empty, which means the network of the BKE cluster: %w; set BKE_CLUSTER_ID, "+
-			"or name a network by id, name or tag", catalog.ErrClusterUnknown)
+		return vpc{}, fmt.Errorf("spec.networkSelectorTerms is empty, which means the network of the BKE cluster: %w; set "+
+			"BKE_CLUSTER_ID, or name a network by id, name or tag", catalog.ErrClusterUnknown)
 	}
 	if snapshot.Cluster == nil {
 		return vpc{
-			field: "spec.networkSelectorTerms", value: "the default VPC network", remedy: "name a network by id, name or tag", matches: isDefault,
+			field:   "spec.networkSelectorTerms",
+			value:   "the default VPC network",
+			remedy:  "name a network by id, name or tag",
+			matches: isDefault,
 		}, nil
 	}
 	id := snapshot.Cluster.VPCNetworkID
 	return vpc{
 		field: "spec.networkSelectorTerms", value: fmt.Sprintf("%s (the BKE cluster's own)", id),
-		remedy:  "the cluster's network is not among this project's: check BKE_CLUSTER_ID, project and region, or name a network by id, name or tag",
+		remedy: "the cluster's network is not among this project's: check BKE_CLUSTER_ID, project and region, or name a " +
+			"network by id, name or tag",
 		matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == id },
 	}, nil
 }
@@ -143,23 +153,27 @@ func networkSelector(term v1alpha1.NetworkSelectorTerm, i int) vpc {
 	case term.ID != "":
 		return vpc{field: path + ".id", value: term.ID, matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == term.ID }}
 	case term.Name != "" && term.Tag != "":
-		return vpc{field: path, value: term.Name + " with tag " + term.Tag, remedy: "no network has both this name and this tag", matches: matches}
+		return vpc{field: path, value: term.Name + " with tag " + term.Tag,
+			remedy: "no network has both this name and this tag", matches: matches}
 	case term.Name != "":
 		return vpc{field: path + ".name", value: term.Name, matches: matches}
 	case term.Tag != "":
 		return vpc{field: path + ".tag", value: term.Tag, remedy: "no network carries this tag", matches: matches}
 	case term.Alias != "":
-		return vpc{field: path + ".alias", value: term.Alias, remedy: "the project has no default VPC network", matches: isDefault}
+		return vpc{field: path + ".alias", value: term.Alias, remedy: "the project has no default VPC network",
+			matches: isDefault}
 	}
-	return vpc{field: path, remedy: "set one of alias, id, name and tag", matches: func(*gobizfly.VPCNetwork) bool { return false }}
+	return vpc{field: path, remedy: "set one of alias, id, name and tag", matches: func(*gobizfly.VPCNetwork) bool {
+		return false
+	}}
 }
 
 func isDefault(n *gobizfly.VPCNetwork) bool {
 	return n.IsDefault || slices.Contains(n.Tags, defaultNetworkTag)
 }
 
-// zones are the zones that were requested when the network was created and those that serve it already: the API fills the
-// latter only as servers are created, so that alone they are no limit.
+// zones are the zones that were requested when the network was created and those that serve it already: the API fills
+// the latter only as servers are created, so that alone they are no limit.
 func zones(n *gobizfly.VPCNetwork) []string {
 	if len(lo.Compact(n.AvailabilityZoneHints)) == 0 {
 		return nil
@@ -169,13 +183,16 @@ func zones(n *gobizfly.VPCNetwork) []string {
 	return all
 }
 
-// Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the cloud's default.
-func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]v1alpha1.FirewallStatus, error) {
+// Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the
+// cloud's default.
+func (p *DefaultProvider) Firewalls(ctx context.Context,
+	nodeClass *v1alpha1.BizflyNodeClass) ([]v1alpha1.FirewallStatus, error) {
 	pool := lo.FromPtr(nodeClass.Status.PoolServer)
 	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && len(pool.Firewalls) == 0 {
 		return nil, nil
 	}
-	selectors := lo.Map(nodeClass.Spec.FirewallSelectorTerms, func(term v1alpha1.FirewallSelectorTerm, i int) selector[*gobizfly.Firewall] {
+	selectors := lo.Map(nodeClass.Spec.FirewallSelectorTerms, func(term v1alpha1.FirewallSelectorTerm,
+		i int) selector[*gobizfly.Firewall] {
 		path := fmt.Sprintf("spec.firewallSelectorTerms[%d]", i)
 		if term.ID != "" {
 			return selector[*gobizfly.Firewall]{field: path + ".id", value: term.ID,
@@ -184,18 +201,19 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		return selector[*gobizfly.Firewall]{field: path + ".name", value: term.Name,
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
-	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
-		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
-			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
-		if len(selectors) == 0 {
-			selected = ofPool(all, pool)
-		}
-		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) v1alpha1.FirewallStatus {
-			return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls,
+		func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
+			selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
+				func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
+			if len(selectors) == 0 {
+				selected = ofPool(all, pool)
+			}
+			firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) v1alpha1.FirewallStatus {
+				return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
+			})
+			slices.SortFunc(firewalls, func(a, b v1alpha1.FirewallStatus) int { return strings.Compare(a.ID, b.ID) })
+			return firewalls, err
 		})
-		slices.SortFunc(firewalls, func(a, b v1alpha1.FirewallStatus) int { return strings.Compare(a.ID, b.ID) })
-		return firewalls, err
-	})
 }
 
 // DefaultFirewall returns the id of the firewall that the cloud attaches where none is requested.
@@ -210,10 +228,12 @@ func (p *DefaultProvider) DefaultFirewall(ctx context.Context) (string, error) {
 		})
 }
 
-// ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project does not list is
-// left out, since it cannot be requested.
+// ofPool are the firewalls of a pool's server, none where the cloud attaches them to every server. What the project
+// does not list is left out, since it cannot be requested.
 func ofPool(all []*gobizfly.Firewall, pool v1alpha1.PoolServerStatus) []*gobizfly.Firewall {
-	listed := lo.Filter(all, func(f *gobizfly.Firewall, _ int) bool { return f != nil && slices.Contains(pool.Firewalls, f.ID) })
+	listed := lo.Filter(all, func(f *gobizfly.Firewall, _ int) bool {
+		return f != nil && slices.Contains(pool.Firewalls, f.ID)
+	})
 	if lo.EveryBy(listed, func(f *gobizfly.Firewall) bool { return f.Name == defaultFirewall }) {
 		return nil
 	}
@@ -226,14 +246,15 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	if name == "" {
 		return "", nil
 	}
-	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
-		names := lo.Map(lo.Compact(all), func(k *gobizfly.KeyPair, _ int) string { return k.SSHKeyPair.Name })
-		if slices.Contains(names, name) {
-			return name, nil
-		}
-		return "", &lookup.NotFoundError{Field: "spec.sshKeyName", Value: name, Available: lookup.Shorten(names),
-			Remedy: "keys belong to the user whose credentials the controller has"}
-	})
+	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeySSHKeys, p.api.ListSSHKeys,
+		func(all []*gobizfly.KeyPair) (string, error) {
+			names := lo.Map(lo.Compact(all), func(k *gobizfly.KeyPair, _ int) string { return k.SSHKeyPair.Name })
+			if slices.Contains(names, name) {
+				return name, nil
+			}
+			return "", &lookup.NotFoundError{Field: "spec.sshKeyName", Value: name, Available: lookup.Shorten(names),
+				Remedy: "keys belong to the user whose credentials the controller has"}
+		})
 }
 
 // selector is one selector term in a form that does not depend on what it selects.
@@ -246,9 +267,11 @@ type selector[E any] struct {
 // every chooses all that match.
 func every[E any](matching []E) []E { return matching }
 
-// choose returns what the selectors select: in their order, several matches of one by id as allowed chooses them, each thing once. A
-// selector that selects nothing is an error, because a server without one of its networks or firewalls is not what was asked for.
-func choose[E comparable](all []E, selectors []selector[E], id, label func(E) string, allowed func([]E) []E) ([]E, error) {
+// choose returns what the selectors select: in their order, several matches of one by id as allowed chooses them, each
+// thing once. A selector that selects nothing is an error, because a server without one of its networks or firewalls is
+// not what was asked for.
+func choose[E comparable](all []E, selectors []selector[E], id, label func(E) string,
+	allowed func([]E) []E) ([]E, error) {
 	var selected []E
 	var none E
 	all = lo.Without(all, none)
@@ -261,7 +284,8 @@ func choose[E comparable](all []E, selectors []selector[E], id, label func(E) st
 		case len(matching) == 0:
 			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy, Available: labels(all)}
 		case len(chosen) == 0:
-			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: "select one by its id", Several: labels(matching)}
+			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: "select one by its id",
+				Several: labels(matching)}
 		}
 		selected = append(selected, chosen...)
 	}

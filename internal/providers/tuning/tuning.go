@@ -1,8 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tuning reads the ConfigMap with which a user changes settings while the controller runs. Which keys there are is
-// in the table of internal/options.
+// Package tuning reads the ConfigMap with which a user changes settings while the controller runs. Which keys there are
+// is in the table of internal/options.
 package tuning
 
 import (
@@ -32,19 +32,22 @@ const maxShown = 60
 type Result struct {
 	// ConfigMap is the name of the one that was asked for; empty for none.
 	ConfigMap string
-	// Problems name the keys that cannot be used, with their values, shortened, what may be used instead, and which value is active meanwhile.
+	// Problems name the keys that cannot be used, with their values, shortened, what may be used instead, and which value
+	// is active meanwhile.
 	Problems []string
 	// Changed are the keys whose values became active now.
 	Changed []string
 	// Active are the keys whose values are active, with the text that they were given as.
 	Active map[string]string
-	// Err says why the ConfigMap could not be used: a *config.ForbiddenError, or that it does not exist or could not be read.
+	// Err says why the ConfigMap could not be used: a *config.ForbiddenError, or that it does not exist or could not be
+	// read.
 	Err error
 }
 
 // DefaultProvider keeps the tuning active. One goroutine at a time may call Sync: start-up, then the controller.
 type DefaultProvider struct {
-	// reader reads the ConfigMap by name. It is no cache: the Role grants one ConfigMap by name, and a cache would have to list them all.
+	// reader reads the ConfigMap by name. It is no cache: the Role grants one ConfigMap by name, and a cache would have to
+	// list them all.
 	reader   client.Reader
 	settings *options.Store
 	start    *options.Options
@@ -53,14 +56,15 @@ type DefaultProvider struct {
 	active map[string]string
 }
 
-// NewDefaultProvider returns a provider that changes these settings, which are the defaults of the keys. The reader must not be a cache.
+// NewDefaultProvider returns a provider that changes these settings, which are the defaults of the keys. The reader
+// must not be a cache.
 func NewDefaultProvider(reader client.Reader, settings *options.Store) *DefaultProvider {
 	return &DefaultProvider{reader: reader, settings: settings, start: settings.Load()}
 }
 
-// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be read changes
-// nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the status of the ProviderConfig. A
-// key, or a reference, that was removed returns to the default.
+// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be
+// read changes nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the
+// status of the ProviderConfig. A key, or a reference, that was removed returns to the default.
 func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result {
 	result := &Result{}
 	if ref := object.Spec.TuningConfigMapRef; ref != nil {
@@ -89,11 +93,12 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (map[string]str
 	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
 	configMap := &corev1.ConfigMap{}
-	err := config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap",
+	err := config.ReadGranted(ctx, p.reader, configMap, &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name",
+		Kind:     "ConfigMap",
 		Variable: "TUNING_CONFIGMAP_NAME", Namespace: p.start.Namespace, Name: name, Granted: p.start.TuningConfigMapName})
 	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active values stay; create it "+
-			"(empty for the defaults) or remove the reference", name, p.start.Namespace)
+		err = fmt.Errorf("spec.tuningConfigMapRef.name %q: the ConfigMap does not exist in namespace %s, so the active "+
+			"values stay; create it (empty for the defaults) or remove the reference", name, p.start.Namespace)
 	}
 	return configMap.Data, err
 }
@@ -120,17 +125,22 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, res
 		case known:
 			setting.Copy(&next, before)
 			valid[key] = last
-			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active", err)))
+			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active",
+				err)))
 		default:
-			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. There is no last valid value, so the default is active", err)))
+			result.Problems = append(result.Problems, problem(key, raw,
+				fmt.Sprintf("%s. There is no last valid value, so the default is active", err)))
 		}
 	}
 	result.Problems = append(result.Problems, unknownKeys(data)...)
 	p.active = valid
-	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" && !s.Equal(before, &next) })
+	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) {
+		return s.Key, s.Key != "" && !s.Equal(before, &next)
+	})
 	if len(result.Changed) > 0 {
 		p.settings.Store(&next)
-		log.FromContext(ctx).WithValues("ConfigMap", result.ConfigMap, "keys", result.Changed).Info("a changed tuning is active")
+		log.FromContext(ctx).WithValues("ConfigMap", result.ConfigMap, "keys",
+			result.Changed).Info("a changed tuning is active")
 	}
 }
 

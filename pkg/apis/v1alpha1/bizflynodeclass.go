@@ -15,7 +15,8 @@ type BillingPlan string
 const (
 	// BillingPlanOnDemand is paid by the hour while the server exists.
 	BillingPlanOnDemand BillingPlan = "OnDemand"
-	// BillingPlanSavingPlan is prepaid at each create. Whether what remains is refunded at a delete is not certain: only for static replicas.
+	// BillingPlanSavingPlan is prepaid at each create. Whether what remains is refunded at a delete is not certain: only
+	// for static replicas.
 	BillingPlanSavingPlan BillingPlan = "SavingPlan"
 )
 
@@ -90,8 +91,8 @@ const (
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
-	// Zones are the zones in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the region in
-	// which the networks exist. A change concerns new nodes only.
+	// Zones are the zones in which servers may be launched, for example ["HN1","HN2"]. Empty: every active zone of the
+	// region in which the networks exist. A change concerns new nodes only.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
@@ -105,8 +106,8 @@ type BizflyNodeClassSpec struct {
 	// +listType=atomic
 	// +optional
 	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
-	// ImageSelectorTerms are tried in order: the first that matches gives the image. A term with an alias must be the only one. A
-	// change that leads to another image replaces nodes, and so does a newer image.
+	// ImageSelectorTerms are tried in order: the first that matches gives the image. A term with an alias must be the only
+	// one. A change that leads to another image replaces nodes, and so does a newer image.
 	// +kubebuilder:default={{alias: "bke@latest"}}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -114,20 +115,21 @@ type BizflyNodeClassSpec struct {
 	// +listType=atomic
 	// +optional
 	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
-	// NetworkSelectorTerms each select one VPC network: the server gets a port in each, in this order. Empty: those of BKE's pools where
-	// bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own or, without BKE, the project's default one. A
-	// change replaces nodes; what the terms select later does not.
+	// NetworkSelectorTerms each select one VPC network: the server gets a port in each, in this order. Empty: those of
+	// BKE's pools where bke.discoverFromPool is on (status.poolServer), else the BKE cluster's own or, without BKE, the
+	// project's default one. A change replaces nodes; what the terms select later does not.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
 	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
-	// FirewallSelectorTerms each select one firewall: all of them are attached. Empty: those of BKE's pools where bke.discoverFromPool is
-	// on (status.poolServer), else the cloud's default firewall. A change is applied in place.
+	// FirewallSelectorTerms each select one firewall: all of them are attached. Empty: those of BKE's pools where
+	// bke.discoverFromPool is on (status.poolServer), else the cloud's default firewall. A change is applied in place.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
 	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
-	// SSHKeyName is the name of the SSH key whose owner may log in. Empty: no key and no password. A change concerns new nodes only.
+	// SSHKeyName is the name of the SSH key whose owner may log in. Empty: no key and no password. A change concerns new
+	// nodes only.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -136,8 +138,8 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default={size: "40Gi", medium: SSD}
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
-	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must wait for them, format and
-	// mount them. A change replaces nodes.
+	// DataDisks are further disks, blank, deleted with the server: /dev/vdb and so on, in this order. User data must wait
+	// for them, format and mount them. A change replaces nodes.
 	// +kubebuilder:validation:MaxItems=4
 	// +listType=atomic
 	// +optional
@@ -146,58 +148,62 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=FreeDataTransfer
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty"`
-	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used. SavingPlan is
-	// prepaid at each create, and perhaps not refunded at a delete: launched only for static NodePools (spec.replicas). A change replaces nodes.
+	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used.
+	// SavingPlan is prepaid at each create, and perhaps not refunded at a delete: launched only for static NodePools
+	// (spec.replicas). A change replaces nodes.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
-	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries only through
-	// an internet gateway of their VPC network. Default: as servers of BKE's pools where bke.discoverFromPool is on
-	// (status.poolServer), else true. A change replaces nodes.
+	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries only
+	// through an internet gateway of their VPC network. Default: as servers of BKE's pools where bke.discoverFromPool is
+	// on (status.poolServer), else true. A change replaces nodes.
 	// +optional
 	PublicIPv4 *bool `json:"publicIPv4,omitempty"`
 	// IPv6 gives each server an IPv6 address, too. Default: false. A change replaces nodes.
 	// +optional
 	IPv6 *bool `json:"ipv6,omitempty"`
-	// BootstrapMode is how a new server becomes a node: BKE with the worker image's own script, Custom with user data. A change replaces nodes.
+	// BootstrapMode is how a new server becomes a node: BKE with the worker image's own script, Custom with user data. A
+	// change replaces nodes.
 	// +kubebuilder:default=BKE
 	// +optional
 	BootstrapMode BootstrapMode `json:"bootstrapMode,omitempty"`
-	// UserData is a Go text/template of a script, cloud-config or MIME multipart: docs/reference/bootstrap.md. In BKE mode it is
-	// optional. userDataFrom comes first, then userData, then BKE's script. A change replaces nodes.
+	// UserData is a Go text/template of a script, cloud-config or MIME multipart: docs/reference/bootstrap.md. In BKE mode
+	// it is optional. userDataFrom comes first, then userData, then BKE's script. A change replaces nodes.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is where else user data comes from, for templates that hold credentials or are shared. A change replaces nodes, also one
-	// of the content of the Secret or ConfigMap.
+	// UserDataFrom is where else user data comes from, for templates that hold credentials or are shared. A change
+	// replaces nodes, also one of the content of the Secret or ConfigMap.
 	// +optional
 	UserDataFrom *UserDataSource `json:"userDataFrom,omitempty"`
-	// JoinToken creates a short-lived bootstrap token for each server; templates get it as .JoinToken. It needs the chart's value
-	// joinTokens.enabled. A change replaces nodes.
+	// JoinToken creates a short-lived bootstrap token for each server; templates get it as .JoinToken. It needs the
+	// chart's value joinTokens.enabled. A change replaces nodes.
 	// +optional
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
 	// MetadataOptions are who reaches the metadata service of a server, 169.254.169.254. A change replaces nodes.
 	// +kubebuilder:default={podAccess: Blocked}
 	// +optional
 	MetadataOptions *MetadataOptions `json:"metadataOptions,omitempty"`
-	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the node. A change
-	// replaces nodes then. In BKE mode nothing of it is sent to the server, and a change concerns new nodes only: set what the
-	// worker image reserves, if nodes offer pods less than estimated.
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode user data gives it to the
+	// node. A change replaces nodes then. In BKE mode nothing of it is sent to the server, and a change concerns new nodes
+	// only: set what the worker image reserves, if nodes offer pods less than estimated.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
-	// PlacementStrategy chooses among the cheapest available offerings: Balanced prefers those that failed least and start fastest,
-	// BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool. A change concerns new nodes only.
+	// PlacementStrategy chooses among the cheapest available offerings: Balanced prefers those that failed least and start
+	// fastest, BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool. A change concerns new
+	// nodes only.
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// UserDataValues are values for templates of user data, for example a version: .Values.kubernetesMinor. They are not sent to the cloud. A
-	// change replaces nodes.
+	// UserDataValues are values for templates of user data, for example a version: .Values.kubernetesMinor. They are not
+	// sent to the cloud. A change replaces nodes.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="userDataValues must have keys of at most 63 letters, digits and _ that begin with a letter, and values of at most 4096 characters",messageExpression="'userDataValues: key \"' + self.filter(k, size(k) > 63 || !k.matches('^[A-Za-z][A-Za-z0-9_]*$') || size(self[k]) > 4096)[0] + '\": a key has at most 63 letters, digits and _ and begins with a letter, for example kubernetesMinor, and its value at most 4096 characters'",rule="self.all(k, size(k) <= 63 && k.matches('^[A-Za-z][A-Za-z0-9_]*$') && size(self[k]) <= 4096)"
 	// +optional
 	UserDataValues map[string]string `json:"userDataValues,omitempty"`
-	// Tags are metadata on each server, which BizFly Cloud's console shows and each process on the server can read: no secrets. A change replaces nodes.
+	// Tags are metadata on each server, which BizFly Cloud's console shows and each process on the server can read: no
+	// secrets. A change replaces nodes.
 	// +kubebuilder:validation:MaxProperties=30
 	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :",messageExpression="'tags: key \"' + self.filter(k, size(k) > 255 || !k.matches('^[a-zA-Z0-9_:. -]+$'))[0] + '\": BizFly Cloud takes keys of 1 to 255 letters, digits, spaces and - _ . :, so write . for /'",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$'))"
 	// +kubebuilder:validation:XValidation:message="tags must have values of at most 255 bytes, where a letter with an accent is two or three",rule="self.all(k, size(bytes(self[k])) <= 255)"

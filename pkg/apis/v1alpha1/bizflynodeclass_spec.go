@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UserDataSource is where user data comes from, beside spec.userData: a key of a Secret or of a ConfigMap of the controller's namespace.
+// UserDataSource is where user data comes from, beside spec.userData: a key of a Secret or of a ConfigMap of the
+// controller's namespace.
 // +kubebuilder:validation:XValidation:message="userDataFrom must have one of secretKeyRef and configMapKeyRef",rule="has(self.secretKeyRef) != has(self.configMapKeyRef)"
 type UserDataSource struct {
 	// SecretKeyRef is a key of a Secret, which the chart's value userDataSecrets must list.
@@ -44,9 +45,10 @@ type JoinToken struct {
 
 // MetadataOptions are who reaches the metadata service of a server.
 type MetadataOptions struct {
-	// PodAccess is Blocked or Allowed. Blocked puts a script before all other user data: a systemd unit that drops what pods send to
-	// the metadata service, where each could read user data and join token. Where that does not hold, the condition PodAccessEnforced
-	// says what else is needed. Allowed is for images without cloud-init, and where a policy of the pod network holds.
+	// PodAccess is Blocked or Allowed. Blocked puts a script before all other user data: a systemd unit that drops what
+	// pods send to the metadata service, where each could read user data and join token. Where that does not hold, the
+	// condition PodAccessEnforced says what else is needed. Allowed is for images without cloud-init, and where a policy
+	// of the pod network holds.
 	// +kubebuilder:default=Blocked
 	// +optional
 	PodAccess PodAccess `json:"podAccess,omitempty"`
@@ -78,13 +80,15 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
-	// EvictionHard is when the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a percentage.
+	// EvictionHard is when the kubelet evicts pods: memory.available and nodefs.available, each a quantity or a
+	// percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionHard values must be percentages below 100% or quantities above 0, for example 5% or 100Mi; 0% switches a threshold off",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with evictionHard alone, as the kubelet does.
+	// EvictionSoft is like evictionHard, after evictionSoftGracePeriod. The scheduler computes with evictionHard alone, as
+	// the kubelet does.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
 	// +kubebuilder:validation:XValidation:message="evictionSoft values must be percentages below 100% or quantities above 0, for example 10% or 200Mi; 0% switches a threshold off",rule="['memory.available','nodefs.available'].all(x, !(x in self) || self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) > 0))"
 	// +kubebuilder:validation:MaxProperties=16
@@ -101,7 +105,8 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:Maximum=86400
 	// +optional
 	EvictionMaxPodGracePeriod *int32 `json:"evictionMaxPodGracePeriod,omitempty"`
-	// ClusterDNS are the addresses of the cluster's DNS. Default: those of the Service kube-system/kube-dns, if it may be read.
+	// ClusterDNS are the addresses of the cluster's DNS. Default: those of the Service kube-system/kube-dns, if it may be
+	// read.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MinLength=1
@@ -166,14 +171,15 @@ type DataDisk struct {
 	VolumeType string `json:"volumeType,omitempty"`
 }
 
-// ImageSelectorTerm selects an image. An alias and an id each stand alone; name, os and snapshot are different kinds of images.
+// ImageSelectorTerm selects an image. An alias and an id each stand alone; name, os and snapshot are different kinds of
+// images.
 // +kubebuilder:validation:XValidation:message="set one of alias, id, name, os and snapshot",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.os) || has(self.snapshot)"
 // +kubebuilder:validation:XValidation:message="alias already names one image: it cannot be combined with other fields of a term",rule="!has(self.alias) || !(has(self.id) || has(self.name) || has(self.os) || has(self.snapshot))"
 // +kubebuilder:validation:XValidation:message="id already names one image: it cannot be combined with other fields of a term",rule="!has(self.id) || !(has(self.alias) || has(self.name) || has(self.os) || has(self.snapshot))"
 // +kubebuilder:validation:XValidation:message="name (custom images), os (public images) and snapshot are different kinds of images: use a term for each",rule="[has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() <= 1"
 type ImageSelectorTerm struct {
-	// Alias is a BKE worker image: family bke (the cluster's default), bke-ubuntu or bke-flatcar. "bke@latest" follows the control
-	// plane's version; "bke@v1.33" follows its patches, "bke-flatcar@v1.33.5" stays with that version.
+	// Alias is a BKE worker image: family bke (the cluster's default), bke-ubuntu or bke-flatcar. "bke@latest" follows the
+	// control plane's version; "bke@v1.33" follows its patches, "bke-flatcar@v1.33.5" stays with that version.
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:message="alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version (latest, v1.33 or v1.33.5), for example bke@latest",rule="self.matches('^bke(-ubuntu|-flatcar)?@(latest|v[0-9]+[.][0-9]+([.][0-9]+)?)$')"
 	// +optional
@@ -183,7 +189,8 @@ type ImageSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is the name of a custom image of the project, with * for any characters, for example "worker-*"; the newest is used.
+	// Name is the name of a custom image of the project, with * for any characters, for example "worker-*"; the newest is
+	// used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -243,8 +250,8 @@ type OSImageSelector struct {
 	Version string `json:"version"`
 }
 
-// NetworkSelectorTerm selects one VPC network; name and tag must both match where both are set. Of several that match, the one that the
-// NodeClass uses already stays; where it uses none of them, select one by its id.
+// NetworkSelectorTerm selects one VPC network; name and tag must both match where both are set. Of several that match,
+// the one that the NodeClass uses already stays; where it uses none of them, select one by its id.
 // +kubebuilder:validation:XValidation:message="set at least one of alias, id, name and tag",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.tag)"
 // +kubebuilder:validation:XValidation:message="alias already names one network: it cannot be combined with other fields of a term",rule="!has(self.alias) || !(has(self.id) || has(self.name) || has(self.tag))"
 // +kubebuilder:validation:XValidation:message="id already names one network: it cannot be combined with other fields of a term",rule="!has(self.id) || !(has(self.alias) || has(self.name) || has(self.tag))"

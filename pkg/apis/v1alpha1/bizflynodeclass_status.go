@@ -25,19 +25,21 @@ const (
 	ConditionTypeBootstrapReady = "BootstrapReady"
 	// ConditionTypeDisksReady reports whether the volume types of the disks are available anywhere.
 	ConditionTypeDisksReady = "DisksReady"
-	// ConditionTypeFlavorsReady reports whether the zones, billing plan, volume types and flavor selector leave any flavor.
+	// ConditionTypeFlavorsReady reports whether the zones, billing plan, volume types and flavor selector leave any
+	// flavor.
 	ConditionTypeFlavorsReady = "FlavorsReady"
 )
 
-// Conditions of a BizflyNodeClass that Ready does not depend on. Each is True while nothing is wrong, also where it does not
-// apply.
+// Conditions of a BizflyNodeClass that Ready does not depend on. Each is True while nothing is wrong, also where it
+// does not apply.
 const (
 	// ConditionTypeLaunchesSucceeding is False while launches pause that kept failing for reasons other than capacity.
 	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
-	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet gateway.
+	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet
+	// gateway.
 	ConditionTypeEgressAvailable = "EgressAvailable"
-	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the metadata service all the
-	// same: its message says what else keeps them off.
+	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the
+	// metadata service all the same: its message says what else keeps them off.
 	ConditionTypePodAccessEnforced = "PodAccessEnforced"
 )
 
@@ -66,8 +68,8 @@ type BizflyNodeClassStatus struct {
 	// +listType=atomic
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
-	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is or was on. New servers have the same where the spec
-	// selects no network, no firewall or no publicIPv4. It is read once for each spec.
+	// PoolServer is what a server of BKE's own pools has, where bke.discoverFromPool is or was on. New servers have the
+	// same where the spec selects no network, no firewall or no publicIPv4. It is read once for each spec.
 	// +optional
 	PoolServer *PoolServerStatus `json:"poolServer,omitempty"`
 	// SSHKeyName is the SSH key that is installed on servers.

@@ -15,14 +15,14 @@ import (
 )
 
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
-// with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
-// effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
+// with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what
+// is in effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
 const NodeClassHashVersion = "v3"
 
-// Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers, and behind it whether
-// servers get a public IPv4 address, which a pool of BKE may decide (HashDiffers).
-// Other selector terms than those of networks, and zones, are left out: what they resolve to is compared with the live server
-// instead, so that a selector which is written differently but means the same rolls nothing. Networks that anyone in the project
+// Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers, and
+// behind it whether servers get a public IPv4 address, which a pool of BKE may decide (HashDiffers). Other selector
+// terms than those of networks, and zones, are left out: what they resolve to is compared with the live server instead,
+// so that a selector which is written differently but means the same rolls nothing. Networks that anyone in the project
 // creates must not roll anything either, so that only their terms do.
 func (in *BizflyNodeClass) Hash() string {
 	hash := lo.Must(hashstructure.Hash(in.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
@@ -47,9 +47,9 @@ const (
 	addressDefault = "default"
 )
 
-// HashDiffers reports whether a server that was launched with this hash differs from those of the present spec. The hash of the present
-// spec is that of the annotation, because this is asked on every event of every pod. While the spec leaves the address open, a change of
-// what it is left to replaces no server that was launched so.
+// HashDiffers reports whether a server that was launched with this hash differs from those of the present spec. The
+// hash of the present spec is that of the annotation, because this is asked on every event of every pod. While the spec
+// leaves the address open, a change of what it is left to replaces no server that was launched so.
 func (in *BizflyNodeClass) HashDiffers(launched string) bool {
 	present, _, _ := strings.Cut(in.Annotations[AnnotationNodeClassHash], hashSeparator)
 	hash, rest, _ := strings.Cut(launched, hashSeparator)
@@ -85,7 +85,8 @@ func (in *BizflyNodeClass) effective() *BizflyNodeClassSpec {
 	spec.MetadataOptions = &MetadataOptions{PodAccess: in.Spec.EffectivePodAccess()}
 	kubelet := lo.FromPtr(spec.Kubelet)
 	for _, values := range []map[string]string{
-		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft, kubelet.EvictionSoftGracePeriod,
+		kubelet.SystemReserved, kubelet.KubeReserved, kubelet.EvictionHard, kubelet.EvictionSoft,
+		kubelet.EvictionSoftGracePeriod,
 	} {
 		for key, value := range values {
 			// Percentages and durations are none, and stay as they are.

@@ -41,12 +41,13 @@ func AddToScheme(s *runtime.Scheme) error {
 }
 
 // Labels of an instance type. Each is defined on every instance type, with DoesNotExist where it does not apply, so
-// that a NodePool may ask for it with In, NotIn, Exists and DoesNotExist. Gt, Gte, Lt and Lte need numbers: vCPUs, memory and the
-// number of GPUs.
+// that a NodePool may ask for it with In, NotIn, Exists and DoesNotExist. Gt, Gte, Lt and Lte need numbers: vCPUs,
+// memory and the number of GPUs.
 const (
 	// LabelInstanceCategory is basic, premium, enterprise or dedicated.
 	LabelInstanceCategory = Group + "/instance-category"
-	// LabelInstanceFamily is the flavor's name before the dot, for example "nix" or "p4a"; the category where a name has none.
+	// LabelInstanceFamily is the flavor's name before the dot, for example "nix" or "p4a"; the category where a name has
+	// none.
 	LabelInstanceFamily = Group + "/instance-family"
 	// LabelInstanceSize is the size within the family, for example "4c_8g".
 	LabelInstanceSize = Group + "/instance-size"
@@ -83,43 +84,50 @@ const (
 	AnnotationNodeClassHash = Group + "/bizflynodeclass-hash"
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
-	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A retry
-	// learns from it that a server may already exist. Its firewalls are those that were attached since: only they may be detached again.
+	// AnnotationLaunchIntent records what is requested and when, before the create request is sent, and later its task. A
+	// retry learns from it that a server may already exist. Its firewalls are those that were attached since: only they
+	// may be detached again.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationDelivered is JSON: billing plan, networks, network interfaces and disks that the server had before its node registered, and so
-	// before any pod's volume. Drift compares with it, and firewalls of other interfaces are not changed. Alone it proves nothing: a disk is
-	// deleted only if it is attached to the server as well.
+	// AnnotationDelivered is JSON: billing plan, networks, network interfaces and disks that the server had before its
+	// node registered, and so before any pod's volume. Drift compares with it, and firewalls of other interfaces are not
+	// changed. Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
-	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1" while the tuning closes the
-	// zone, "AccountUnpaid", or "HourPaid: until" a time. Both annotations go when the reason does.
+	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1"
+	// while the tuning closes the zone, "AccountUnpaid", or "HourPaid: until" a time. Both annotations go when the reason
+	// does.
 	AnnotationDoNotDisruptReason = Group + "/do-not-disrupt-reason"
-	// AnnotationDoNotRepairReason says the same of karpenter.sh/do-not-repair: "AccountUnpaid" while the account is unpaid and the kubelet silent.
+	// AnnotationDoNotRepairReason says the same of karpenter.sh/do-not-repair: "AccountUnpaid" while the account is unpaid
+	// and the kubelet silent.
 	AnnotationDoNotRepairReason = Group + "/do-not-repair-reason"
-	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the first login. It is an
-	// annotation because a backup that is restored has those, and no status.
+	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the
+	// first login. It is an annotation because a backup that is restored has those, and no status.
 	AnnotationScope = Group + "/scope"
-	// AnnotationAPIServers are the addresses of the API servers, separated by commas, recorded in the ProviderConfig at the first login. A
-	// user deletes it to confirm that a cluster with none of them is no clone.
+	// AnnotationAPIServers are the addresses of the API servers, separated by commas, recorded in the ProviderConfig at
+	// the first login. A user deletes it to confirm that a cluster with none of them is no clone.
 	AnnotationAPIServers = Group + "/api-servers"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )
 
-// ForeignLabelDomains are the domains of the labels that the other known providers of Karpenter, and their clouds, set on nodes. No flavor has
-// one, so a NodePool that requires one came along from elsewhere: the admission policy of the chart, which has the same list, rejects it.
+// ForeignLabelDomains are the domains of the labels that the other known providers of Karpenter, and their clouds, set
+// on nodes. No flavor has one, so a NodePool that requires one came along from elsewhere: the admission policy of the
+// chart, which has the same list, rejects it.
 var ForeignLabelDomains = []string{
-	"karpenter.k8s.aws", "eks.amazonaws.com", "topology.k8s.aws", "topology.ebs.csi.aws.com", "karpenter.azure.com", "kubernetes.azure.com",
-	"topology.disk.csi.azure.com", "karpenter.k8s.gcp", "cloud.google.com", "topology.gke.io", "karpenter.k8s.alibabacloud", "karpenter-ibm.sh",
-	"karpenter.k8s.linode", "karpenter.exoscale.com", "karpenter.hetzner.cloud", "karpenter.proxmox.sinextra.dev", "karpenter.kwok.sh",
+	"karpenter.k8s.aws", "eks.amazonaws.com", "topology.k8s.aws", "topology.ebs.csi.aws.com", "karpenter.azure.com",
+	"kubernetes.azure.com",
+	"topology.disk.csi.azure.com", "karpenter.k8s.gcp", "cloud.google.com", "topology.gke.io",
+	"karpenter.k8s.alibabacloud", "karpenter-ibm.sh",
+	"karpenter.k8s.linode", "karpenter.exoscale.com", "karpenter.hetzner.cloud", "karpenter.proxmox.sinextra.dev",
+	"karpenter.kwok.sh",
 	"karpenter.bizflycloud.com",
 }
 
 // LabelLaunchPrice is the estimated price at launch in VND per hour, rounded. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"
 
-// Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata cannot
-// overwrite any key with one of ReservedMetadataPrefixes. The older provider of this cloud adopts and deletes servers that carry
-// "karpenter-managed", which is therefore never written.
+// Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata
+// cannot overwrite any key with one of ReservedMetadataPrefixes. The older provider of this cloud adopts and deletes
+// servers that carry "karpenter-managed", which is therefore never written.
 const (
 	// MetadataManaged marks every server of this provider ("true").
 	MetadataManaged = "bizfly-karpenter-managed"
@@ -155,15 +163,17 @@ const (
 	OlderMetadataManaged = olderMetadataPrefix + "managed"
 )
 
-// ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to BizFly
-// Cloud; spec.tags may not use them.
+// ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to
+// BizFly Cloud; spec.tags may not use them.
 var ReservedMetadataPrefixes = []string{
-	metadataPrefix, olderMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id", "billing_plan", "network_plan",
+	metadataPrefix, olderMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id",
+	"billing_plan", "network_plan",
 }
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(
-	LabelInstanceCategory, LabelInstanceFamily, LabelInstanceSize, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
+	LabelInstanceCategory, LabelInstanceFamily, LabelInstanceSize, LabelInstanceGeneration, LabelInstanceCPU,
+	LabelInstanceCPUManufacturer, LabelInstanceMemory,
 	LabelInstanceGPUName, LabelInstanceGPUCount,
 )
 

@@ -21,30 +21,32 @@ const (
 	ConditionTypeCredentialsReady = "CredentialsReady"
 	// ConditionTypeEndpointReachable reports whether BizFly Cloud answers.
 	ConditionTypeEndpointReachable = "EndpointReachable"
-	// ConditionTypeScopePinned reports whether the configuration is for the endpoint, region and project of this cluster's servers.
+	// ConditionTypeScopePinned reports whether the configuration is for the endpoint, region and project of this cluster's
+	// servers.
 	ConditionTypeScopePinned = "ScopePinned"
-	// ConditionTypeTuningReady reports whether the tuning ConfigMap could be read; its message names the keys that are ignored.
+	// ConditionTypeTuningReady reports whether the tuning ConfigMap could be read; its message names the keys that are
+	// ignored.
 	ConditionTypeTuningReady = "TuningReady"
 )
 
 // Conditions of a ProviderConfig on which Ready does not depend.
 const (
-	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that are recorded: it may be
-	// a clone: no server is launched, deleted or rebooted, and garbage collection only reports.
+	// ConditionTypeControlPlaneRecognized is False while the cluster has none of the API servers that are recorded: it may
+	// be a clone: no server is launched, deleted or rebooted, and garbage collection only reports.
 	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
 	// ConditionTypeWithinSpendingLimits is False while MAX_SERVERS or MAX_VND_PER_HOUR holds launches back.
 	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
 	// ConditionTypeAccountAccepted is False while the account itself says that it is unpaid (AccountUnpaid: servers may be
-	// stopped, and stopped servers are not deleted), and while BizFly Cloud rejects launches for the account's balance or its
-	// credentials: all launches pause then, and one is tried after each pause.
+	// stopped, and stopped servers are not deleted), and while BizFly Cloud rejects launches for the account's balance or
+	// its credentials: all launches pause then, and one is tried after each pause.
 	ConditionTypeAccountAccepted = "AccountAccepted"
 )
 
-// ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's
-// environment, and what is not set there has a default.
+// ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is
+// taken from the controller's environment, and what is not set there has a default.
 type ProviderConfigSpec struct {
-	// Endpoint is the https address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while NodeClaims
-	// exist.
+	// Endpoint is the https address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while
+	// NodeClaims exist.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:message="endpoint must be an https address such as https://manage.bizflycloud.vn/api (http only where BIZFLY_CLOUD_ALLOW_HTTP permits it)",rule="isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''"
 	// +optional
@@ -53,7 +55,8 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:Enum={HN,HCM,VC-HaNoi}
 	// +optional
 	Region string `json:"region,omitempty"`
-	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist; its removal takes effect when none does.
+	// ProjectID is the project; empty: the credential's own. It cannot be changed while NodeClaims exist; its removal
+	// takes effect when none does.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:message="projectID must be made of letters, digits and -",rule="self.matches('^[A-Za-z0-9-]*$')"
 	// +optional
@@ -129,8 +132,8 @@ type ProviderConfigStatus struct {
 	// Reason is why it is not ready; empty while it is.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Scope is where this cluster's servers are, which the annotation karpenter.bizflycloud.vn/scope records at the first login. A
-	// configuration of another scope is rejected while a NodeClaim exists.
+	// Scope is where this cluster's servers are, which the annotation karpenter.bizflycloud.vn/scope records at the first
+	// login. A configuration of another scope is rejected while a NodeClaim exists.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
 	// Zones are the zones of the region.
@@ -142,13 +145,13 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when BizFly Cloud accepted the active configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
-	// Tuning are the active keys of the tuning ConfigMap, also after a restart. A key that becomes invalid or is missing with the
-	// ConfigMap keeps its value.
+	// Tuning are the active keys of the tuning ConfigMap, also after a restart. A key that becomes invalid or is missing
+	// with the ConfigMap keeps its value.
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
-	// RequestForms are the forms of fields in which create requests succeeded: volumeType is Name, Type or Medium; flavor.nix, for
-	// example, is Full or Short.
+	// RequestForms are the forms of fields in which create requests succeeded: volumeType is Name, Type or Medium;
+	// flavor.nix, for example, is Full or Short.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	RequestForms map[string]string `json:"requestForms,omitempty"`
@@ -226,8 +229,8 @@ func (in *ProviderConfig) StatusConditions(opts ...status.ForOption) status.Cond
 	).For(in, opts...)
 }
 
-// RecordedScope returns where this cluster's servers are, nil before the first login. The status has it too, for an annotation that was
-// lost or cannot be read.
+// RecordedScope returns where this cluster's servers are, nil before the first login. The status has it too, for an
+// annotation that was lost or cannot be read.
 func (in *ProviderConfig) RecordedScope() *ScopeStatus {
 	recorded := ScopeStatus{}
 	if json.Unmarshal([]byte(in.Annotations[AnnotationScope]), &recorded) == nil && recorded != (ScopeStatus{}) {

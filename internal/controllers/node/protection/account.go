@@ -34,9 +34,10 @@ func silent(node *corev1.Node) bool {
 	return nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionUnknown
 }
 
-// unpaid reports whether a node is silent because the account is unpaid, or was when it was last known. BizFly Cloud stops all servers of
-// an account that it suspends, and accepts neither their reboot nor a replacement: core would end a NodeClaim whose reboot is not accepted,
-// and one whose pods were evicted. Once the account is paid, it holds until the server is started.
+// unpaid reports whether a node is silent because the account is unpaid, or was when it was last known. BizFly Cloud
+// stops all servers of an account that it suspends, and accepts neither their reboot nor a replacement: core would end
+// a NodeClaim whose reboot is not accepted, and one whose pods were evicted. Once the account is paid, it holds until
+// the server is started.
 func (c *Controller) unpaid(ctx context.Context, node *corev1.Node) bool {
 	if !silent(node) {
 		return false
@@ -57,8 +58,8 @@ func (c *Controller) unpaid(ctx context.Context, node *corev1.Node) bool {
 	return false
 }
 
-// start starts the server of a node, where it is stopped. Core's repair does not, while many nodes of a NodePool are silent.
-// What a user keeps from repair stays as it is: the user may have stopped the server.
+// start starts the server of a node, where it is stopped. Core's repair does not, while many nodes of a NodePool are
+// silent. What a user keeps from repair stays as it is: the user may have stopped the server.
 func (c *Controller) start(ctx context.Context, node *corev1.Node) error {
 	id, ok := providerid.Parse(node.Spec.ProviderID)
 	if !ok || !lo.HasKey(node.Annotations, v1alpha1.AnnotationDoNotRepairReason) {

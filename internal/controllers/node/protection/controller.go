@@ -1,9 +1,10 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protection keeps nodes from voluntary disruption in a zone that is closed, and for the rest of an hour that is
-// paid, and silent nodes also from repair while the account is unpaid. It writes karpenter.sh/do-not-disrupt and do-not-repair,
-// which core respects, and beside each an annotation of our own with the reason, which tells it from a user's.
+// Package protection keeps nodes from voluntary disruption in a zone that is closed, and for the rest of an hour that
+// is paid, and silent nodes also from repair while the account is unpaid. It writes karpenter.sh/do-not-disrupt and
+// do-not-repair, which core respects, and beside each an annotation of our own with the reason, which tells it from a
+// user's.
 package protection
 
 import (
@@ -82,7 +83,8 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	}
 	stored := node.DeepCopy()
 	annotate(node, karpv1.DoNotDisruptAnnotationKey, v1alpha1.AnnotationDoNotDisruptReason, disrupt)
-	annotate(node, karpv1.DoNotRepairAnnotationKey, v1alpha1.AnnotationDoNotRepairReason, lo.Ternary(unpaid, accountUnpaid, ""))
+	annotate(node, karpv1.DoNotRepairAnnotationKey, v1alpha1.AnnotationDoNotRepairReason,
+		lo.Ternary(unpaid, accountUnpaid, ""))
 	if maps.Equal(node.Annotations, stored.Annotations) {
 		return reconcile.Result{RequeueAfter: changes}, nil
 	}
@@ -92,7 +94,8 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	return result, err
 }
 
-// annotate writes an annotation of core with its reason, or removes both without one. What has no reason beside it is a user's.
+// annotate writes an annotation of core with its reason, or removes both without one. What has no reason beside it is a
+// user's.
 func annotate(node *corev1.Node, key, reasonKey, reason string) {
 	written := node.Annotations[reasonKey]
 	switch {
@@ -105,8 +108,8 @@ func annotate(node *corev1.Node, key, reasonKey, reason string) {
 	}
 }
 
-// settings are read from the status of the ProviderConfig: there they stand from the first moment of a process, before the ConfigMap
-// has been read. Of one that is gone, or new and without a status, they are nil.
+// settings are read from the status of the ProviderConfig: there they stand from the first moment of a process, before
+// the ConfigMap has been read. Of one that is gone, or new and without a status, they are nil.
 func (c *Controller) settings(ctx context.Context) (*options.Options, error) {
 	config := &v1alpha1.ProviderConfig{}
 	err := c.kubeClient.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, config)
@@ -119,7 +122,8 @@ func (c *Controller) settings(ctx context.Context) (*options.Options, error) {
 	return options.Protection(config.Status.Tuning), nil
 }
 
-// created is when the node's server began to cost money, by our own clock; zero where hours do not count, or no NodeClaim says it.
+// created is when the node's server began to cost money, by our own clock; zero where hours do not count, or no
+// NodeClaim says it.
 func (c *Controller) created(ctx context.Context, node *corev1.Node, settings *options.Options) (time.Time, error) {
 	if settings == nil || settings.BillingPeriod <= settings.BillingWindow {
 		return time.Time{}, nil
@@ -137,7 +141,8 @@ func (c *Controller) created(ctx context.Context, node *corev1.Node, settings *o
 
 // ours reports whether the node is of a NodePool of this provider, or was protected while it was.
 func ours(o client.Object) bool {
-	return lo.HasKey(o.GetLabels(), cloudprovider.NodeClassLabel) || lo.HasKey(o.GetAnnotations(), v1alpha1.AnnotationDoNotDisruptReason) ||
+	return lo.HasKey(o.GetLabels(), cloudprovider.NodeClassLabel) || lo.HasKey(o.GetAnnotations(),
+		v1alpha1.AnnotationDoNotDisruptReason) ||
 		lo.HasKey(o.GetAnnotations(), v1alpha1.AnnotationDoNotRepairReason)
 }
 
@@ -153,7 +158,8 @@ func (c *Controller) nodes(ctx context.Context, _ client.Object) []reconcile.Req
 	})
 }
 
-// changed passes those updates of a ProviderConfig that Reconcile reads: a login changes its status too, and would cost a reconcile of each node.
+// changed passes those updates of a ProviderConfig that Reconcile reads: a login changes its status too, and would cost
+// a reconcile of each node.
 var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.ProviderConfig).Status, e.ObjectNew.(*v1alpha1.ProviderConfig).Status
 	return len(before.Conditions) == 0 && len(after.Conditions) > 0 ||

@@ -19,7 +19,8 @@ const accountUnpaid = "AccountUnpaid"
 type facts struct {
 	now  time.Time
 	zone string
-	// settings are nil while the ProviderConfig does not say them; then a reason that follows from them stays as it is written.
+	// settings are nil while the ProviderConfig does not say them; then a reason that follows from them stays as it is
+	// written.
 	settings *options.Options
 	written  string
 	// created is when the server began to cost money; zero where that is not known.
@@ -27,7 +28,8 @@ type facts struct {
 	unpaid  bool
 }
 
-// decide returns why the node must not be disrupted, empty where it may be, and after what time that changes by itself; 0 is never.
+// decide returns why the node must not be disrupted, empty where it may be, and after what time that changes by itself;
+// 0 is never.
 func decide(f facts) (why string, changes time.Duration) {
 	switch {
 	case f.settings == nil && f.written != "" && f.written != accountUnpaid:

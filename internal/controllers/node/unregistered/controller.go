@@ -1,12 +1,12 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unregistered taints new nodes, which keeps pods off them until core has given them their labels and taints. Core asks kubelets to
-// register with the taint karpenter.sh/unregistered, but BKE's worker image takes no taints. Its nodes do register with
-// the taint of the external cloud provider, under which hardly anything runs, and keep it for the seconds that the cloud
-// controller manager needs: in that time this controller adds core's taint, which core takes away when it registers
-// the node. The node of a server that comes up after its NodeClaim has ended gets it too, and keeps it: no pod lands there before
-// garbage collection deletes the server.
+// Package unregistered taints new nodes, which keeps pods off them until core has given them their labels and taints.
+// Core asks kubelets to register with the taint karpenter.sh/unregistered, but BKE's worker image takes no taints. Its
+// nodes do register with the taint of the external cloud provider, under which hardly anything runs, and keep it for
+// the seconds that the cloud controller manager needs: in that time this controller adds core's taint, which core takes
+// away when it registers the node. The node of a server that comes up after its NodeClaim has ended gets it too, and
+// keeps it: no pod lands there before garbage collection deletes the server.
 package unregistered
 
 import (
@@ -72,9 +72,11 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	adds := map[string]any{"/spec/taints/-": karpv1.UnregisteredNoExecuteTaint}
 	if found {
 		// Core writes this label too, in a request of its own that this one spares it.
-		adds[controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind()))] = claim.Spec.NodeClassRef.Name
+		adds[controllers.Pointer("metadata", "labels",
+			karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind()))] = claim.Spec.NodeClassRef.Name
 	}
-	// What is tested shows that core has not registered the node since: that would put the taint back, and nothing would remove it.
+	// What is tested shows that core has not registered the node since: that would put the taint back, and nothing would
+	// remove it.
 	return controllers.AfterGuarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
 		"/metadata/labels": node.Labels, "/spec/taints": node.Spec.Taints,
 	}, adds)), ttl.Conflict)
@@ -90,8 +92,8 @@ func beingInitialised(node *corev1.Node) bool {
 		has(cloudproviderapi.TaintExternalCloudProvider) && !has(karpv1.UnregisteredTaintKey)
 }
 
-// launchedAs reports whether the NodeClaim's server was launched under this name, which is never used again. Only a launch intent
-// that contains the name is parsed, since each new node asks of all NodeClaims.
+// launchedAs reports whether the NodeClaim's server was launched under this name, which is never used again. Only a
+// launch intent that contains the name is parsed, since each new node asks of all NodeClaims.
 func launchedAs(claim *karpv1.NodeClaim, server string) bool {
 	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], server) {
 		return false
