@@ -37,6 +37,7 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 	if err != nil {
 		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
 	}
+	known := found.ClusterID
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
 	// A pool of servers elsewhere has none.
 	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool {
@@ -45,6 +46,9 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 	for _, pool := range pools[:min(len(pools), maxConfigurations)] {
 		of := "the launch configuration of pool " + pool.Name
 		metadata, err := p.api.GetLaunchConfigurationMetadata(ctx, pool.LaunchConfigID)
+		if id := metadata[metadataClusterID]; err == nil && id != "" && id != known {
+			err = fmt.Errorf("its bke_cluster_id %q is not this cluster's %q", id, known)
+		}
 		if err == nil {
 			found = p.readingOf(metadata, of)
 			err = p.consistent("its metadata", found)

@@ -62,6 +62,15 @@ type counting struct {
 	elsewhere int
 	// others are clusters of the project beside that of the sandbox.
 	others []string
+	// configuration replaces the metadata of each launch configuration.
+	configuration map[string]string
+}
+
+func (c *counting) GetLaunchConfigurationMetadata(ctx context.Context, id string) (map[string]string, error) {
+	if c.configuration != nil {
+		return c.configuration, nil
+	}
+	return c.API.GetLaunchConfigurationMetadata(ctx, id)
 }
 
 func (c *counting) GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error) {
@@ -380,6 +389,20 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("from the name of the API server, where the token is configured", "pool-servers-elsewhere", func() {
 			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
 		}, "BKE_CLUSTER_ID, BKE_JOIN_ENDPOINT learned from the name of the API server"),
+	)
+	DescribeTable("should be those of no other cluster that a launch configuration names", func(configure func()) {
+		sandbox.AddPool("workers")
+		api.configuration = elsewhere()
+		configure()
+		values, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring("the launch configuration of pool workers"),
+			ContainSubstring("prodprodprodprod"), Not(ContainSubstring(otherToken)))))
+		Expect(values).To(Equal(config.Values))
+	},
+		Entry("where the name of the API server says which it is",
+			func() { config.APIServer = sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" }),
+		Entry("where the metadata of a pool server does", func() { node("pool-1", pool("pool-1"), metadata("bke_cluster_token", "")) }),
+		Entry("where it is configured", func() { config.ClusterID = sandbox.BKE().ClusterUID }),
 	)
 	It("should be learned from a launch configuration behind many foreign pools without servers", func() {
 		sandbox.AddPool("workers")
