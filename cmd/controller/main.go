@@ -65,21 +65,23 @@ func main() {
 	op, err := operator.New(ctx, core)
 	exitOn(err)
 
-	wired, err := wiring.NewCore(ctx, op.Clock, op.GetClient(), metrics.Decorate(op.CloudProvider), op.InstanceTypeStore)
+	cloudProvider := op.Providers.CloudProvider
+	wired, err := wiring.NewCore(ctx, op.Core.Clock, op.Core.GetClient(), metrics.Decorate(cloudProvider),
+		op.Core.InstanceTypeStore)
 	exitOn(err)
 	ours := providerControllers(op, options.FromContext(ctx), wired.Cluster)
-	op.
-		WithControllers(ctx, op.CloudProvider.HoldStaticPools(wired.Cluster, corecontrollers.NewControllers(
+	op.Core.
+		WithControllers(ctx, cloudProvider.HoldStaticPools(wired.Cluster, corecontrollers.NewControllers(
 			ctx,
-			op.Manager,
-			op.Clock,
+			op.Core.Manager,
+			op.Core.Clock,
 			wired.Client,
-			op.EventRecorder,
+			op.Core.EventRecorder,
 			wired.CloudProvider,
 			wired.Undecorated,
 			wired.Cluster,
 			wired.Overlays,
-			op.PredictionStore,
+			op.Core.PredictionStore,
 		))...).
 		WithControllers(ctx, ours...).
 		Start(ctx)
@@ -124,23 +126,23 @@ func exitOn(err error) {
 
 // providerControllers are this provider's own controllers, beside core's.
 func providerControllers(op *operator.Operator, opts *options.Options, cluster *state.Cluster) []controller.Controller {
-	kubeClient, recorder := op.GetClient(), op.EventRecorder
+	kubeClient, recorder, clk, p := op.Core.GetClient(), op.Core.EventRecorder, op.Core.Clock, op.Providers
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog,
-			op.CloudProvider.Launches, op.Account.UnpaidAtRest, op.Instances.Forms(), opts.CreateProviderConfig, op.Elected()),
-		catalog.NewController(op.Catalog, op.Settings),
-		nodeclassstatus.NewController(kubeClient, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
-		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
-		server.NewController(kubeClient, op.Instances, op.Networks, op.CloudProvider.Launches, op.JoinTokens, recorder,
-			op.Clock),
+		providerconfig.NewController(clk, kubeClient, recorder, op.Config, op.Tuning, p.Catalog,
+			p.CloudProvider.Launches, p.Account.UnpaidAtRest, p.Instances.Forms(), opts.CreateProviderConfig,
+			op.Core.Elected()),
+		catalog.NewController(p.Catalog, op.Settings),
+		nodeclassstatus.NewController(kubeClient, clk, p.Catalog, p.Images, p.Networks, p.Bootstrap, p.Flavors),
+		usage.NewController(kubeClient, recorder, clk, p.CloudProvider),
+		server.NewController(kubeClient, p.Instances, p.Networks, p.CloudProvider.Launches, p.JoinTokens, recorder, clk),
 		unregistered.NewController(kubeClient, op.ClusterUID),
-		protection.NewController(kubeClient, op.Clock, op.Account, op.Instances, recorder),
+		protection.NewController(kubeClient, clk, p.Account, p.Instances, recorder),
 		nominated.NewController(kubeClient, cluster),
-		nodesize.NewController(kubeClient, op.Flavors, recorder),
-		surplus.NewController(kubeClient, cluster, recorder, op.Clock),
+		nodesize.NewController(kubeClient, p.Flavors, recorder),
+		surplus.NewController(kubeClient, cluster, recorder, clk),
 		garbagecollection.NewController(garbagecollection.Config{
 			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
-		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
+		}, kubeClient, op.Core.GetAPIReader(), p.Instances, recorder, clk),
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),
 	}
@@ -149,8 +151,8 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 // statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.
 func statusController[T status.Object](op *operator.Operator) controller.Controller {
 	return status.NewController[T](
-		op.GetClient(),
-		op.GetEventRecorderFor("karpenter"), //nolint:staticcheck // SA1019: operatorpkg takes no other recorder yet
+		op.Core.GetClient(),
+		op.Core.GetEventRecorderFor("karpenter"), //nolint:staticcheck // SA1019: operatorpkg takes no other recorder yet
 		status.EmitDeprecatedMetrics,
 	)
 }

@@ -36,7 +36,7 @@ import (
 
 // Operator is core's operator with this provider's own parts.
 type Operator struct {
-	*coreoperator.Operator
+	Core *coreoperator.Operator
 
 	// ClusterUID is the UID of the namespace kube-system: the identity of this cluster.
 	ClusterUID string
@@ -46,7 +46,7 @@ type Operator struct {
 	// API rejects all calls about what a project owns until its scope is confirmed.
 	API *bizfly.Client
 
-	*wiring.Providers
+	Providers *wiring.Providers
 	// Settings are the active settings; Tuning changes them while the controller runs.
 	Settings *options.Store
 	Tuning   *tuning.DefaultProvider
@@ -61,7 +61,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	if err := StripManagedFields(ctx, core.GetCache(), &corev1.Node{}, &corev1.Pod{}, &karpv1.NodeClaim{}); err != nil {
 		return nil, err
 	}
-	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
+	op := &Operator{Core: core, Settings: options.NewStore(opts)}
 	op.Tuning = tuning.NewDefaultProvider(reader, op.Settings)
 	namespace := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
@@ -70,12 +70,12 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	op.ClusterUID = string(namespace.UID)
 	op.connect(opts, reader)
 	dependencies := wiring.Dependencies{
-		API: op.API, Client: op.GetClient(), APIReader: reader, Recorder: op.EventRecorder, Settings: op.Settings,
-		ClusterUID: op.ClusterUID, CABundle: Authority(op.GetConfig()), APIServer: op.GetConfig().Host,
+		API: op.API, Client: op.Core.GetClient(), APIReader: reader, Recorder: op.Core.EventRecorder, Settings: op.Settings,
+		ClusterUID: op.ClusterUID, CABundle: Authority(op.Core.GetConfig()), APIServer: op.Core.GetConfig().Host,
 		Recognized: op.Config.CheckControlPlane,
 	}
 	if coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
-		dependencies.Overlay = op.InstanceTypeStore
+		dependencies.Overlay = op.Core.InstanceTypeStore
 	}
 	op.Providers = wiring.Build(dependencies)
 	return op, op.firstContact(ctx, opts)
@@ -109,7 +109,7 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 	if result.Object != nil {
 		// The controller syncs again, and reports the result.
 		_ = op.Tuning.Sync(ctx, result.Object)
-		op.Instances.Forms().Restore(result.Object.Status.RequestForms)
+		op.Providers.Instances.Forms().Restore(result.Object.Status.RequestForms)
 	}
 	_, waits := errors.AsType[*config.ScopeUnrecordedError](result.ScopeErr)
 	reached := waits || result.Object != nil && result.Object.RecordedScope() != nil
@@ -128,11 +128,11 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 		}
 	}
 	// NodeClasses that need what could not be learned report it, and try again.
-	if _, err := op.BKE.Values(ctx); err != nil {
+	if _, err := op.Providers.BKE.Values(ctx); err != nil {
 		log.FromContext(ctx).Error(err, "not all BKE values are known yet")
 	}
-	err := op.Catalog.Refresh(ctx)
-	if _, unread := op.Catalog.Snapshot(); err == nil || unread == nil {
+	err := op.Providers.Catalog.Refresh(ctx)
+	if _, unread := op.Providers.Catalog.Snapshot(); err == nil || unread == nil {
 		return nil
 	}
 	if reached {

@@ -101,7 +101,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		}
 		get := func() *corecloudprovider.InstanceType {
 			GinkgoHelper()
-			types := lo.Must(op.Flavors.List(ctx, nodeClass))
+			types := lo.Must(op.Providers.Flavors.List(ctx, nodeClass))
 			found, _ := lo.Find(types, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavorName })
 			return found
 		}

@@ -94,7 +94,7 @@ type API interface {
 
 // Config is what the environment sets.
 type Config struct {
-	Values
+	Values Values
 	// Discover lets what they leave out be learned.
 	Discover bool
 	// APIServer is the address of the cluster's API server from outside; it may be empty.
@@ -133,7 +133,7 @@ func (p *DefaultProvider) Known() Values {
 // Values implements Provider. Calls at the same time share one try. What is complete is returned at once, and learned
 // again beside that when it is old; it stays where that fails.
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
-	if !p.config.Discover || p.config.Complete() {
+	if !p.config.Discover || p.config.Values.Complete() {
 		return p.config.Values, nil
 	}
 	p.mu.Lock()
@@ -201,8 +201,8 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 			return nil, errors.Join(append(failures, err)...)
 		}
 	}
-	if _, err := p.api.GetCluster(ctx, found.ClusterID); err != nil {
-		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.ClusterID, found.clusterFrom, err)
+	if _, err := p.api.GetCluster(ctx, found.Values.ClusterID); err != nil {
+		return nil, fmt.Errorf("reading cluster %s, which %s names: %w", found.Values.ClusterID, found.clusterFrom, err)
 	}
 	values := p.completed(found)
 	values.Learned = strings.Join(lo.Compact(append([]string{values.Learned}, pool.ignored...)), "; ")
@@ -211,7 +211,7 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 
 // reading are values with where they are from: metadata, the configuration, or the name of the API server.
 type reading struct {
-	Values
+	Values Values
 	// from is the source of the metadata.
 	from string
 	// clusterFrom and joinFrom are the sources of id and join endpoint; that of a join endpoint does not matter where it
@@ -224,28 +224,29 @@ type reading struct {
 func (p *DefaultProvider) readingOf(metadata map[string]string, from string) *reading {
 	id, join := clusterOf(p.config.APIServer)
 	r := &reading{Values: Values{
-		ClusterID:    cmp.Or(metadata[metadataClusterID], p.config.ClusterID, id),
-		Token:        cmp.Or(metadata["bke_cluster_token"], p.config.Token),
-		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.JoinEndpoint), LogEndpoint: metadata["bke_log_endpoint"],
+		ClusterID:    cmp.Or(metadata[metadataClusterID], p.config.Values.ClusterID, id),
+		Token:        cmp.Or(metadata["bke_cluster_token"], p.config.Values.Token),
+		JoinEndpoint: cmp.Or(metadata["bke_join_endpoint"], p.config.Values.JoinEndpoint),
+		LogEndpoint:  metadata["bke_log_endpoint"],
 	}, from: from, clusterFrom: from, joinFrom: from}
 	if metadata[metadataClusterID] == "" {
-		r.clusterFrom = lo.Ternary(p.config.ClusterID == "", apiServerName, "BKE_CLUSTER_ID")
+		r.clusterFrom = lo.Ternary(p.config.Values.ClusterID == "", apiServerName, "BKE_CLUSTER_ID")
 	}
-	if r.JoinEndpoint == "" && r.ClusterID == id {
-		r.JoinEndpoint, r.joinFrom = join, apiServerName
+	if r.Values.JoinEndpoint == "" && r.Values.ClusterID == id {
+		r.Values.JoinEndpoint, r.joinFrom = join, apiServerName
 	}
 	return r
 }
 
 // consistent checks what was read from metadata; its errors hold no token.
 func (p *DefaultProvider) consistent(of string, read *reading) error {
-	if !read.Complete() {
+	if !read.Values.Complete() {
 		return errors.New(of + " lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
 	}
-	if configured := p.config.ClusterID; configured != "" && read.ClusterID != configured {
-		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.ClusterID, configured)
+	if configured := p.config.Values.ClusterID; configured != "" && read.Values.ClusterID != configured {
+		return fmt.Errorf("%s bke_cluster_id %q is not BKE_CLUSTER_ID %q", of, read.Values.ClusterID, configured)
 	}
-	if !IsHTTP(read.JoinEndpoint) {
+	if !IsHTTP(read.Values.JoinEndpoint) {
 		return errors.New(of + " bke_join_endpoint is not an http or https URL")
 	}
 	return nil
@@ -267,10 +268,10 @@ func (p *DefaultProvider) completed(found *reading) *Values {
 		to         *string
 		read, from string
 	}{
-		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID, found.clusterFrom},
-		{"BKE_CLUSTER_TOKEN", &values.Token, found.Token, found.from},
-		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.JoinEndpoint, found.joinFrom},
-		{"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.LogEndpoint, found.from},
+		{"BKE_CLUSTER_ID", &values.ClusterID, found.Values.ClusterID, found.clusterFrom},
+		{"BKE_CLUSTER_TOKEN", &values.Token, found.Values.Token, found.from},
+		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.Values.JoinEndpoint, found.joinFrom},
+		{"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.Values.LogEndpoint, found.from},
 	} {
 		if strings.TrimSpace(*field.to) == "" && field.read != "" {
 			*field.to = field.read

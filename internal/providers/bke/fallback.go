@@ -24,20 +24,21 @@ func (p *DefaultProvider) withoutServers(ctx context.Context, read []poolServer)
 	// What is configured, and follows from the name of the API server, may be enough.
 	found := p.readingOf(nil, apiServerName)
 	if len(read) > 0 {
-		found = p.readingOf(map[string]string{metadataClusterID: read[0].reading.ClusterID}, read[0].reading.clusterFrom)
+		found = p.readingOf(map[string]string{metadataClusterID: read[0].reading.Values.ClusterID},
+			read[0].reading.clusterFrom)
 	}
-	if found.Complete() {
+	if found.Values.Complete() {
 		return found, p.consistent(found.joinFrom, found)
 	}
-	if found.ClusterID == "" {
+	if found.Values.ClusterID == "" {
 		return nil, errors.New("no server has what nodes join with, and which cluster this is follows from nothing else: " +
 			"set BKE_CLUSTER_ID")
 	}
-	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
+	cluster, err := p.api.GetCluster(ctx, found.Values.ClusterID)
 	if err != nil {
-		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.ClusterID, err)
+		return nil, fmt.Errorf("reading cluster %s to find its launch configurations: %w", found.Values.ClusterID, err)
 	}
-	known := found.ClusterID
+	known := found.Values.ClusterID
 	failures := []error{errors.New("no server and no launch configuration of a pool has what nodes join with")}
 	// A pool of servers elsewhere has none.
 	pools := lo.Filter(cluster.WorkerPools, func(p gobizfly.ExtendedWorkerPool, _ int) bool {

@@ -94,14 +94,14 @@ func (p *DefaultProvider) poolServers(ctx context.Context) (*poolServers, error)
 		return nil, err
 	}
 	for _, server := range read {
-		if server.reading.ClusterID == id {
+		if server.reading.Values.ClusterID == id {
 			pool.servers = append(pool.servers, server)
 			continue
 		}
 		pool.failures = append(pool.failures, fmt.Errorf("node %s: %w", server.node.Name, notOfPoolError(fmt.Sprintf(
-			"its server's metadata %s %q is not %s %q", metadataClusterID, server.reading.ClusterID, source, id))))
+			"its server's metadata %s %q is not %s %q", metadataClusterID, server.reading.Values.ClusterID, source, id))))
 		pool.ignored = append(pool.ignored, fmt.Sprintf("node %s is ignored, since its server is of cluster %s",
-			server.node.Name, server.reading.ClusterID))
+			server.node.Name, server.reading.Values.ClusterID))
 	}
 	return pool, nil
 }
@@ -149,8 +149,8 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading,
 // API server does, it is the cluster that the servers of NodeClaims have joined: it does not change while there are
 // any. Without those, most pool servers decide.
 func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (id, source string, err error) {
-	if p.config.ClusterID != "" {
-		return p.config.ClusterID, "BKE_CLUSTER_ID", nil
+	if p.config.Values.ClusterID != "" {
+		return p.config.Values.ClusterID, "BKE_CLUSTER_ID", nil
 	}
 	if id, _ := clusterOf(p.config.APIServer); id != "" {
 		return id, apiServerName, nil
@@ -159,7 +159,7 @@ func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (i
 	if joined != "" || err != nil {
 		return joined, "that of NodeClaims' servers", err
 	}
-	ids := lo.Map(read, func(s poolServer, _ int) string { return s.reading.ClusterID })
+	ids := lo.Map(read, func(s poolServer, _ int) string { return s.reading.Values.ClusterID })
 	return mostNamed(ids), "that of most pool servers", nil
 }
 

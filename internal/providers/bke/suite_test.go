@@ -212,7 +212,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(values).To(Equal(config.Values))
 	},
 		Entry("without a token", func() {}, []string{"bke_cluster_token", ""}, "lacks bke_cluster_id, bke_cluster_token"),
-		Entry("with another cluster than is configured", func() { config.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
+		Entry("with another cluster than is configured", func() { config.Values.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
 		Entry("with an endpoint that is no URL", func() {}, []string{"bke_join_endpoint", "engine"}, "not an http or https URL"),
 		Entry("with a cluster that is not this project's", func() {},
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""},
@@ -381,13 +381,13 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			func() { config.APIServer = sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn:443" },
 			"BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT learned from the launch configuration of pool workers"),
 		Entry("from the launch configuration of the cluster that is configured", "pool-servers-elsewhere",
-			func() { config.ClusterID = sandbox.BKE().ClusterUID },
+			func() { config.Values.ClusterID = sandbox.BKE().ClusterUID },
 			"BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT learned from the launch configuration of pool workers"),
 		Entry("from the name of the API server, where the rest is in their metadata", "pool-metadata-without-endpoint",
 			func() { config.APIServer = "https://" + sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" },
 			"BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN learned from the pool server of node workers-1; BKE_JOIN_ENDPOINT learned from the name of the API server"),
 		Entry("from the name of the API server, where the token is configured", "pool-servers-elsewhere", func() {
-			config.APIServer, config.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
+			config.APIServer, config.Values.Token = sandbox.BKE().ClusterUID+".api.k8saas.bizflycloud.vn", clusterToken
 		}, "BKE_CLUSTER_ID, BKE_JOIN_ENDPOINT learned from the name of the API server"),
 	)
 	DescribeTable("should be those of no other cluster that a launch configuration names", func(configure func()) {
@@ -402,15 +402,15 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("where the name of the API server says which it is",
 			func() { config.APIServer = sandbox.BKE().ClusterUID + ".api.k8saas.bizflycloud.vn" }),
 		Entry("where the metadata of a pool server does", func() { node("pool-1", pool("pool-1"), metadata("bke_cluster_token", "")) }),
-		Entry("where it is configured", func() { config.ClusterID = sandbox.BKE().ClusterUID }),
+		Entry("where it is configured", func() { config.Values.ClusterID = sandbox.BKE().ClusterUID }),
 	)
 	It("should be learned from a launch configuration behind many foreign pools without servers", func() {
 		sandbox.AddPool("workers")
-		api.elsewhere, config.ClusterID = 5, sandbox.BKE().ClusterUID
+		api.elsewhere, config.Values.ClusterID = 5, sandbox.BKE().ClusterUID
 		Expect(provider().Values(ctx)).To(HaveField("Learned", HaveSuffix("learned from the launch configuration of pool workers")))
 	})
 	DescribeTable("should not follow from another name of the API server", func(name string) {
-		config.APIServer, config.Token = name, clusterToken
+		config.APIServer, config.Values.Token = name, clusterToken
 		values, err := provider().Values(ctx)
 		Expect(err).To(MatchError(And(ContainSubstring("set BKE_CLUSTER_ID"), Not(ContainSubstring(clusterToken)))))
 		Expect(values.ClusterID).To(BeEmpty())
@@ -419,14 +419,14 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("one of another depth", "zdckkshu1he44fsb.example.com"), Entry("no URL", "https://%"),
 	)
 	It("should name the source of a cluster that the Kubernetes Engine does not have", func() {
-		config.ClusterID, config.Token, config.APIServer = "0123456789abcdef", clusterToken, "0123456789abcdef.api.example.com"
+		config.Values.ClusterID, config.Values.Token, config.APIServer = "0123456789abcdef", clusterToken, "0123456789abcdef.api.example.com"
 		_, err := provider().Values(ctx)
 		Expect(err).To(MatchError(ContainSubstring("reading cluster 0123456789abcdef, which BKE_CLUSTER_ID names")))
 	})
 	It("should say why neither servers nor launch configurations have them", func() {
 		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken, OmitServices: []string{"auto_scaling"}})
 		DeferCleanup(sandbox.Close)
-		api.API, config.ClusterID = connect.Client(ctx, sandbox), sandbox.BKE().ClusterUID
+		api.API, config.Values.ClusterID = connect.Client(ctx, sandbox), sandbox.BKE().ClusterUID
 		sandbox.AddPool("workers")
 		_, err := provider().Values(ctx)
 		Expect(err).To(MatchError(And(ContainSubstring("no node has the label"), ContainSubstring("the launch configuration of pool workers"),

@@ -44,8 +44,8 @@ func (e *lookupError) Unwrap() error { return e.err }
 // endpoint is the API server as nodes reach it. The controller's own way to it, a Service, is none for a server that is
 // no node yet.
 func (c *cluster) endpoint() (string, error) {
-	if c.config.ClusterEndpoint != "" {
-		return c.config.ClusterEndpoint, nil
+	if c.config.Options.ClusterEndpoint != "" {
+		return c.config.Options.ClusterEndpoint, nil
 	}
 	info, err := c.clusterInfo()
 	if err != nil {

@@ -189,7 +189,7 @@ func multipartOf(parts []part) (string, error) {
 	if errors.Join(err, writer.Close()) != nil {
 		return "", tooLarge()
 	}
-	return out.String(), nil
+	return out.written.String(), nil
 }
 
 // encoded leaves plain text as it is and wraps what mail cannot carry.
@@ -218,7 +218,7 @@ func cloudConfigOf(parts []part) (string, error) {
 	if encoder.Encode(merged) != nil || encoder.Close() != nil {
 		return "", tooLarge()
 	}
-	return "#cloud-config\n" + out.String(), nil
+	return "#cloud-config\n" + out.written.String(), nil
 }
 
 func deepMerge(first, second map[any]any) map[any]any {

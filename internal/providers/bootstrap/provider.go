@@ -33,7 +33,7 @@ const maxUserDataBytes = 16 * 1024
 // Config is what the cluster gives every node.
 type Config struct {
 	// Options are the settings that the controller has started with.
-	*options.Options
+	Options *options.Options
 	// BKE returns what nodes join BKE with.
 	BKE bke.Provider
 	// Reader reads Secrets, ConfigMaps and Services by name, without a cache; nil reads none.
@@ -257,10 +257,10 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDataSource) (*source, error) {
 	secret, configMap := &corev1.Secret{}, &corev1.ConfigMap{}
 	object, kind, ref, selector := client.Object(secret), "Secret", "secretKeyRef", lo.FromPtr(from.SecretKeyRef)
-	names, value, variable := p.config.UserDataSecretNames, "userDataSecrets", "USER_DATA_SECRET_NAMES"
+	names, value, variable := p.config.Options.UserDataSecretNames, "userDataSecrets", "USER_DATA_SECRET_NAMES"
 	if from.ConfigMapKeyRef != nil {
 		object, kind, ref, selector = configMap, "ConfigMap", "configMapKeyRef", *from.ConfigMapKeyRef
-		names, value, variable = p.config.UserDataConfigMapNames, "userDataConfigMaps", "USER_DATA_CONFIGMAP_NAMES"
+		names, value, variable = p.config.Options.UserDataConfigMapNames, "userDataConfigMaps", "USER_DATA_CONFIGMAP_NAMES"
 	}
 	reject := func(format string, args ...any) error {
 		return &ValidationError{Reason: ReasonUserDataSource,
@@ -273,9 +273,11 @@ func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDat
 	if p.config.Reader == nil || !slices.Contains(names, selector.Name) {
 		return nil, granted()
 	}
-	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, object); {
+	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Options.Namespace, Name: selector.Name},
+		object); {
 	case apierrors.IsNotFound(err):
-		return nil, reject("there is no such %s in the controller's namespace %s; create it", kind, p.config.Namespace)
+		return nil, reject("there is no such %s in the controller's namespace %s; create it", kind,
+			p.config.Options.Namespace)
 	case apierrors.IsForbidden(err):
 		return nil, granted()
 	case err != nil:

@@ -90,9 +90,9 @@ var _ = Describe("User data from a Secret", func() {
 		nodeClass := custom("")
 		nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.UserDataSource{
 			ConfigMapKeyRef: &v1alpha1.KeySelector{Name: "scripts", Key: "userData"}}
-		config.UserDataSecretNames = []string{"scripts"}
+		config.Options.UserDataSecretNames = []string{"scripts"}
 		Expect(invalidOf(validate(nodeClass)).Message).To(And(ContainSubstring("userDataConfigMaps"), HavePrefix("spec.userDataFrom.configMapKeyRef.name")))
-		config.UserDataConfigMapNames = []string{"scripts"}
+		config.Options.UserDataConfigMapNames = []string{"scripts"}
 		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/sh"))
 		before := hash(nodeClass)
 		object.Data["userData"] = "#!/bin/bash"
@@ -118,7 +118,7 @@ var _ = Describe("User data from a Secret", func() {
 	},
 		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Name = "credentials" },
 			`"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
-		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
+		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Options.Namespace = "default" }, `"templates"`, "namespace default"),
 		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "gpu" }, `no key "gpu"`),
 		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "broken" }, "line 1", "does not parse"),
 		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.SecretKeyRef.Key = "large" }, "65537 bytes"),
@@ -293,7 +293,7 @@ var _ = Describe("A join token", func() {
 })
 
 var _ = Describe("The cluster, where nothing is configured", func() {
-	BeforeEach(func() { config.ClusterEndpoint, config.CABundle = "", nil })
+	BeforeEach(func() { config.Options.ClusterEndpoint, config.CABundle = "", nil })
 	DescribeTable("should be missed by the templates that need it, with the remedy", func(template, remedy string) {
 		Expect(invalidOf(validate(custom(template))).Message).To(ContainSubstring(remedy))
 		Expect(validate(custom("#!/bin/bash"))).To(Succeed())

@@ -65,7 +65,7 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	var lookup *lookupError
 	switch {
 	case err == nil:
-		return out.String(), nil
+		return out.written.String(), nil
 	case errors.Is(err, errTooLarge):
 		return "", tooLarge()
 	case errors.As(err, &invalid):
@@ -103,14 +103,14 @@ func at(err error) string {
 var errTooLarge = errors.New("the rendered user data is too large")
 
 // limitedBuffer does not grow beyond what BizFly Cloud accepts.
-type limitedBuffer struct{ bytes.Buffer }
+type limitedBuffer struct{ written bytes.Buffer }
 
 // Write implements io.Writer.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxUserDataBytes {
+	if b.written.Len()+len(p) > maxUserDataBytes {
 		return 0, errTooLarge
 	}
-	return b.Buffer.Write(p)
+	return b.written.Write(p)
 }
 
 // functions are what a template can call, beside and, or, not, eq, ne, len and index of text/template. Their names and

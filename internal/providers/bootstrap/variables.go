@@ -120,7 +120,7 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 	lookups := &cluster{ctx: ctx, config: &p.config}
 	return &Variables{
 		NodeName:          input.NodeName,
-		ClusterName:       p.config.ClusterName,
+		ClusterName:       p.config.Options.ClusterName,
 		KubernetesVersion: input.KubernetesVersion,
 		ProviderIDPrefix:  providerid.Prefix,
 		ServerIDCommand:   serverIDCommand,

@@ -30,7 +30,7 @@ const (
 
 // built is an instance type with what is needed to check its availability and size again.
 type built struct {
-	*cloudprovider.InstanceType
+	InstanceType *cloudprovider.InstanceType
 	facts        *facts
 	rootDiskGiB  int
 	reservations bootstrap.Reservations
@@ -92,13 +92,13 @@ func (p *DefaultProvider) unmarked(key capacity.Offering) bool {
 // itself when nothing has changed, else a new one that shares all that did not.
 func (p *DefaultProvider) refreshed(b *built, report report) *built {
 	var offerings cloudprovider.Offerings
-	for i, offering := range b.Offerings {
+	for i, offering := range b.InstanceType.Offerings {
 		available := b.launchable[i] && p.unmarked(b.keys[i])
 		if available == offering.Available {
 			continue
 		}
 		if offerings == nil {
-			offerings = slices.Clone(b.Offerings)
+			offerings = slices.Clone(b.InstanceType.Offerings)
 		}
 		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price,
 			Available: available}
@@ -106,7 +106,7 @@ func (p *DefaultProvider) refreshed(b *built, report report) *built {
 	if offerings == nil && report == b.report {
 		return b
 	}
-	return p.with(*b, lo.Ternary(offerings == nil, b.Offerings, offerings), report)
+	return p.with(*b, lo.Ternary(offerings == nil, b.InstanceType.Offerings, offerings), report)
 }
 
 // with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it,
@@ -115,14 +115,14 @@ func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, repor
 	b.report = report
 	capacities, kept := p.size(&b)
 	b.InstanceType = &cloudprovider.InstanceType{
-		Name:                   b.Name,
-		Requirements:           b.Requirements,
+		Name:                   b.InstanceType.Name,
+		Requirements:           b.InstanceType.Requirements,
 		Offerings:              offerings,
 		Capacity:               capacities,
 		Overhead:               kept,
 		VolumeAttachmentLimits: volumeAttachmentLimits,
 	}
-	b.Allocatable() // core computes it once per object: here it stays out of the first scheduling
+	b.InstanceType.Allocatable() // core computes it once per object: here it stays out of the first scheduling
 	return &b
 }
 

@@ -185,7 +185,7 @@ func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	}
 	// Another NodeClass may have replaced the answer where there are more than maxEntries.
 	b, found := lo.Find(lo.FromPtr((*p.entries.Load())[nodeClass.Name]).built, func(b *built) bool {
-		return b.Name == flavor
+		return b.InstanceType.Name == flavor
 	})
 	if !found {
 		return floor

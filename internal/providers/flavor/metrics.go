@@ -108,19 +108,21 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 		}
 		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
 		for _, b := range e.built {
-			for _, offering := range b.Offerings {
-				labels := []string{nodeClass, b.Name, offering.Zone(), offering.CapacityType()}
+			for _, offering := range b.InstanceType.Offerings {
+				labels := []string{nodeClass, b.InstanceType.Name, offering.Zone(), offering.CapacityType()}
 				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue,
 					lo.Ternary(offering.Available, 1.0, 0), labels...)
 				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
 			}
-			if sized.Has(b.Name) {
+			if sized.Has(b.InstanceType.Name) {
 				continue
 			}
-			sized.Insert(b.Name)
-			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, b.Capacity.Cpu().AsApproximateFloat64(),
-				b.Name)
-			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib, b.Name)
+			sized.Insert(b.InstanceType.Name)
+			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue,
+				b.InstanceType.Capacity.Cpu().AsApproximateFloat64(),
+				b.InstanceType.Name)
+			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib,
+				b.InstanceType.Name)
 		}
 	}
 }

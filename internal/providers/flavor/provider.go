@@ -253,7 +253,9 @@ func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 		return
 	}
 	if !lo.ContainsBy(e.built, func(b *built) bool {
-		return b.Name == flavor && lo.ContainsBy(b.keys, func(key capacity.Offering) bool { return key.Zone == zone })
+		return b.InstanceType.Name == flavor && lo.ContainsBy(b.keys, func(key capacity.Offering) bool {
+			return key.Zone == zone
+		})
 	}) {
 		p.uses.Add(1)
 	}
@@ -267,7 +269,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.version.withNews(v) == v {
 		profile, known := profileOf(nodeClass), p.learned.Load().byKey
 		for _, b := range previous.built {
-			next.built = append(next.built, p.refreshed(b, known[learnedKey{profile, b.Name}].believed))
+			next.built = append(next.built, p.refreshed(b, known[learnedKey{profile, b.InstanceType.Name}].believed))
 		}
 	} else {
 		var err error

@@ -23,7 +23,7 @@ const bytesPerGiB = 1 << 30
 
 // template is an image or a snapshot of the project itself, in a form that does not depend on which of the two it is.
 type template struct {
-	*Image
+	Image  *Image
 	status string
 	usable bool
 	// created is zero, and so before all others, where the cloud does not say.
@@ -32,7 +32,7 @@ type template struct {
 
 // byName finds the newest custom image.
 func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages,
+	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages, r.provider.api.ListCustomImages,
 		func(images []*gobizfly.CustomImage) (*Image, error) {
 			return newest(templates(r, images, customImageTemplate), field, pattern,
 				"names are those of the project's active custom images")
@@ -41,7 +41,7 @@ func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image,
 
 // bySnapshotName finds the newest snapshot of a name.
 func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots,
+	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
 		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
 			return newest(templates(r, snapshots, snapshotTemplate), field, pattern,
 				"names are those of the project's available volume snapshots")
@@ -49,7 +49,7 @@ func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) 
 }
 
 func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots,
+	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
 		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
 			return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
 		})
@@ -57,13 +57,13 @@ func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image
 
 // one returns the usable template of an id. Others that there are, beside the templates, are named where it is missing.
 func one(all []template, field, id, kind, usable string, others []string) (*Image, error) {
-	found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
+	found, ok := lo.Find(all, func(t template) bool { return t.Image.ID == id })
 	if ok && found.usable {
 		return found.Image, nil
 	}
 	miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
 		lo.FilterMap(all, func(t template, _ int) (string, bool) {
-			return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable
+			return fmt.Sprintf("%s (%s)", t.Image.ID, t.Image.Name), t.usable
 		})...))}
 	if ok {
 		miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
@@ -75,15 +75,15 @@ func one(all []template, field, id, kind, usable string, others []string) (*Imag
 // so that the answer does not depend on their order.
 func newest(all []template, field, pattern, remedy string) (*Image, error) {
 	all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
-	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Name) })
+	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Image.Name) })
 	if len(matching) == 0 {
 		return nil, &lookup.NotFoundError{
 			Field: field, Value: pattern, Remedy: remedy,
-			Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Name })),
+			Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Image.Name })),
 		}
 	}
 	return slices.MaxFunc(matching, func(a, b template) int {
-		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.ID, b.ID))
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.Image.ID, b.Image.ID))
 	}).Image, nil
 }
 
@@ -95,9 +95,9 @@ func templates[E any](r *resolution, all []*E, convert func(*E) template) []temp
 		}
 		t := convert(e)
 		if t.usable {
-			r.offered.Insert(t.ID)
+			r.offered.Insert(t.Image.ID)
 		}
-		return t, t.ID != ""
+		return t, t.Image.ID != ""
 	})
 }
 

@@ -73,7 +73,7 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 // other error that it could not be found out, which never means that an image is gone. So does one that what the
 // NodeClass has resolved to is missing, or replaced by what is not newer, until several reads agree.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	r := &resolution{DefaultProvider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
+	r := &resolution{provider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
 	found, err := r.firstTerm(ctx, nodeClass)
 	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
 		lo.FromPtr(found).ID,
@@ -82,8 +82,8 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 
 // resolution is one search for an image.
 type resolution struct {
-	*DefaultProvider
-	reads lookup.Reads
+	provider *DefaultProvider
+	reads    lookup.Reads
 	// offered are the images that were seen and can be booted.
 	offered sets.Set[string]
 }
@@ -101,7 +101,7 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 }
 
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
-	snapshot, err := r.catalog.Snapshot()
+	snapshot, err := r.provider.catalog.Snapshot()
 	if err == nil {
 		r.reads["catalog"] = snapshot.BKEReadAt
 	}
@@ -168,7 +168,8 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
 		return worker.image(), nil
 	}
-	osImage, osErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages),
+	osImage, osErr := lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyOSImages,
+		lookup.NotEmpty(r.provider.api.ListOSImages),
 		func(images []bizfly.OSImage) (*Image, error) {
 			r.offer(images)
 			if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
@@ -179,7 +180,8 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if osErr == nil {
 		return osImage, nil
 	}
-	custom, customErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages,
+	custom, customErr := lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages,
+		r.provider.api.ListCustomImages,
 		func(images []*gobizfly.CustomImage) (*Image, error) {
 			return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
 				lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
@@ -201,7 +203,7 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 
 func (r *resolution) byOS(ctx context.Context, field, value string,
 	selector *v1alpha1.OSImageSelector) (*Image, error) {
-	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages),
+	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.provider.api.ListOSImages),
 		func(images []bizfly.OSImage) (*Image, error) {
 			r.offer(images)
 			matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
