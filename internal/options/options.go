@@ -303,7 +303,7 @@ var table = []*Setting{
 		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way. It must exceed LAUNCH_TIMEOUT, which cannot be tuned either.",
 		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), checkGrace),
 	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
-		"How long an offering without capacity is not tried again. What is marked already keeps its time.",
+		"How long an offering without capacity is not tried again. What is unavailable already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
