@@ -57,7 +57,7 @@ func ServerUpdateFailed(claim *karpv1.NodeClaim, err error) karpevents.Event {
 
 // GarbageCollected reports that a server without a NodeClaim was deleted.
 func GarbageCollected(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
-	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id)
+	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its own disks", name, id)
 }
 
 // WouldGarbageCollect reports that a server without a NodeClaim would be deleted, and why it is not.
