@@ -162,8 +162,7 @@ func LaunchesPaused(nodeClass *v1alpha1.BizflyNodeClass, reason string, pause ti
 		reason, pause, cause))
 }
 
-// NodeSmallerThanPlanned reports that a node offers pods noticeably less than was planned for its instance type, which
-// no second node has confirmed yet.
+// NodeSmallerThanPlanned reports that a node offers pods noticeably less than was planned for its instance type.
 func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) karpevents.Event {
 	planned, offers := claim.Status.Allocatable, node.Status.Allocatable
 	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned,

@@ -61,7 +61,7 @@ func ServerUpdateFailed(claim *karpv1.NodeClaim, err error) karpevents.Event {
 
 // GarbageCollected reports that a server without a NodeClaim was deleted.
 func GarbageCollected(config *v1alpha1.ProviderConfig, name, id string) karpevents.Event {
-	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk",
+	return normal(config, id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its own disks",
 		name, id)
 }
 
@@ -74,8 +74,9 @@ func WouldGarbageCollect(config *v1alpha1.ProviderConfig, name, id, claim, becau
 // GarbageCollectionSuspended reports that so many servers have no NodeClaim that lost NodeClaims are more likely.
 func GarbageCollectionSuspended(config *v1alpha1.ProviderConfig, servers int, orphans []string) karpevents.Event {
 	return every(seldom, warning(config, "all", ReasonGarbageCollectionSuspended,
-		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost "+
-			"servers, so none is deleted. Restore the NodeClaims, or delete the servers manually: %s",
+		"%d of %d servers of this cluster have no NodeClaim: NodeClaims may be lost, so none is deleted until the Nodes are "+
+			"gone. Scale the controller to 0 now, then do what the page of the alert "+
+			"KarpenterBizflyGarbageCollectionSuspended says: %s",
 		len(orphans), servers, some(orphans)))
 }
 

@@ -137,7 +137,7 @@ func (l *Launcher) Load(ctx context.Context, claim *karpv1.NodeClaim, nodeClass 
 	if loaded.record, loaded.live, err = l.records.load(ctx, claim); errors.Is(err, errRecordUnreadable) {
 		return nil, l.End(ctx, ReasonLaunchIntentUnreadable, err)
 	} else if err != nil {
-		return nil, fmt.Errorf("reading the launch intent of NodeClaim %s: %w", claim.Name, err)
+		return nil, fmt.Errorf("reading the launch record of NodeClaim %s: %w", claim.Name, err)
 	}
 	if ended := loaded.record.ended; ended != "" {
 		// Core could not delete it, and schedules nothing until it can.

@@ -40,7 +40,7 @@ var errRecordUnreadable = fmt.Errorf("annotation %s cannot be read: another clie
 var errRecordForeign = errors.New("another process has launched a server for this NodeClaim")
 
 // errNotRecorded says that no create request was sent, because its intent could not be recorded.
-var errNotRecorded = errors.New("recording the launch intent, so no create request was sent")
+var errNotRecorded = errors.New("writing the launch record, so no create request was sent")
 
 // record is what is known of the last attempt for a NodeClaim.
 type record struct {
@@ -81,7 +81,7 @@ type records struct {
 	memory     *cache.Cache
 }
 
-// ReadIntent reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
+// ReadIntent reads the launch record of the NodeClaim; it is nil when no launch was ever begun for it.
 func ReadIntent(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	text, ok := claim.Annotations[v1alpha1.AnnotationLaunchIntent]
 	if !ok {
@@ -100,7 +100,7 @@ func EncodeIntent(intent instance.Intent) string {
 	return string(text)
 }
 
-// IntentOf is the launch intent of the NodeClaim, empty where there is none or it is unreadable.
+// IntentOf is the launch record of the NodeClaim, empty where there is none or it is unreadable.
 func IntentOf(claim *karpv1.NodeClaim) instance.Intent {
 	intent, _ := ReadIntent(claim)
 	return lo.FromPtr(intent)

@@ -314,7 +314,7 @@ var table = []*Setting{
 		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), checkGrace),
 	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second,
 		24*time.Hour,
-		"How long an offering without capacity is not tried again. What is marked already keeps its time.",
+		"How long an offering without capacity is not tried again. What is unavailable already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",

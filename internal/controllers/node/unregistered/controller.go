@@ -93,7 +93,7 @@ func beingInitialised(node *corev1.Node) bool {
 }
 
 // launchedAs reports whether the NodeClaim's server was launched under this name, which is never used again. Only a
-// launch intent that contains the name is parsed, since each new node asks of all NodeClaims.
+// launch record that contains the name is parsed, since each new node asks of all NodeClaims.
 func launchedAs(claim *karpv1.NodeClaim, server string) bool {
 	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], server) {
 		return false
