@@ -36,6 +36,13 @@ function braces(md: MarkdownRenderer) {
   }
 }
 
+// A long name may break between its words, as karpenter_bizfly_ | build_info, so that tables are not wider than the page.
+function breaks(md: MarkdownRenderer) {
+  const render = md.renderer.rules.code_inline!;
+  md.renderer.rules.code_inline = (...args) =>
+    render(...args).replace(/>([^<]{17,})</, (_, name) => `>${name.replace(/([_.\/,={]|[a-z](?=[A-Z]))(?=[\w*])/g, "$1<wbr>")}<`);
+}
+
 // Comments are for generators and checks. Lines stay, so that the numbers in messages are right.
 function comments(md: MarkdownRenderer) {
   md.core.ruler.before("block", "comments", (state) => {
@@ -69,6 +76,7 @@ export default defineConfig({
       md.set({ html: false });
       comments(md);
       braces(md);
+      breaks(md);
       mermaid(md);
       linkToRepository(md);
     },

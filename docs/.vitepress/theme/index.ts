@@ -3,6 +3,7 @@ import type { Theme } from "vitepress";
 import { h } from "vue";
 import Mermaid from "./Mermaid.vue";
 import Recording from "./Recording.vue";
+import "./tables.css";
 
 export default {
   extends: DefaultTheme,
