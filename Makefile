@@ -1,6 +1,6 @@
 # karpenter-provider-bizflycloud. `make` lists the targets.
 #
-# A machine needs Go, make, git and a C compiler (for the race detector), nothing else: every tool and every binary of the
+# A machine needs Go, make, git and a C compiler (for the race detector), and Node.js for the site of the pages: every other tool and every binary of the
 # control plane comes from pinned Go modules, is built into .cache/ when first needed, and again only when its sources change.
 
 SHELL := bash
@@ -120,14 +120,14 @@ run-property = $(if $(filter $(1),$(or $(WHAT),$(1))),@cd $(2) && $(TRIMPATH) PR
 	go test -v -count=1 -timeout=2h $(3) -ginkgo.v $(if $(CI),-ginkgo.no-color))
 
 .PHONY: properties
-properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit each field of the custom resources, and 2000 pairs (21 min)
+properties: apiserver ## Consolidate, plan and repack 200 random clusters; edit each field of the custom resources, and 2000 pairs (24 min)
 	$(call run-property,consolidation,.,./test/component/properties)
 	$(call run-property,plan,$(PLUGIN),./internal/plan ./internal/repack ./internal/oracle)
 	$(call run-property,edits,.,./test/component/edits)
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
-fuzz: ## Fuzz each target for FUZZTIME=30s: answers, user data, prices, settings, names, manifests (7 min)
+fuzz: ## Fuzz each target for FUZZTIME=30s: answers, user data, prices, settings, names, manifests (8 min)
 	@$(TRIMPATH) FUZZTIME="$(or $(FUZZTIME),30s)" hack/fuzz.sh
 
 .PHONY: core-e2e
@@ -136,7 +136,7 @@ core-e2e: build controlplane sandbox-binary ## Run Karpenter core's own end-to-e
 
 # SANDBOX=1: the same against the sandbox. MODES=all or nvme,regions-down: in modes of the sandbox, and MODE_RUNS=50 combinations from MODE_SEED=1.
 .PHONY: realcloud
-realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch and delete ONE server of a real project, within a budget; SANDBOX=1 in the sandbox, MODES=all (75 min; 1 min)
+realcloud: $(if $(SANDBOX),controlplane sandbox-binary) ## Launch and delete ONE server of a real project, within a budget; SANDBOX=1 in the sandbox, MODES=all (20 to 40 min; 1 min)
 	@E2E_CLOUD_SANDBOX="$(SANDBOX:%=true)" $(PROCESSES) test/realcloud/run.sh
 
 .PHONY: bench

@@ -143,8 +143,8 @@ keep that of the version before, and where a tag of the user's own would have no
   "disableDryRun" "remove it; NodeClasses are checked without a dry run"
   "awsFeatureGates" "remove it; the gates are settings.featureGates"
   "enableZonalShift" "use tuning.data.closedZones"
-  "amiRefreshInterval" "use tuning.data.catalogInterval"
-  "subnetRefreshInterval" "use tuning.data.catalogInterval"
+  "amiRefreshInterval" "use tuning.data.catalogInterval, for BKE's worker images"
+  "subnetRefreshInterval" "remove it; networks are looked up every five minutes"
   "webhook" "remove it; there is no webhook" }}
 {{- range $name, $remedy := $instead }}
 {{- range $prefix, $values := dict "settings." $.Values.settings "" $.Values }}
