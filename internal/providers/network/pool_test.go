@@ -140,6 +140,16 @@ var _ = Describe("A server of a pool", func() {
 		Expect(named()).To(Equal([]string{"web"}))
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeTrue())
 	})
+	It("should not lose a firewall that new servers have to a list that lacks it", func() {
+		startIn("pool-firewall")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		learn()
+		nodeClass.Status.Firewalls, _ = provider.Firewalls(ctx, nodeClass)
+		lists.Flush()
+		sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectBody, Body: `[{"id": "1", "name": "default"}]`})
+		_, err := provider.Firewalls(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring(nodeClass.Status.Firewalls[0].ID+" (that of node pool-1)")), "running servers would get the default one")
+	})
 	It("should name no firewall where it has the one that the cloud attaches anyway", func() {
 		startIn()
 		addNode("pool-1", sandbox.AddPool("workers"))
