@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -284,6 +285,17 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		later("pool-1")
 		node("rogue", pool("x"), elsewhere())
 		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
+	It("should not be those of another cluster while servers of this one cannot be read", func() {
+		node("pool-1", pool("x"), metadata())
+		found := &corev1.Node{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: "pool-1"}, found)).To(Succeed())
+		sandbox.AddFaults(1, cloud.Fault{Path: "/servers/" + strings.TrimPrefix(found.Spec.ProviderID, "bizflycloud://"), Effect: cloud.EffectStatus,
+			Status: http.StatusBadGateway})
+		later("pool-1")
+		node("rogue", pool("x"), elsewhere())
+		Expect(provider().Values(ctx)).Error().To(MatchError(ContainSubstring("node pool-1: reading server")))
+		Expect(provider().PoolNodes(ctx)).Error().To(HaveOccurred())
 	})
 	It("should not be learned from servers that are of no cluster, nor their interfaces", func() {
 		node("bastion", pool("x"), nil)
