@@ -148,13 +148,14 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading,
 	return p.readingOf(metadata, "the pool server of node "+node.Name), nil
 }
 
-// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration nor the name of the
-// API server does, it is the cluster that the servers of NodeClaims have joined: it does not change while there are
-// any. Without those, most pool servers decide, once those that could not be read would change nothing.
+// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration, nor what was
+// learned before, nor the name of the API server does, it is the cluster that the servers of NodeClaims have joined: it
+// does not change while there are any. Without those, most pool servers decide, once those that could not be read would
+// change nothing.
 func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer, unread []error) (id, source string,
 	err error) {
-	if p.config.Values.ClusterID != "" {
-		return p.config.Values.ClusterID, "BKE_CLUSTER_ID", nil
+	if known := p.Known().ClusterID; known != "" {
+		return known, lo.Ternary(p.config.Values.ClusterID != "", "BKE_CLUSTER_ID", "that which was learned before"), nil
 	}
 	if id, _ := clusterOf(p.config.APIServer); id != "" {
 		return id, apiServerName, nil

@@ -286,6 +286,16 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("rogue", pool("x"), elsewhere())
 		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
 	})
+	It("should be learned again of the same cluster alone", func() {
+		node("pool-1", pool("x"), metadata())
+		learner := provider()
+		Expect(learner.Values(ctx)).To(HaveField("Token", clusterToken))
+		node("rogue-1", pool("x"), elsewhere())
+		node("rogue-2", pool("x"), elsewhere())
+		clk.Step(11 * time.Minute)
+		Expect(learner.Values(ctx)).Error().ToNot(HaveOccurred())
+		Eventually(learner.Known).Should(And(HaveField("Learned", ContainSubstring("node rogue-1 is ignored")), HaveField("Token", clusterToken)))
+	})
 	It("should not be those of another cluster while servers of this one cannot be read", func() {
 		node("pool-1", pool("x"), metadata())
 		found := &corev1.Node{}
