@@ -119,15 +119,18 @@ func isNotOfPool(err error) bool {
 	return is
 }
 
-// sampleOf returns the newest and the oldest of the nodes with a provider ID of ours, the newest first.
+// sampleOf returns the newest and the oldest of the nodes with a provider ID of ours, the newest first. Of several that
+// name one server only the oldest counts.
 func sampleOf(nodes []corev1.Node) []corev1.Node {
 	sorted := lo.Filter(nodes, func(node corev1.Node, _ int) bool {
 		_, parsed := providerid.Parse(node.Spec.ProviderID)
 		return parsed
 	})
 	slices.SortFunc(sorted, func(a, b corev1.Node) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
 	})
+	sorted = lo.UniqBy(sorted, func(node corev1.Node) string { return node.Spec.ProviderID })
+	slices.Reverse(sorted)
 	if len(sorted) <= maxNewest+maxOldest {
 		return sorted
 	}

@@ -296,6 +296,18 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(learner.Values(ctx)).Error().ToNot(HaveOccurred())
 		Eventually(learner.Known).Should(And(HaveField("Learned", ContainSubstring("node rogue-1 is ignored")), HaveField("Token", clusterToken)))
 	})
+	It("should not be those that several Nodes of anybody's making name by one server", func() {
+		node("pool-1", pool("x"), metadata())
+		later("pool-1")
+		node("rogue-0", pool("x"), elsewhere())
+		rogue := &corev1.Node{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: "rogue-0"}, rogue)).To(Succeed())
+		for i := range 2 {
+			rogue.ObjectMeta = metav1.ObjectMeta{Name: fmt.Sprintf("rogue-%d", i+1), Labels: pool("x")}
+			Expect(kube.Create(ctx, rogue)).To(Succeed())
+		}
+		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
 	It("should not be those of another cluster while servers of this one cannot be read", func() {
 		node("pool-1", pool("x"), metadata())
 		found := &corev1.Node{}
