@@ -215,6 +215,8 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("without a token", func() {}, []string{"bke_cluster_token", ""}, "lacks bke_cluster_id, bke_cluster_token"),
 		Entry("with another cluster than is configured", func() { config.Values.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
 		Entry("with an endpoint that is no URL", func() {}, []string{"bke_join_endpoint", "engine"}, "not an http or https URL"),
+		Entry("with an endpoint of another cluster", func() {}, []string{"bke_join_endpoint", "http://e/engine/cluster_join/zzzz"},
+			"is not where nodes join cluster"),
 		Entry("with a cluster that is not this project's", func() {},
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""},
 			"reading cluster zzzz, which the pool server of node pool-1 names"),
