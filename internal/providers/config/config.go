@@ -110,8 +110,9 @@ type ScopeUnrecordedError struct {
 
 // Error says what to do about it.
 func (e *ScopeUnrecordedError) Error() string {
-	return fmt.Sprintf("%d NodeClaims have or may have a server, and no scope is recorded: if these servers are in %s, or "+
-		"all of them are gone, set spec.projectID to %s, else give the endpoint, region and credentials that they were made with",
+	return fmt.Sprintf("%d NodeClaims have or may have a server, and no scope is recorded: if these servers are in %s, "+
+		"or all of them are gone, set spec.projectID to %s, else give the endpoint, region and credentials that they were "+
+		"made with",
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 
