@@ -249,6 +249,12 @@ func (p *DefaultProvider) consistent(of string, read *reading) error {
 	if !IsHTTP(read.Values.JoinEndpoint) {
 		return errors.New(of + " bke_join_endpoint is not an http or https URL")
 	}
+	// A launch configuration need not say in another way of which cluster its token is.
+	if _, id, named := strings.Cut(read.Values.JoinEndpoint, "/cluster_join/"); named &&
+		!strings.HasPrefix(id, read.Values.ClusterID) {
+		return fmt.Errorf("%s bke_join_endpoint %q is not where nodes join cluster %s", of, read.Values.JoinEndpoint,
+			read.Values.ClusterID)
+	}
 	return nil
 }
 

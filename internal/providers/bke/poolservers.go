@@ -56,6 +56,11 @@ type poolServers struct {
 	failures []error
 }
 
+// unread are why servers could not be read that may be of this cluster.
+func (s *poolServers) unread() []error {
+	return lo.Reject(s.failures, func(err error, _ int) bool { return bizfly.IsNotFound(err) || isNotOfPool(err) })
+}
+
 // PoolNodes returns some nodes of BKE's own pools whose servers name this cluster, the newest first.
 func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) {
 	pool, err := p.poolServers(ctx)
@@ -63,9 +68,7 @@ func (p *DefaultProvider) PoolNodes(ctx context.Context) ([]corev1.Node, error) 
 		return nil, err
 	}
 	if len(pool.servers) == 0 {
-		return nil, errors.Join(lo.Reject(pool.failures, func(err error, _ int) bool {
-			return bizfly.IsNotFound(err) || isNotOfPool(err)
-		})...)
+		return nil, errors.Join(pool.unread()...)
 	}
 	return lo.Map(pool.servers, func(s poolServer, _ int) corev1.Node { return s.node }), nil
 }
@@ -89,7 +92,7 @@ func (p *DefaultProvider) poolServers(ctx context.Context) (*poolServers, error)
 		}
 		read = append(read, poolServer{node: node, reading: reading})
 	}
-	id, source, err := p.thisCluster(ctx, read)
+	id, source, err := p.thisCluster(ctx, read, pool.unread())
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +119,18 @@ func isNotOfPool(err error) bool {
 	return is
 }
 
-// sampleOf returns the newest and the oldest of the nodes with a provider ID of ours, the newest first.
+// sampleOf returns the newest and the oldest of the nodes with a provider ID of ours, the newest first. Of several that
+// name one server only the oldest counts.
 func sampleOf(nodes []corev1.Node) []corev1.Node {
 	sorted := lo.Filter(nodes, func(node corev1.Node, _ int) bool {
 		_, parsed := providerid.Parse(node.Spec.ProviderID)
 		return parsed
 	})
 	slices.SortFunc(sorted, func(a, b corev1.Node) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
 	})
+	sorted = lo.UniqBy(sorted, func(node corev1.Node) string { return node.Spec.ProviderID })
+	slices.Reverse(sorted)
 	if len(sorted) <= maxNewest+maxOldest {
 		return sorted
 	}
@@ -145,12 +151,14 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*reading,
 	return p.readingOf(metadata, "the pool server of node "+node.Name), nil
 }
 
-// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration nor the name of the
-// API server does, it is the cluster that the servers of NodeClaims have joined: it does not change while there are
-// any. Without those, most pool servers decide.
-func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (id, source string, err error) {
-	if p.config.Values.ClusterID != "" {
-		return p.config.Values.ClusterID, "BKE_CLUSTER_ID", nil
+// thisCluster returns which BKE cluster this is, with what says so. Where neither the configuration, nor what was
+// learned before, nor the name of the API server does, it is the cluster that the servers of NodeClaims have joined: it
+// does not change while there are any. Without those, most pool servers decide, once those that could not be read would
+// change nothing.
+func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer, unread []error) (id, source string,
+	err error) {
+	if known := p.Known().ClusterID; known != "" {
+		return known, lo.Ternary(p.config.Values.ClusterID != "", "BKE_CLUSTER_ID", "that which was learned before"), nil
 	}
 	if id, _ := clusterOf(p.config.APIServer); id != "" {
 		return id, apiServerName, nil
@@ -160,7 +168,11 @@ func (p *DefaultProvider) thisCluster(ctx context.Context, read []poolServer) (i
 		return joined, "that of NodeClaims' servers", err
 	}
 	ids := lo.Map(read, func(s poolServer, _ int) string { return s.reading.Values.ClusterID })
-	return mostNamed(ids), "that of most pool servers", nil
+	most := mostNamed(ids)
+	if len(unread) > 0 && 2*lo.Count(ids, most) <= len(ids)+len(unread) {
+		return "", "", fmt.Errorf("which cluster most pool servers are of is not known: %w", errors.Join(unread...))
+	}
+	return most, "that of most pool servers", nil
 }
 
 // mostNamed returns the id that most servers name, the newest first; of as many, that of the older ones.

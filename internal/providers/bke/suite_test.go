@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -214,6 +215,8 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("without a token", func() {}, []string{"bke_cluster_token", ""}, "lacks bke_cluster_id, bke_cluster_token"),
 		Entry("with another cluster than is configured", func() { config.Values.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
 		Entry("with an endpoint that is no URL", func() {}, []string{"bke_join_endpoint", "engine"}, "not an http or https URL"),
+		Entry("with an endpoint of another cluster", func() {}, []string{"bke_join_endpoint", "http://e/engine/cluster_join/zzzz"},
+			"is not where nodes join cluster"),
 		Entry("with a cluster that is not this project's", func() {},
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""},
 			"reading cluster zzzz, which the pool server of node pool-1 names"),
@@ -284,6 +287,39 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		later("pool-1")
 		node("rogue", pool("x"), elsewhere())
 		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
+	It("should be learned again of the same cluster alone", func() {
+		node("pool-1", pool("x"), metadata())
+		learner := provider()
+		Expect(learner.Values(ctx)).To(HaveField("Token", clusterToken))
+		node("rogue-1", pool("x"), elsewhere())
+		node("rogue-2", pool("x"), elsewhere())
+		clk.Step(11 * time.Minute)
+		Expect(learner.Values(ctx)).Error().ToNot(HaveOccurred())
+		Eventually(learner.Known).Should(And(HaveField("Learned", ContainSubstring("node rogue-1 is ignored")), HaveField("Token", clusterToken)))
+	})
+	It("should not be those that several Nodes of anybody's making name by one server", func() {
+		node("pool-1", pool("x"), metadata())
+		later("pool-1")
+		node("rogue-0", pool("x"), elsewhere())
+		rogue := &corev1.Node{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: "rogue-0"}, rogue)).To(Succeed())
+		for i := range 2 {
+			rogue.ObjectMeta = metav1.ObjectMeta{Name: fmt.Sprintf("rogue-%d", i+1), Labels: pool("x")}
+			Expect(kube.Create(ctx, rogue)).To(Succeed())
+		}
+		Expect(provider().Values(ctx)).To(HaveField("Token", clusterToken))
+	})
+	It("should not be those of another cluster while servers of this one cannot be read", func() {
+		node("pool-1", pool("x"), metadata())
+		found := &corev1.Node{}
+		Expect(kube.Get(ctx, client.ObjectKey{Name: "pool-1"}, found)).To(Succeed())
+		sandbox.AddFaults(1, cloud.Fault{Path: "/servers/" + strings.TrimPrefix(found.Spec.ProviderID, "bizflycloud://"), Effect: cloud.EffectStatus,
+			Status: http.StatusBadGateway})
+		later("pool-1")
+		node("rogue", pool("x"), elsewhere())
+		Expect(provider().Values(ctx)).Error().To(MatchError(ContainSubstring("node pool-1: reading server")))
+		Expect(provider().PoolNodes(ctx)).Error().To(HaveOccurred())
 	})
 	It("should not be learned from servers that are of no cluster, nor their interfaces", func() {
 		node("bastion", pool("x"), nil)

@@ -6,6 +6,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,6 +134,10 @@ func (p *DefaultProvider) readCluster(ctx context.Context) error {
 	cluster, err := p.api.GetCluster(ctx, id)
 	if err != nil {
 		return err
+	}
+	if known := p.content.Cluster; known != nil && known.Version.K8SVersion != "" && cluster.Version.K8SVersion == "" {
+		// Nothing would bound an alias, so that its nodes would be replaced by those of another version or OS, and back.
+		return errors.New("it was answered without its version")
 	}
 	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
 	slices.Sort(cluster.Tags)

@@ -102,15 +102,17 @@ func (e *ScopeChangedError) Error() string {
 // ScopeUnrecordedError says that no scope is recorded although servers exist, and that spec.projectID does not name
 // theirs.
 type ScopeUnrecordedError struct {
-	// Wanted is what the configuration is about; Servers how many NodeClaims name a server.
+	// Wanted is what the configuration is about; Servers how many NodeClaims name a server, or may have one by their
+	// launch intent.
 	Wanted  bizfly.Scope
 	Servers int
 }
 
 // Error says what to do about it.
 func (e *ScopeUnrecordedError) Error() string {
-	return fmt.Sprintf("%d NodeClaims have a server, and no scope is recorded: if these servers are in %s, or all of "+
-		"them are gone, set spec.projectID to %s, else give the endpoint, region and credentials that they were made with",
+	return fmt.Sprintf("%d NodeClaims have or may have a server, and no scope is recorded: if these servers are in %s, "+
+		"or all of them are gone, set spec.projectID to %s, else give the endpoint, region and credentials that they were "+
+		"made with",
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 

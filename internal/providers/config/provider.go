@@ -238,7 +238,9 @@ const (
 // decide returns what becomes of a scope, and why it is rejected. Where none is recorded although servers exist, as
 // with a ProviderConfig that was deleted while no controller ran, the user must name the project.
 func decide(pinned *bizfly.Scope, wanted bizfly.Scope, named string, claims []karpv1.NodeClaim) (decision, error) {
-	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool { return claim.Status.ProviderID != "" })
+	servers := lo.CountBy(claims, func(claim karpv1.NodeClaim) bool {
+		return claim.Status.ProviderID != "" || claim.Annotations[v1alpha1.AnnotationLaunchIntent] != ""
+	})
 	switch {
 	case pinned != nil && *pinned == wanted:
 		return keep, nil

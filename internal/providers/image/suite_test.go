@@ -239,6 +239,16 @@ var _ = Describe("BKE aliases", func() {
 			sandbox.ClearFaults()
 			Expect(read(unchanged)).To(HaveField("ID", own))
 		})
+		It("should not follow an answer without the version of the control plane", func() {
+			nodeClass.Spec.ImageSelectorTerms[0].Alias = "bke@v1.35"
+			snapshot := lo.Must(snapshots.Snapshot())
+			cluster := *snapshot.Cluster
+			cluster.Version.K8SVersion = ""
+			sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/_/*", Effect: cloud.EffectBody, Body: string(lo.Must(json.Marshal(cluster)))})
+			failed := snapshots.Refresh(ctx)
+			Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", own), "v1.35.6 is newer than the control plane")
+			Expect(failed).To(MatchError(ContainSubstring("without its version")))
+		})
 		It("should count reads of the catalog, and not how often it is asked", func() {
 			keeps(read(imageOf(newest, "")))
 			for range 10 {

@@ -54,10 +54,10 @@ func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) err
 		return fmt.Errorf("%w: %q", ErrNotFound, request.ID)
 	case !p.cluster.ours(server):
 		return fmt.Errorf("%w: %w: %s (%s)", ErrNotFound, ErrNotOurs, server.Name, request.ID)
-	case server.Deleting() || p.requestedRecently(server.ID):
+	case server.Deleting():
 		return nil
 	}
-	if err := p.checkUnpaid(ctx, server); err != nil {
+	if err := p.checkUnpaid(ctx, server); err != nil || p.requestedRecently(server.ID) {
 		return err
 	}
 	disks, err := p.disksToDelete(ctx, v, server, request.RecordedVolumes)

@@ -128,6 +128,15 @@ var _ = Describe("Delete", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
+	It("should say each time that a stopped server is kept while the account is unpaid", func() {
+		w := newWorld(cloud.Options{}, func(c *instance.Config) {
+			c.Unpaid = func(context.Context) (string, error) { return "an invoice is overdue", nil }
+		})
+		server := w.box.AddServer(cloud.ServerSpec{Name: ownName, Status: "SHUTOFF", Metadata: metadata(clusterUID, claimUID, 1)})
+		for range 2 {
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(MatchError(instance.ErrUnpaid))
+		}
+	})
 	It("should retry a server that cannot be deleted while it is built", func() {
 		w := newWorld(cloud.Options{Latency: 200 * time.Millisecond, ConflictOnBuild: true})
 		server, _ := w.launch()

@@ -188,8 +188,8 @@ func (s serverDisks) ownershipOf(d disk) ownership {
 		return unproven // a list that lags: nothing else proves it
 	case d.recorded:
 		return ownRecorded
-	case s.server.DataDisks > 0 && dataDiskNamed(d.name(), name):
-		// Ours without a record, too.
+	case s.server.DataDisks > 0 && dataDiskNamed(d.name(), name) && lo.FromPtr(d.listed).SnapshotID == "":
+		// Ours without a record, too. No server is launched with a data disk from a snapshot: a user has restored that.
 		return ownNamed
 	}
 	return others

@@ -48,6 +48,8 @@ var _ = Describe("A disk of a server that is to be deleted", func() {
 		Entry("a recorded disk that another server has by now", &dataDisk,
 			&gobizfly.Volume{Name: "x", Attachments: []gobizfly.VolumeAttachment{{ServerID: "elsewhere"}}}, true, false, 0, othersAttached),
 		Entry("a data disk that was requested", &dataDisk, &gobizfly.Volume{Name: name + "_datadisk1", Attachments: here}, false, false, 1, ownNamed),
+		Entry("a disk with such a name that was restored from a snapshot", &dataDisk,
+			&gobizfly.Volume{Name: name + "_datadisk1", SnapshotID: "s", Attachments: here}, false, false, 1, others),
 		Entry("a disk with such a name, where none was requested", &dataDisk, &gobizfly.Volume{Name: name + "_datadisk1", Attachments: here}, false, false,
 			0, others),
 		Entry("a disk that a user has attached", &dataDisk, &gobizfly.Volume{Name: "x", Attachments: here}, false, false, 1, others),

@@ -83,17 +83,20 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 	if len(all) == 0 || known != nil && len(failures) > 0 {
 		return nil, errors.Join(failures...) // what is known may be what the others have
 	}
-	return mostCommon(all)
+	return mostCommon(all, lo.Reject(failures, func(err error, _ int) bool { return bizfly.IsNotFound(err) }))
 }
 
-// mostCommon returns what more than half of the nodes have. Who may create a Node may let it name any server of this
-// cluster.
-func mostCommon(all []*v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
+// mostCommon returns what more than half of the nodes have, with those that could not be read. Who may create a Node
+// may let it name any server of this cluster.
+func mostCommon(all []*v1alpha1.PoolServerStatus, unread []error) (*v1alpha1.PoolServerStatus, error) {
 	for _, candidate := range all {
 		same := lo.CountBy(all, func(other *v1alpha1.PoolServerStatus) bool { return sameInterfaces(candidate, other) })
-		if 2*same > len(all) {
+		if 2*same > len(all)+len(unread) {
 			return candidate, nil
 		}
+	}
+	if len(unread) > 0 {
+		return nil, errors.Join(unread...)
 	}
 	names := lo.Map(all, func(found *v1alpha1.PoolServerStatus, _ int) string { return found.Node })
 	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, and no more "+

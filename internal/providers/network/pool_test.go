@@ -131,6 +131,16 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).To(MatchError(ContainSubstring("nodes rogue, pool-1 of BKE's pools have different networks, firewalls or public addresses")))
 		Expect(found).To(BeNil())
 	})
+	It("should be nothing while a node that cannot be read could change what most have", func() {
+		startIn()
+		private := sandbox.AddPool("workers")
+		addNode("rogue", sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true}))
+		addNode("pool-1", private)
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/" + private.ID, Effect: cloud.EffectStatus, Status: http.StatusBadGateway})
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring("reading what node pool-1 has")))
+		Expect(found).To(BeNil())
+	})
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))
@@ -139,6 +149,16 @@ var _ = Describe("A server of a pool", func() {
 		learn()
 		Expect(named()).To(Equal([]string{"web"}))
 		Expect(nodeClass.EffectivePublicIPv4()).To(BeTrue())
+	})
+	It("should not lose a firewall that new servers have to a list that lacks it", func() {
+		startIn("pool-firewall")
+		addNode("pool-1", sandbox.AddPool("workers"))
+		learn()
+		nodeClass.Status.Firewalls, _ = provider.Firewalls(ctx, nodeClass)
+		lists.Flush()
+		sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectBody, Body: `[{"id": "1", "name": "default"}]`})
+		_, err := provider.Firewalls(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring(nodeClass.Status.Firewalls[0].ID+" (that of node pool-1)")), "running servers would get the default one")
 	})
 	It("should name no firewall where it has the one that the cloud attaches anyway", func() {
 		startIn()

@@ -184,7 +184,8 @@ func zones(n *gobizfly.VPCNetwork) []string {
 }
 
 // Firewalls returns the firewalls, sorted by id; without terms those of status.poolServer, and none where these are the
-// cloud's default.
+// cloud's default. One of the pool's that the NodeClass has resolved to must be listed, as one that a term selects: all
+// running servers would lose it, or get the default one instead.
 func (p *DefaultProvider) Firewalls(ctx context.Context,
 	nodeClass *v1alpha1.BizflyNodeClass) ([]v1alpha1.FirewallStatus, error) {
 	pool := lo.FromPtr(nodeClass.Status.PoolServer)
@@ -201,11 +202,20 @@ func (p *DefaultProvider) Firewalls(ctx context.Context,
 		return selector[*gobizfly.Firewall]{field: path + ".name", value: term.Name,
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
+	ofTerms := len(selectors) > 0
+	for _, used := range nodeClass.Status.Firewalls {
+		if !ofTerms && slices.Contains(pool.Firewalls, used.ID) {
+			selectors = append(selectors, selector[*gobizfly.Firewall]{
+				field: "spec.firewallSelectorTerms", value: used.ID + " (that of node " + pool.Node + ")",
+				remedy:  "the pool's firewall is not among this project's any more: select one by id or name",
+				matches: func(f *gobizfly.Firewall) bool { return f.ID == used.ID }})
+		}
+	}
 	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls,
 		func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
 			selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
 				func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
-			if len(selectors) == 0 {
+			if !ofTerms && err == nil {
 				selected = ofPool(all, pool)
 			}
 			firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) v1alpha1.FirewallStatus {
