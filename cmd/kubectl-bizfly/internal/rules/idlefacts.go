@@ -11,10 +11,13 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coredisruption "sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	corestate "sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreevents "sigs.k8s.io/karpenter/pkg/events"
 	disruptionutils "sigs.k8s.io/karpenter/pkg/utils/disruption"
 	"sigs.k8s.io/karpenter/pkg/utils/pdb"
@@ -37,7 +40,7 @@ type nodeFacts struct {
 	// empty is what core takes for empty.
 	empty bool
 	pool  *karpv1.NodePool
-	// members is how many initialized nodes the NodePool has, and disrupting how many of them core counts as disrupted.
+	// members and disrupting are what budgets of the NodePool are compared with (countForBudgets).
 	members, disrupting int
 	limits              pdb.Limits
 	// week are the windows of the NodePool's budgets, made once for all of its nodes.
@@ -119,8 +122,20 @@ var (
 	})
 )
 
-// factsOf are the facts of each row. What could not be read is empty here, and the rules that need it do not apply.
-func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts {
+// factsOf reads the rows of top, and how to get the facts of a row. What could not be read is empty there, and the
+// rules that need it do not apply.
+func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nodeFacts, error) {
+	cluster, err := top.Read(ctx, r.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What was read is not read again.
+	claims := &karpv1.NodeClaimList{}
+	claims.Items = lo.FilterMap(cluster.Nodes, func(n top.Node, _ int) (karpv1.NodeClaim, bool) {
+		return lo.FromPtr(n.Claim), n.Claim != nil
+	})
+	claimsErr := lo.Ternary(connect.IsMissing(cluster.ClaimsErr), nil, cluster.ClaimsErr)
+	r.facts[factAnyNodeClaims.name] = read{claims, claimsErr, time.Now()}
 	pools, _ := factNodePools.in(ctx, r)
 	limits, _ := factPDBs.in(ctx, r)
 	said, _ := factCoreEvents.in(ctx, r)
@@ -132,22 +147,14 @@ func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts
 		byPool[pools.Items[i].Name] = &pools.Items[i]
 	}
 	flavors := lo.KeyBy(cluster.Flavors, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	members, disrupting, looked := map[string]int{}, map[string]int{}, map[string]int{}
-	for _, row := range cluster.Nodes {
-		if row.Object == nil || row.Object.Labels[karpv1.NodeInitializedLabelKey] != "true" {
-			continue
-		}
-		members[row.NodePool]++
-		if !lo.Contains([]string{"Ready", "Cordoned"}, row.Status) {
-			disrupting[row.NodePool]++ // as core counts: also those that are not ready
-		}
-		if last, ok := lo.First(said[row.Name]); ok && at.Since(lastSeen(&last)) < 20*time.Minute {
-			looked[row.NodePool]++
-		}
-	}
+	members, disrupting := countForBudgets(cluster)
+	looked := lo.CountValuesBy(lo.Filter(cluster.Nodes, func(row top.Node, _ int) bool {
+		last, ok := lo.First(said[row.Name])
+		return ok && at.Since(lastSeen(&last)) < 20*time.Minute
+	}), func(row top.Node) string { return row.NodePool })
 	weeks := map[string][]Window{}
 	failed, unavailable := failures(launches, r.Settings.UnavailableOfferingTTL, at.now)
-	return lo.Map(cluster.Nodes, func(row top.Node, _ int) *nodeFacts {
+	return cluster, func(row top.Node) *nodeFacts {
 		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],
 			members: members[row.NodePool], disrupting: disrupting[row.NodePool], limits: limits, said: said[row.Name],
 			others: lo.OmitByKeys(looked, []string{row.NodePool}), paused: paused, failed: failed[row.NodePool],
@@ -166,7 +173,27 @@ func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts
 		})
 		f.notGone, f.said = lo.FirstOrEmpty(ours).Message, cores
 		return f
-	})
+	}, nil
+}
+
+// countForBudgets counts with core's own code how many nodes of each NodePool its budgets are parts of, and how many
+// of them are disrupted or not ready. Core remembers which nodes it has chosen; their taint shows it.
+func countForBudgets(cluster *top.Cluster) (members, disrupting map[string]int) {
+	return coredisruption.NodePoolStatsFromNodes(lo.FilterMap(cluster.Nodes, func(row top.Node,
+		_ int) (*corestate.StateNode, bool) {
+		if row.Object == nil || row.Claim == nil {
+			return nil, false
+		}
+		claim := row.Claim.DeepCopy()
+		if tainted(row.Object) {
+			claim.DeletionTimestamp = lo.ToPtr(metav1.Now())
+		}
+		return &corestate.StateNode{Node: row.Object, NodeClaim: claim}, true
+	}), karpv1.DisruptionReasonUnderutilized)
+}
+
+func tainted(node *corev1.Node) bool {
+	return lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey })
 }
 
 // failures are the launches of each NodePool that failed within an hour, and the offerings that are unavailable since.

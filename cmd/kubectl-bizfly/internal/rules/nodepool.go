@@ -60,10 +60,10 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 		return nil, err
 	}
 	now := time.Now()
-	nodes := lo.CountBy(cluster.Nodes, func(n top.Node) bool { return n.NodePool == name && n.Object != nil })
+	nodes, _ := countForBudgets(cluster)
 	for _, reason := range []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty,
 		karpv1.DisruptionReasonUnderutilized, karpv1.DisruptionReasonDrifted} {
-		answer.Week[reason] = week(pool, max(nodes, 1), reason, now)
+		answer.Week[reason] = week(pool, max(nodes[name], 1), reason, now)
 	}
 	answer.Impossible = impossible(pool, now)
 	if events, err := factEvents.in(ctx, r); err != nil {

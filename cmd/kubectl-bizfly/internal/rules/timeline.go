@@ -113,7 +113,7 @@ func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node
 	l.fromCloud(ctx, s)
 	slices.SortStableFunc(l.Timeline, byTime)
 	l.Now, l.Help = now(claim, node), help(ctx, s, claim, l.Server)
-	l.Disruption = disruption(claim, readDisruption(ctx, s, claim, node))
+	l.Disruption = disruption(ctx, s, claim, node)
 	return l
 }
 
