@@ -400,13 +400,26 @@ var _ = Describe("why", func() {
 		unavailable := func() bool {
 			return strings.Contains(fmt.Sprint(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools), "p2.2c_4g in HN1: marked unavailable")
 		}
+		f.runningNode()
+		changePool(f, func(pool *karpv1.NodePool) {
+			pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+		})
+		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "core", Namespace: "default"}, LastTimestamp: metav1.Now(),
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "node-1"}, Reason: "Unconsolidatable",
+			Message: "Can't replace with a cheaper node"})
+		expect := func(marked bool, reason string) {
+			GinkgoHelper()
+			Expect(unavailable()).To(Equal(marked))
+			Expect(answer[rules.Idle](f, "top", "--idle").Nodes[0].Reason).To(Equal(reason))
+		}
 		event("e", events.NodeNotRegistered(claimNamed("default-x7k2p"), "node-1", "p2.2c_4g", "HN1"), 20*time.Minute)(f)
 		changed(36*time.Minute, "")
-		Expect(unavailable()).To(BeTrue())
-		changed(34*time.Minute, "")
-		Expect(unavailable()).To(BeFalse(), "the server had been launched before the change")
-		changed(time.Minute, "status")
-		Expect(unavailable()).To(BeTrue(), "nothing was changed")
+		expect(true, "CheaperUnavailable")
+		changed(34*time.Minute, "") // the server had been launched before the change
+		expect(false, "NoCheaperOffering")
+		changed(time.Minute, "status") // nothing was changed
+		expect(true, "CheaperUnavailable")
 	})
 
 	It("should report which nodes of NodePools that the pod could use do not join or failed", func() {

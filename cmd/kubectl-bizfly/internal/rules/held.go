@@ -144,13 +144,14 @@ func heldByUnavailable(f *nodeFacts) *held {
 	price, requests := disruptionutils.ResolveOfferingPrice(f.node.Labels, own), resources.RequestsForPods(f.pods...)
 	wanted := requirementsOf(f.pool)
 	for _, u := range f.unavailable {
-		it := f.flavors[u.flavor]
+		it := f.flavors[u.Flavor]
 		if it == nil || !u.until.After(f.now) || len(compatibleWith([]*corecloudprovider.InstanceType{it}, wanted)) == 0 {
 			continue
 		}
-		other, ok := it.OfferingPrice(u.zone, f.node.Labels[karpv1.CapacityTypeLabelKey])
+		zone := lo.CoalesceOrEmpty(u.Zone, f.node.Labels[corev1.LabelTopologyZone])
+		other, ok := it.OfferingPrice(zone, f.node.Labels[karpv1.CapacityTypeLabelKey])
 		if ok && other < price && resources.Fits(requests, it.Allocatable()) {
-			return heldBy("%s in %s, until about %s", u.flavor, u.zone, hour(u.until)).till(u.until)
+			return heldBy("%s in %s, until about %s", u.Flavor, zone, hour(u.until)).till(u.until)
 		}
 	}
 	return nil

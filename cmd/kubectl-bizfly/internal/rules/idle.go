@@ -169,7 +169,7 @@ var idleRules = []idleRule{
 		"Restore the label, with the value that the NodeClaim has.", nil, heldByPrice},
 	{"CheaperUnavailable", "a cheaper offering is unavailable",
 		"Wait: it is tried again then. Or allow further flavors or zones.",
-		[]need{factCoreEvents, factEvents}, heldByUnavailable},
+		[]need{factCoreEvents, factEvents, factAnyNodeClasses}, heldByUnavailable},
 	{"NoCheaperOffering", "no cheaper offering can run its pods",
 		"Allow further flavors in the NodePool, or lower the pods' requests.",
 		[]need{factCoreEvents}, func(f *nodeFacts) *held {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -214,10 +215,12 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("a zone that its flavor has not", func(f *nodeFacts) { f.node.Labels[corev1.LabelTopologyZone] = "HN9" },
 			"PriceUnknown", HavePrefix("flavor large has no price")),
 		ginkgo.Entry("a cheaper offering that lately failed", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
-			f.unavailable = []unavailableOffering{{"large", "HN1", f.now.Add(time.Minute)}, {"small", "HN1", f.now.Add(time.Minute)}}
+			f.unavailable = []unavailableOffering{
+				{Offering: capacity.Offering{Flavor: "large", Zone: "HN1"}, until: f.now.Add(time.Minute)},
+				{Offering: capacity.Offering{Flavor: "small"}, until: f.now.Add(time.Minute)}}
 		}), "CheaperUnavailable", HavePrefix("small in HN1, until about")),
 		ginkgo.Entry("a cheaper offering that failed long ago", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
-			f.unavailable = []unavailableOffering{{"small", "HN1", f.now.Add(-time.Minute)}}
+			f.unavailable = []unavailableOffering{{Offering: capacity.Offering{Flavor: "small"}, until: f.now.Add(-time.Minute)}}
 		}), "NoCheaperOffering", HavePrefix(noCheaper)),
 		ginkgo.Entry("its pods", coreSays("Unconsolidatable", "Can't remove without creating 2 candidates", 0), "Needed", HavePrefix("Can't remove without")),
 		ginkgo.Entry("a pod that comes", together(coreSays("DisruptionBlocked", "Node is nominated for a pending pod", 0),

@@ -27,7 +27,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -57,12 +56,6 @@ type nodeFacts struct {
 	unavailable []unavailableOffering
 	// notGone is why the server of a node that is being deleted still exists.
 	notGone string
-}
-
-// unavailableOffering is one whose launch failed, and when it is tried again.
-type unavailableOffering struct {
-	flavor, zone string
-	until        time.Time
 }
 
 // stoppedClock shows one moment, so that all facts are about it.
@@ -139,7 +132,8 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 	pools, _ := factNodePools.in(ctx, r)
 	limits, _ := factPDBs.in(ctx, r)
 	said, _ := factCoreEvents.in(ctx, r)
-	launches, _ := factEvents.in(ctx, r)
+	launches, _ := factLaunches.in(ctx, r)
+	nodeClasses, _ := factAnyNodeClasses.in(ctx, r)
 	paused, _ := factPaused.in(ctx, r)
 	at := stoppedClock{now: time.Now()}
 	byPool := map[string]*karpv1.NodePool{}
@@ -153,12 +147,21 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		return ok && at.Since(lastSeen(&last)) < 20*time.Minute
 	}), func(row top.Node) string { return row.NodePool })
 	weeks := map[string][]Window{}
-	failed, unavailable := failures(launches, r.Settings.UnavailableOfferingTTL, at.now)
+	classes := lo.KeyBy(lo.ToSlicePtr(lo.FromPtr(nodeClasses).Items), func(n *v1alpha1.BizflyNodeClass) string {
+		return n.Name
+	})
+	failed := launches.failures(at.now)
+	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.FromPtr(pools).Items, cluster.Flavors)
+	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
 	return cluster, func(row top.Node) *nodeFacts {
 		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],
 			members: members[row.NodePool], disrupting: disrupting[row.NodePool], limits: limits, said: said[row.Name],
 			others: lo.OmitByKeys(looked, []string{row.NodePool}), paused: paused, failed: failed[row.NodePool],
-			flavors: flavors, unavailable: unavailable}
+			flavors: flavors}
+		if f.pool != nil {
+			class := classes[lo.FromPtr(f.pool.Spec.Template.Spec.NodeClassRef).Name]
+			f.unavailable = lo.Filter(unavailable, func(u unavailableOffering, _ int) bool { return u.concerns(class) })
+		}
 		f.week = func(reason karpv1.DisruptionReason) []Window {
 			key := row.NodePool + "/" + string(reason)
 			if _, made := weeks[key]; !made {
@@ -194,26 +197,4 @@ func countForBudgets(cluster *top.Cluster) (members, disrupting map[string]int) 
 
 func tainted(node *corev1.Node) bool {
 	return lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey })
-}
-
-// failures are the launches of each NodePool that failed within an hour, and the offerings that are unavailable since.
-func failures(all []corev1.Event, lasts time.Duration, now time.Time) (map[string][]corev1.Event,
-	[]unavailableOffering) {
-	failed, unavailable := map[string][]corev1.Event{}, []unavailableOffering{}
-	for _, event := range failedLaunches(all, now) {
-		at, name := lastSeen(&event), event.InvolvedObject.Name
-		if now.Sub(at) < ttl.NotRegistered && event.InvolvedObject.Kind == "NodeClaim" {
-			pool := launches{}.nodePoolOf(name)
-			failed[pool] = append(failed[pool], event)
-		}
-	}
-	for _, event := range all {
-		parts := failedOffering.FindStringSubmatch(event.Message)
-		until := lastSeen(&event).Add(lo.Ternary(event.Reason == ourevents.ReasonNodeNotRegistered, ttl.NotRegistered, lasts))
-		if parts != nil && event.Reason != ourevents.ReasonServerLaunched && until.After(now) {
-			unavailable = append(unavailable, unavailableOffering{parts[1], parts[2], until})
-		}
-	}
-	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
-	return failed, unavailable
 }

@@ -159,7 +159,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only
 		s.Note("NodePools were not looked at: %s", err)
 		return nil
 	}
-	launches := readLaunches(ctx, s)
+	launches, _ := factLaunches.in(ctx, facts)
 	list := lo.ToSlicePtr(pools.Items)
 	w, err := factWorld.in(ctx, facts)
 	switch _, cloudErr := s.Cloud(ctx); {
