@@ -44,7 +44,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -707,9 +706,6 @@ var _ = Describe("why of a pod", func() {
 		Entry("an unpaid account", func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) }, "launches", "", freed),
 		Entry("credentials that are rejected", stored(v1alpha1.ConditionTypeCredentialsReady, "the credentials are wrong"), "launches",
 			"the ProviderConfig's CredentialsReady is False: the credentials are wrong", freed),
-		Entry("a pause of the whole account", func(f *fixture) {
-			event("e", events.AccountLimitReached(claimNamed("default-x"), capacity.ReasonBalanceExhausted, time.Minute, errQuota), 0)(f)
-		}, "launches", "all launches pause", freed),
 		Entry("minValues that cannot be met", func(f *fixture) {
 			changePool(f, func(pool *karpv1.NodePool) {
 				pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, karpv1.NodeSelectorRequirementWithMinValues{

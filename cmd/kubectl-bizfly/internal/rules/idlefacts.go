@@ -92,26 +92,14 @@ var (
 		return lo.GroupBy(said, func(e corev1.Event) string { return e.InvolvedObject.Name }), nil
 	})
 
-	// factPaused is what holds all launches back, as the controller has stored and reported it.
+	// factPaused is what holds all launches back, as the controller has stored it.
 	factPaused = newFact("state of the account", func(ctx context.Context, r *reading) (string, error) {
 		config, err := factProviderConfig.in(ctx, r)
 		if err != nil {
 			return "", err
 		}
-		all, err := factEvents.in(ctx, r)
-		if err != nil {
-			return "", err
-		}
-		if unpaid := falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeAccountAccepted); unpaid != "" {
-			return unpaid, nil
-		}
-		limit, _ := factLimit.in(ctx, r)
-		for _, o := range []outcome{heldBack(config, nil, limit), accountRejects(all, setup{r.Session}, time.Now())} {
-			if o.state == fails {
-				return o.findings[0].What, nil
-			}
-		}
-		return "", nil
+		limit, err := factLimit.in(ctx, r)
+		return lo.FirstOrEmpty(heldBack(config, nil, limit).findings).What, err
 	})
 )
 

@@ -48,7 +48,6 @@ type Life struct {
 	// Help is what to look at next.
 	Help     []string `json:"help,omitempty"`
 	Timeline []Entry  `json:"timeline"`
-	Notes    []string `json:"notes,omitempty"`
 }
 
 // ForNodeClaim returns the timeline of a NodeClaim.
