@@ -36,11 +36,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -49,13 +47,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
-
-// readManifest reads a generated manifest of the controller's rights.
-func readManifest(name string, into client.Object) {
-	GinkgoHelper()
-	text := lo.Must(os.ReadFile(filepath.Join("../../../../config/rbac", name)))
-	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
-}
 
 // forbidden is the answer of an API server to a user without a right.
 var forbidden = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
@@ -893,17 +884,6 @@ var _ = Describe("top", func() {
 	It("should show a cluster without nodes", func() {
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(ContainSubstring("0 nodes"))
-	})
-})
-
-var _ = Describe("the output", func() {
-	It("should cut no column where the terminal is narrow, and wrap prose", func() {
-		var out bytes.Buffer
-		(&output.Printer{Out: &out, Width: 80}).Rows([]string{"Name", ">VND/hour", "What"},
-			[][]string{{strings.Repeat("long-name-", 8), "1,575", strings.Repeat("word ", 20)}})
-		Expect(out.String()).To(And(ContainSubstring(strings.Repeat("long-name-", 8)), ContainSubstring("1,575")))
-		Expect(strings.Count(out.String(), "word")).To(Equal(20))
-		Expect(strings.Count(out.String(), "\n")).To(BeNumerically(">", 2))
 	})
 })
 
