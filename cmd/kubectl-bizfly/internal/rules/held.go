@@ -37,7 +37,7 @@ func heldByAccount(f *nodeFacts) *held {
 	if lo.HasKey(f.node.Annotations, v1alpha1.AnnotationDoNotRepairReason) {
 		return heldBy("%s", lo.CoalesceOrEmpty(f.paused, "it was unpaid, and its server is not started yet"))
 	}
-	wanted := tainted(f.node) || f.saidOf(coreevents.ConsolidationCandidate, "") != nil
+	wanted := tainted(f.node) || f.replaceable() || f.saidOf(coreevents.ConsolidationCandidate, "") != nil
 	return lo.Ternary(f.paused != "" && wanted, heldBy("%s", f.paused), nil)
 }
 

@@ -160,6 +160,9 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 			"NotInitialized", HavePrefix("the node has joined, and is not initialized")),
 		ginkgo.Entry("an account that rejects its replacement", together(coreSays("ConsolidationCandidate", candidate, 0),
 			func(f *nodeFacts) { f.paused = "no balance" }), "AccountPaused", Equal("no balance")),
+		ginkgo.Entry("an account that rejects what replaces a drifted node", together(drifts, func(f *nodeFacts) {
+			f.paused = "no balance"
+		}), "AccountPaused", Equal("no balance")),
 		ginkgo.Entry("an account that is unpaid", annotated(v1alpha1.AnnotationDoNotRepairReason, karpv1.DoNotDisruptAnnotationKey),
 			"AccountPaused", HavePrefix("it was unpaid")),
 		ginkgo.Entry("a replacement on its way", func(f *nodeFacts) { f.node.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint} },
