@@ -277,14 +277,8 @@ var _ = ginkgo.DescribeTable("the nodes that count for budgets", func(change fun
 		delete(n.Object.Labels, karpv1.NodeInitializedLabelKey)
 	}, 0, 0),
 	ginkgo.Entry("should not be those of a worker pool", func(n *top.Node) { n.Claim = nil }, 0, 0),
-	ginkgo.Entry("should not be those whose server is deleted", func(n *top.Node) {
-		n.Claim.StatusConditions().SetTrue(karpv1.ConditionTypeInstanceTerminating)
-	}, 0, 0),
 	ginkgo.Entry("should be disrupted if core has chosen them", func(n *top.Node) {
 		n.Object.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint}
-	}, 1, 1),
-	ginkgo.Entry("should be disrupted if they are being deleted", func(n *top.Node) {
-		n.Claim.DeletionTimestamp = lo.ToPtr(metav1.Now())
 	}, 1, 1),
 	ginkgo.Entry("should be disrupted if they are not ready", func(n *top.Node) {
 		n.Object.Status.Conditions = nil

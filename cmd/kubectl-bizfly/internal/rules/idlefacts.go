@@ -139,7 +139,8 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		return n.Name
 	})
 	failed := launches.failures(at.now)
-	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.FromPtr(pools).Items, cluster.Flavors)
+	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.FromPtr(pools).Items,
+		func() []*corecloudprovider.InstanceType { return cluster.Flavors })
 	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
 	return cluster, func(row top.Node) *nodeFacts {
 		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],

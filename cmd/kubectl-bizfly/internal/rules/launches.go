@@ -77,12 +77,12 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 	if err := made.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
-	var types []*corecloudprovider.InstanceType
-	for i := range pools.Items {
-		all, _ := made.Provider.GetInstanceTypes(ctx, &pools.Items[i]) // where it fails, the rule about flavors says so
-		types = append(types, all...)
-	}
-	unavailable := w.launches.unavailable(w.session, nodeClasses, pools.Items, types)
+	unavailable := w.launches.unavailable(w.session, nodeClasses, pools.Items, func() []*corecloudprovider.InstanceType {
+		return lo.FlatMap(pools.Items, func(pool karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
+			all, _ := made.Provider.GetInstanceTypes(ctx, &pool) // where it fails, the rule about flavors says so
+			return all
+		})
+	})
 	keys := map[string]string{}
 	for _, stored := range nodeClasses {
 		// The copy's NodeClass has what the controller's code has resolved, which is part of its key.
@@ -172,7 +172,7 @@ type unavailableOffering struct {
 // it keeps in memory, and for as long as a first failure does: repeated ones last longer. A size that the quota does
 // not allow is all flavors of that size or bigger ones.
 func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []karpv1.NodePool,
-	types []*corecloudprovider.InstanceType) []unavailableOffering {
+	types func() []*corecloudprovider.InstanceType) []unavailableOffering {
 	byName := lo.KeyBy(nodeClasses, func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
 	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
 		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
@@ -183,7 +183,7 @@ func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.Bizfly
 		name, launched := event.InvolvedObject.Name, lastSeen(event)
 		if size := tooBig.FindStringSubmatch(event.Message); size != nil && event.Reason == ourevents.ReasonQuotaTooSmall {
 			cpu, memory := resource.MustParse(size[1]), resource.MustParse(size[2])
-			for _, it := range types {
+			for _, it := range types() {
 				sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
 				if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
 					found = append(found, unavailableOffering{capacity.Offering{Flavor: it.Name}, "quota exceeded",
