@@ -38,12 +38,9 @@ type world struct {
 	cloud      *connect.Cloud
 	objects    memory.Objects
 	pools      []*karpv1.NodePool
-	simulation *simulation
+	simulation *sim.Simulation
 	launches   launches
 }
-
-// simulation is a sim.Simulation of which pods can be asked one at a time.
-type simulation struct{ *sim.Simulation }
 
 var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *reading) (*world, error) {
 	cloud, err := r.Cloud(ctx)
@@ -67,10 +64,10 @@ var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *read
 })
 
 // simulate makes a simulation of the objects, in which what lately failed is unavailable where the user wants that.
-func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*simulation, error) {
+func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*sim.Simulation, error) {
 	made, err := sim.New(ctx, w.cloud, objects)
 	if err != nil || !marked {
-		return &simulation{made}, err
+		return made, err
 	}
 	// The simulation's NodeClasses have no managed fields, which say when they were changed.
 	pools, nodeClasses := &karpv1.NodePoolList{}, memory.Of[*v1alpha1.BizflyNodeClass](objects)
@@ -101,11 +98,11 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 		scope.NodeClass = keys[u.NodeClass]
 		made.Providers.Capacity.MarkUnavailable(ctx, scope, why, time.Until(u.until))
 	}
-	return &simulation{made}, nil
+	return made, nil
 }
 
 // waitAlone lets no other pod wait than this one.
-func (s *simulation) waitAlone(ctx context.Context, pod *corev1.Pod) error {
+func waitAlone(ctx context.Context, s *sim.Simulation, pod *corev1.Pod) error {
 	pods := &corev1.PodList{}
 	if err := s.Objects.List(ctx, pods); err != nil {
 		return err

@@ -300,7 +300,7 @@ func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 
 // decide asks core what it would do for the pod alone, and reports whether nothing keeps it from that.
 func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.Pod) (placed bool, err error) {
-	if err := w.simulation.waitAlone(ctx, pod); err != nil {
+	if err := waitAlone(ctx, w.simulation, pod); err != nil {
 		return false, err
 	}
 	planned, err := w.simulation.Run(ctx)
