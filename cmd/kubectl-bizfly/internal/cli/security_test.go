@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -32,7 +31,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -345,20 +343,6 @@ var _ = Describe("a terminal", func() {
 			f.run("why", "node/n1", "-o", format)
 			Expect(f.out).To(And(ContainSubstring("gnorw"), Not(ContainSubstring("\u202e"))), format)
 		}
-	})
-
-	It("should be coloured in tables of any width, with bytes that are no text as numbers", func() {
-		var out bytes.Buffer
-		setEnv("FORCE_COLOR", "true")
-		printer := lo.Must(output.New(&out, io.Discard, output.Table))
-		for _, width := range []int{0, 12, 20, 40} {
-			out.Reset()
-			printer.Width = width
-			printer.Rows([]string{"a", "b"}, [][]string{{printer.Bar(0.5, 10), printer.Paint(text.FgRed, "x\x1by\x9b")}})
-			Expect(out.String()).ToNot(MatchRegexp(`\\x1b\[`), "width %d: %q", width, out.String())
-			Expect(out.String()).To(ContainSubstring("\x1b[32m█"))
-		}
-		Expect(out.String()).To(ContainSubstring("\x1b[31mx\\x1by\\x9b\x1b[0m"))
 	})
 })
 

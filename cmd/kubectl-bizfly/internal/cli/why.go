@@ -151,7 +151,6 @@ func printLife(printer *output.Printer, l *rules.Life) {
 	printer.Printf("  Now: %s\n  Disruption: %s\n", l.Now, l.Disruption)
 	printHelp(printer, l.Help)
 	printTimeline(printer, l.Timeline)
-	printer.Notes(l.Notes)
 }
 
 func printHelp(printer *output.Printer, list []string) {

@@ -61,7 +61,67 @@ func autoscaler(least, most int) string {
 		"kind: Deployment, name: web}, minReplicas: %d, maxReplicas: %d}\n", least, most)
 }
 
+// workload is a manifest with a pod template; the spec is what stands before the template.
+func workload(apiVersion, kind, name, metadata, spec string) string {
+	return fmt.Sprintf("---\napiVersion: %s\nkind: %s\nmetadata: {name: %s%s}\nspec: {%stemplate: {spec: {containers: [{name: main}]}}}\n",
+		apiVersion, kind, name, metadata, spec)
+}
+
+// ownedBy is the metadata of an object that a workload has created.
+func ownedBy(apiVersion, kind, name string) string {
+	return fmt.Sprintf(", ownerReferences: [{apiVersion: %s, kind: %s, name: %s, uid: u, controller: true}]", apiVersion, kind, name)
+}
+
 var _ = Describe("Read", func() {
+	podsIn := func(text string) []string {
+		GinkgoHelper()
+		set, err := input.Read(strings.NewReader(text), "-")
+		Expect(err).ToNot(HaveOccurred())
+		return lo.Map(set.Pods(), func(pod *corev1.Pod, _ int) string { return pod.Name })
+	}
+
+	It("should give pods of different workloads different names, and keep those of StatefulSets", func() {
+		deployment := workload("apps/v1", "Deployment", "app", "", "replicas: 2, ")
+		stateful := workload("apps/v1", "StatefulSet", "app", "", "replicas: 1, ")
+		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
+		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1"), "the second replaces the first")
+		Expect(podsIn(deployment + deployment + stateful)).To(HaveLen(3))
+	})
+
+	DescribeTable("should count each pod of a dump of a cluster once", func(text string, expected ...string) {
+		Expect(podsIn(text)).To(ConsistOf(lo.ToAnySlice(expected)...))
+	},
+		Entry("of a Deployment", workload("apps/v1", "Deployment", "web", "", "replicas: 2, ")+
+			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("apps/v1", "Deployment", "web"), "replicas: 2, ")+
+			"---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-5f-x"+ownedBy("apps/v1", "ReplicaSet", "web-5f")+
+			"}\nspec: {containers: [{name: main}]}\n", "web-0", "web-1"),
+		Entry("of a kind that is not planned",
+			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("argoproj.io/v1alpha1", "Rollout", "web"), "replicas: 1, ")+
+				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
+		Entry("that has ended", "apiVersion: v1\nkind: Pod\nmetadata: {name: done}\nstatus: {phase: Succeeded}\n---\n"+
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nstatus: {phase: Failed}\n"),
+		Entry("of a Job with fewer completions", workload("batch/v1", "Job", "once", "", "parallelism: 5, completions: 2, "), "once-0", "once-1"),
+		Entry("of a Job that is suspended", workload("batch/v1", "Job", "once", "", "suspend: true, ")),
+		Entry("of a Job that has ended", workload("batch/v1", "Job", "once", "", "")+"status: {conditions: [{type: Complete, status: 'True'}]}\n"),
+		Entry("of a CronJob that is suspended",
+			"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"+
+				"spec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
+	)
+
+	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, memory string) {
+		set, err := input.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+
+			"containers: [{name: main, resources: {%s}}]}\n", own, container)), "-")
+		Expect(err).ToNot(HaveOccurred())
+		requests := resources.RequestsForPods(set.Pods()...)
+		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, memory}))
+	},
+		Entry("limits alone", "limits: {cpu: 2, memory: 4Gi}", "", "2", "4Gi"),
+		Entry("limits, of which containers request less", "limits: {cpu: 2, memory: 4Gi}", "requests: {cpu: 1}", "1", "4Gi"),
+		Entry("limits of which a container has its own", "limits: {cpu: 2, memory: 4Gi}", "limits: {memory: 1Gi}", "2", "1Gi"),
+		Entry("requests beside limits", "requests: {cpu: 1500m}, limits: {cpu: 2, memory: 4Gi}", "requests: {cpu: 1}", "1500m", "4Gi"),
+		Entry("requests alone", "requests: {memory: 3Gi}", "requests: {cpu: 1, memory: 1Gi}", "1", "3Gi"),
+	)
+
 	DescribeTable("should count what the cluster would run", func(text string, pods int, cpu, memory string, notes ...string) {
 		set, err := input.Read(strings.NewReader(text), "-")
 		Expect(err).ToNot(HaveOccurred())

@@ -136,14 +136,13 @@ var (
 
 	factPoolNodes = listFact[corev1.NodeList]("nodes of BKE's pools", bke.SelectPoolNodes)
 
-	factNodePools  = listFact[karpv1.NodePoolList]("NodePools")
-	factNodeClaims = listFact[karpv1.NodeClaimList]("NodeClaims")
+	factNodePools = listFact[karpv1.NodePoolList]("NodePools")
 
 	factNodeClasses = listFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
 
 	// Before the installation the cluster does not know these kinds, and has none of them.
 	factAnyNodePools   = orNone(factNodePools)
-	factAnyNodeClaims  = orNone(factNodeClaims)
+	factAnyNodeClaims  = orNone(listFact[karpv1.NodeClaimList]("NodeClaims"))
 	factAnyNodeClasses = orNone(factNodeClasses)
 	factAnyOverlays    = orNone(factOverlays)
 

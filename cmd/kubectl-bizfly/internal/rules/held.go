@@ -37,7 +37,7 @@ func heldByAccount(f *nodeFacts) *held {
 	if lo.HasKey(f.node.Annotations, v1alpha1.AnnotationDoNotRepairReason) {
 		return heldBy("%s", lo.CoalesceOrEmpty(f.paused, "it was unpaid, and its server is not started yet"))
 	}
-	wanted := tainted(f.node) || f.saidOf(coreevents.ConsolidationCandidate, "") != nil
+	wanted := tainted(f.node) || f.replaceable() || f.saidOf(coreevents.ConsolidationCandidate, "") != nil
 	return lo.Ternary(f.paused != "" && wanted, heldBy("%s", f.paused), nil)
 }
 
@@ -58,7 +58,7 @@ func heldByOurs(reason string) func(*nodeFacts) *held {
 }
 
 func heldByConsolidateAfter(f *nodeFacts) *held {
-	if !disruptionutils.IsUnderConsolidateAfter(f.pool, f.claim, f) {
+	if f.replaceable() || !disruptionutils.IsUnderConsolidateAfter(f.pool, f.claim, f) {
 		return nil
 	}
 	since := f.claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).LastTransitionTime.Time
@@ -70,11 +70,26 @@ func heldByConsolidateAfter(f *nodeFacts) *held {
 	return heldBy("until %s, %s after the last change of its pods", hour(until), after).till(until)
 }
 
+// heldByPoolBudget holds where budgets allow none of the reasons for which core would disrupt the node.
 func heldByPoolBudget(f *nodeFacts) *held {
 	if f.pool == nil {
 		return nil
 	}
-	reason := lo.Ternary(f.empty, karpv1.DisruptionReasonEmpty, karpv1.DisruptionReasonUnderutilized)
+	var reasons []karpv1.DisruptionReason
+	if f.drifted() != "" {
+		reasons = append(reasons, karpv1.DisruptionReasonDrifted)
+	}
+	if lo.NoneBy(poolRules, func(r idleRule) bool { return r.holds(f) != nil }) {
+		reasons = append(reasons, lo.Ternary(f.empty, karpv1.DisruptionReasonEmpty, karpv1.DisruptionReasonUnderutilized))
+	}
+	if lo.SomeBy(reasons, func(r karpv1.DisruptionReason) bool { return f.exhausted(r) == nil }) {
+		return nil
+	}
+	return f.exhausted(reasons[0])
+}
+
+// exhausted says that budgets of the NodePool allow no disruption for a reason; nil where they do.
+func (f *nodeFacts) exhausted(reason karpv1.DisruptionReason) *held {
 	allowed := f.pool.MustGetAllowedDisruptions(f, f.members, reason)
 	if allowed > f.disrupting {
 		return nil
@@ -89,6 +104,17 @@ func heldByPoolBudget(f *nodeFacts) *held {
 		return why.till(next.From)
 	}
 	return why
+}
+
+// heldByDrift holds until core has found a place for the pods, or says that there is none.
+func heldByDrift(f *nodeFacts) *held {
+	if !f.replaceable() {
+		return nil
+	}
+	if last, ok := lo.First(f.said); ok && last.Reason == coreevents.DisruptionBlocked {
+		return heldBy("%s; %s (Karpenter at %s)", f.drifted(), strings.TrimSuffix(last.Message, "."), hour(lastSeen(&last)))
+	}
+	return heldBy("%s", f.drifted())
 }
 
 // heldByPrice names the label without which core compares no prices.
@@ -118,13 +144,14 @@ func heldByUnavailable(f *nodeFacts) *held {
 	price, requests := disruptionutils.ResolveOfferingPrice(f.node.Labels, own), resources.RequestsForPods(f.pods...)
 	wanted := requirementsOf(f.pool)
 	for _, u := range f.unavailable {
-		it := f.flavors[u.flavor]
+		it := f.flavors[u.Flavor]
 		if it == nil || !u.until.After(f.now) || len(compatibleWith([]*corecloudprovider.InstanceType{it}, wanted)) == 0 {
 			continue
 		}
-		other, ok := it.OfferingPrice(u.zone, f.node.Labels[karpv1.CapacityTypeLabelKey])
+		zone := lo.CoalesceOrEmpty(u.Zone, f.node.Labels[corev1.LabelTopologyZone])
+		other, ok := it.OfferingPrice(zone, f.node.Labels[karpv1.CapacityTypeLabelKey])
 		if ok && other < price && resources.Fits(requests, it.Allocatable()) {
-			return heldBy("%s in %s, until about %s", u.flavor, u.zone, hour(u.until)).till(u.until)
+			return heldBy("%s in %s, until about %s", u.Flavor, zone, hour(u.until)).till(u.until)
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func (w *world) try(ctx context.Context, poolName string, pod *corev1.Pod, remed
 		r.apply(c)
 	}
 	made, err := w.simulate(ctx, w.objects.With(others...), !c.forget)
-	if err != nil || made.waitAlone(ctx, c.pod) != nil {
+	if err != nil || waitAlone(ctx, made, c.pod) != nil {
 		return 0, false
 	}
 	planned, err := made.Run(ctx)

@@ -73,13 +73,10 @@ type idleRule struct {
 	holds            func(f *nodeFacts) *held
 }
 
-const (
-	notKnownCode = "NotKnown"
-	// repeated is how long an event holds that is repeated every two minutes, such as core's about a nomination.
-	repeated = 3 * time.Minute
-)
+// repeated is how long an event holds that is repeated every two minutes, such as core's about a nomination.
+const repeated = 3 * time.Minute
 
-// drainRules are the reasons of a node that is being deleted, and idleRules those of any other.
+// drainRules are the reasons of a node that is being deleted.
 var drainRules = []idleRule{
 	{"HeldByFinalizer", "a finalizer holds it",
 		"Let the owner of the finalizer end, or remove the finalizer with kubectl edit.",
@@ -96,7 +93,8 @@ var drainRules = []idleRule{
 		}},
 }
 
-var idleRules = []idleRule{
+// stateRules are about nodes that core does not look at, or has chosen already.
+var stateRules = []idleRule{
 	{"NotKarpenters", "Karpenter did not launch it",
 		"Resize the worker pool that it belongs to (kubectl bizfly pool list).",
 		[]need{factAnyNodeClaims}, func(f *nodeFacts) *held {
@@ -117,8 +115,14 @@ var idleRules = []idleRule{
 		nil, heldByAccount},
 	{"Replacing", "its replacement is on its way", "Wait: it is drained when its replacement is initialized.",
 		nil, func(f *nodeFacts) *held {
-			return lo.Ternary(tainted(f.node), heldBy("Karpenter has chosen it for disruption"), nil)
+			reason := lo.FromPtr(f.claim.StatusConditions().Get(karpv1.ConditionTypeDisruptionReason)).Reason
+			return lo.Ternary(tainted(f.node), heldBy("Karpenter has chosen it (%s)",
+				lo.CoalesceOrEmpty(reason, "its reason is not stored")), nil)
 		}},
+}
+
+// poolRules are what a NodePool says of consolidation, which does not keep core from replacing what has drifted.
+var poolRules = []idleRule{
 	{"StaticNodePool", "its NodePool is static", "Lower spec.replicas of the NodePool (kubectl scale nodepool).",
 		[]need{factNodePools}, func(f *nodeFacts) *held {
 			if f.pool == nil || f.pool.Spec.Replicas == nil {
@@ -142,6 +146,9 @@ var idleRules = []idleRule{
 			}
 			return heldBy("NodePool %s has the policy WhenEmpty, and pods run on the node", f.pool.Name)
 		}},
+}
+
+var idleRules = []idleRule{
 	{"HourPaid", "its hour is paid",
 		"Wait for the end of the hour, or set billingPeriod of the tuning to 1s.", nil, heldByOurs("HourPaid")},
 	{"ZoneClosed", "its zone is closed",
@@ -149,17 +156,20 @@ var idleRules = []idleRule{
 	{"DoNotDisruptNode", "the node has do-not-disrupt",
 		"kubectl annotate node NAME karpenter.sh/do-not-disrupt-", nil, heldByOurs("")},
 	drainRules[1], drainRules[2],
-	{"ConsolidateAfter", "it waits for consolidateAfter",
-		"Wait, or lower spec.disruption.consolidateAfter of the NodePool.",
-		[]need{factNodePools}, heldByConsolidateAfter},
 	{"DisruptionBudget", "its NodePool's budget is used up",
 		"Wait for the end of the window, or raise spec.disruption.budgets of the NodePool.",
 		[]need{factNodePools}, heldByPoolBudget},
+	{"Drifted", "it has drifted",
+		"Wait: Karpenter replaces such nodes one after another. Cure what it says of pods that fit nowhere.",
+		nil, heldByDrift},
+	{"ConsolidateAfter", "it waits for consolidateAfter",
+		"Wait, or lower spec.disruption.consolidateAfter of the NodePool.",
+		[]need{factNodePools}, heldByConsolidateAfter},
 	{"PriceUnknown", "its price is not known to Karpenter",
 		"Restore the label, with the value that the NodeClaim has.", nil, heldByPrice},
 	{"CheaperUnavailable", "a cheaper offering is unavailable",
 		"Wait: it is tried again then. Or allow further flavors or zones.",
-		[]need{factCoreEvents, factEvents}, heldByUnavailable},
+		[]need{factCoreEvents, factEvents, factAnyNodeClasses}, heldByUnavailable},
 	{"NoCheaperOffering", "no cheaper offering can run its pods",
 		"Allow further flavors in the NodePool, or lower the pods' requests.",
 		[]need{factCoreEvents}, func(f *nodeFacts) *held {
@@ -176,7 +186,7 @@ var idleRules = []idleRule{
 	{"Starved", "Karpenter does not get to it",
 		"Give the NodePool that takes the time smaller budgets, or a longer consolidateAfter.",
 		[]need{factCoreEvents}, heldByOthers},
-	{notKnownCode, "not known", "kubectl bizfly why node/NAME, and the log of the controller.",
+	{"NotKnown", "not known", "kubectl bizfly why node/NAME, and the log of the controller.",
 		[]need{factCoreEvents}, func(f *nodeFacts) *held {
 			since := f.claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable)
 			if !since.IsTrue() {
@@ -187,8 +197,10 @@ var idleRules = []idleRule{
 		}},
 }
 
-// allReasons are those of both, once each.
-var allReasons = lo.UniqBy(slices.Concat(idleRules, drainRules), func(r idleRule) string { return r.code })
+// allReasons are those of all nodes, once each.
+var allReasons = lo.UniqBy(slices.Concat(stateRules, poolRules, idleRules, drainRules), func(r idleRule) string {
+	return r.code
+})
 
 // Reasons are the reasons of top --idle, as the page of the plugin lists them.
 func Reasons() []Described {
@@ -198,35 +210,71 @@ func Reasons() []Described {
 }
 
 // reasonFor is the first reason that holds. A fact that is missing makes it not known, unless an earlier one holds.
-func reasonFor(ctx context.Context, r *reading, f *nodeFacts) (code string, why *held) {
-	for _, rule := range lo.Ternary(f.deleting(), drainRules, idleRules) {
+func reasonFor(ctx context.Context, r *reading, f *nodeFacts) (idleRule, *held) {
+	all := slices.Concat(stateRules, lo.Ternary(f.drifted() == "", poolRules, nil), idleRules)
+	for _, rule := range lo.Ternary(f.deleting(), drainRules, all) {
 		for _, need := range rule.needs {
 			if err := need.want(ctx, r); err != nil {
-				return notKnownCode, heldBy("%s: %s", need.called(), err)
+				return lo.LastOrEmpty(idleRules), heldBy("%s: %s", need.called(), err)
 			}
 		}
-		if why = rule.holds(f); why != nil {
-			return rule.code, why
+		if why := rule.holds(f); why != nil {
+			return rule, why
 		}
 	}
-	return notKnownCode, heldBy("no reason was found") // the last rule always holds
+	return idleRule{}, heldBy("no reason was found") // the last rule always holds
 }
 
 func (f *nodeFacts) deleting() bool {
 	return f.node != nil && f.node.DeletionTimestamp != nil || f.claim != nil && f.claim.DeletionTimestamp != nil
 }
 
-func (f *nodeFacts) keptByPod() *held {
-	names := lo.FilterMap(f.pods, func(p *corev1.Pod, _ int) (string, bool) {
-		return p.Namespace + "/" + p.Name, !podutils.IsDisruptable(p, f, nil)
-	})
-	return lo.Ternary(len(names) > 0, heldBy("pod %s", list(names)), nil)
+// drifted is why core wants to replace the node; empty where it does not.
+func (f *nodeFacts) drifted() string {
+	if f.claim == nil || !f.claim.StatusConditions().IsTrue(karpv1.ConditionTypeDrifted) {
+		return ""
+	}
+	drifted := f.claim.StatusConditions().Get(karpv1.ConditionTypeDrifted)
+	return lo.CoalesceOrEmpty(drifted.Message, drifted.Reason, "its NodeClaim says so")
 }
 
+// replaceable reports whether core may replace the node for its drift, as far as budgets of its NodePool decide.
+func (f *nodeFacts) replaceable() bool {
+	return f.drifted() != "" && !f.deleting() && f.pool != nil && f.exhausted(karpv1.DisruptionReasonDrifted) == nil
+}
+
+func (f *nodeFacts) keptByPod() *held {
+	return f.keptBy(func(p *corev1.Pod) (string, bool) { return "", !podutils.IsDisruptable(p, f, nil) })
+}
+
+// keptByBudget asks core of each pod alone, since it names only the budgets of the first one that may not be evicted.
 func (f *nodeFacts) keptByBudget() *held {
-	keys, can := f.limits.CanEvictPods(f.pods, f, nil)
-	names := lo.Map(keys, func(k types.NamespacedName, _ int) string { return k.String() })
-	return lo.Ternary(can, nil, heldBy("PodDisruptionBudget %s", strings.Join(names, " and ")))
+	return f.keptBy(func(p *corev1.Pod) (string, bool) {
+		keys, can := f.limits.CanEvictPods([]*corev1.Pod{p}, f, nil)
+		names := lo.Map(keys, func(k types.NamespacedName, _ int) string { return k.String() })
+		return fmt.Sprintf(" (PodDisruptionBudget %s)", strings.Join(names, " and ")), !can
+	})
+}
+
+// keptBy names the pods that keep a node. They do not keep one that has drifted where the NodeClaim has a
+// terminationGracePeriod, and core waits for them, or for its end, once the node is being deleted.
+func (f *nodeFacts) keptBy(keeps func(*corev1.Pod) (how string, kept bool)) *held {
+	if f.replaceable() && f.claim.Spec.TerminationGracePeriod != nil {
+		return nil
+	}
+	names := lo.FilterMap(f.pods, func(p *corev1.Pod, _ int) (string, bool) {
+		how, kept := keeps(p)
+		return p.Namespace + "/" + p.Name + how, kept && (!f.deleting() || podutils.IsWaitingEviction(p, f))
+	})
+	if len(names) == 0 {
+		return nil
+	}
+	why := heldBy("pod %s", list(names))
+	if ends := lo.FromPtr(f.claim).Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey]; ends != "" {
+		why.until, _ = time.Parse(time.RFC3339, ends)
+		why.detail += ", until " + hour(why.until) + " at the latest"
+	}
+	return why
 }
 
 // startupTaint is one of the NodeClaim's that nobody has removed from the node yet.
@@ -254,28 +302,20 @@ func hour(t time.Time) string {
 
 // ForIdle says of each node what it costs and why it is still there.
 func ForIdle(ctx context.Context, s *connect.Session) (*Idle, error) {
-	cluster, err := top.Read(ctx, s)
+	r := newReading(s)
+	cluster, facts, err := factsOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	r := newReading(s)
-	// What was read is not read again.
-	claims := &karpv1.NodeClaimList{}
-	claims.Items = lo.FilterMap(cluster.Nodes, func(n top.Node, _ int) (karpv1.NodeClaim, bool) {
-		return lo.FromPtr(n.Claim), n.Claim != nil
-	})
-	claimsErr := lo.Ternary(connect.IsMissing(cluster.ClaimsErr), nil, cluster.ClaimsErr)
-	r.facts[factAnyNodeClaims.name] = read{claims, claimsErr, time.Now()}
-	all := factsOf(ctx, r, cluster)
 	idle := &Idle{Nodes: []IdleNode{}, VNDPerHour: cluster.VNDPerHour, VNDPerMonth: cluster.VNDPerMonth}
 	groups := map[string]*IdleReason{}
-	for i, row := range cluster.Nodes {
-		code, why := reasonFor(ctx, r, all[i])
+	for _, row := range cluster.Nodes {
+		rule, why := reasonFor(ctx, r, facts(row))
+		code := rule.code
 		unused := row.VNDPerHour * max(0, 1-max(row.CPU, row.Memory))
 		idle.Nodes = append(idle.Nodes, IdleNode{row, unused, code, why.detail, why.until})
 		idle.UnusedVNDPerHour += unused
 		if groups[code] == nil {
-			rule, _ := lo.Find(allReasons, func(r idleRule) bool { return r.code == code })
 			groups[code] = &IdleReason{Reason: code, What: rule.what, Help: rule.help}
 		}
 		groups[code].Nodes++

@@ -24,6 +24,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/pdb"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -86,6 +88,15 @@ func keepsPod(f *nodeFacts) {
 	f.pods[0].Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
 }
 
+func drifts(f *nodeFacts) {
+	f.claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "ImageDrift", "the image has changed")
+}
+
+func driftForbidden(f *nodeFacts) {
+	drift := []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}
+	f.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0", Reasons: drift}, {Nodes: "100%"}}
+}
+
 func together(changes ...func(*nodeFacts)) func(*nodeFacts) {
 	return func(f *nodeFacts) {
 		for _, change := range changes {
@@ -103,7 +114,7 @@ const (
 // asIf answers with facts of which all could be read, without those that are named.
 func asIf(missing ...need) *reading {
 	r := newReading(nil)
-	for _, rule := range slices.Concat(drainRules, idleRules) {
+	for _, rule := range slices.Concat(stateRules, poolRules, drainRules, idleRules) {
 		for _, n := range rule.needs {
 			r.facts[n.called()] = read{err: lo.Ternary(lo.Contains(missing, n), errors.New("forbidden"), nil)}
 		}
@@ -116,13 +127,21 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		f := idleFacts()
 		change(f)
 		got, why := reasonFor(context.Background(), asIf(), f)
-		Expect(got).To(Equal(code), why.detail)
+		Expect(got.code).To(Equal(code), why.detail)
 		Expect(why.detail).To(detail)
 		_, explained := lo.Find(Reasons(), func(d Described) bool { return d.Code == code && d.About != "" && d.Why != "" })
 		Expect(explained).To(BeTrue())
 	},
 		ginkgo.Entry("a pod that keeps it from draining", together(deletes, keepsPod), "DoNotDisruptPod", Equal("pod shop/web")),
-		ginkgo.Entry("a PodDisruptionBudget that does so", together(deletes, guarded), "PodDisruptionBudget", Equal("PodDisruptionBudget shop/web")),
+		ginkgo.Entry("a pod whose wait ends", together(deletes, keepsPod, func(f *nodeFacts) {
+			ends := f.now.Add(time.Hour).Format(time.RFC3339)
+			f.claim.Annotations = map[string]string{karpv1.NodeClaimTerminationTimestampAnnotationKey: ends}
+		}), "DoNotDisruptPod", MatchRegexp(`^pod shop/web, until \d\d:\d\d at the latest$`)),
+		ginkgo.Entry("nothing, where core does not drain the pod", together(deletes, keepsPod, func(f *nodeFacts) {
+			f.pods[0].Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}), "Deleting", HavePrefix("its pods are evicted")),
+		ginkgo.Entry("a PodDisruptionBudget that does so", together(deletes, guarded), "PodDisruptionBudget",
+			Equal("pod shop/web (PodDisruptionBudget shop/web)")),
 		ginkgo.Entry("a finalizer", func(f *nodeFacts) {
 			f.node.DeletionTimestamp, f.node.Labels[karpv1.NodePoolLabelKey] = lo.ToPtr(metav1.Now()), "default"
 			f.node.Finalizers = []string{"example.com/keep"}
@@ -141,6 +160,9 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 			"NotInitialized", HavePrefix("the node has joined, and is not initialized")),
 		ginkgo.Entry("an account that rejects its replacement", together(coreSays("ConsolidationCandidate", candidate, 0),
 			func(f *nodeFacts) { f.paused = "no balance" }), "AccountPaused", Equal("no balance")),
+		ginkgo.Entry("an account that rejects what replaces a drifted node", together(drifts, func(f *nodeFacts) {
+			f.paused = "no balance"
+		}), "AccountPaused", Equal("no balance")),
 		ginkgo.Entry("an account that is unpaid", annotated(v1alpha1.AnnotationDoNotRepairReason, karpv1.DoNotDisruptAnnotationKey),
 			"AccountPaused", HavePrefix("it was unpaid")),
 		ginkgo.Entry("a replacement on its way", func(f *nodeFacts) { f.node.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint} },
@@ -159,7 +181,8 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("the Node's own annotation", annotated(karpv1.DoNotDisruptAnnotationKey, "true"), "DoNotDisruptNode",
 			Equal("annotation karpenter.sh/do-not-disrupt")),
 		ginkgo.Entry("a pod's annotation", keepsPod, "DoNotDisruptPod", Equal("pod shop/web")),
-		ginkgo.Entry("a PodDisruptionBudget", guarded, "PodDisruptionBudget", Equal("PodDisruptionBudget shop/web")),
+		ginkgo.Entry("a PodDisruptionBudget", guarded, "PodDisruptionBudget",
+			Equal("pod shop/web (PodDisruptionBudget shop/web)")),
 		ginkgo.Entry("consolidateAfter", func(f *nodeFacts) {
 			f.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("1h")
 			f.claim.Status.LastPodEventTime = metav1.NewTime(f.now.Add(-time.Minute))
@@ -173,15 +196,34 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("a budget that others use", func(f *nodeFacts) {
 			f.pool.Spec.Disruption.Budgets, f.disrupting = []karpv1.Budget{{Nodes: "1"}}, 1
 		}, "DisruptionBudget", HaveSuffix("and 1 are under way or not ready, as this one")),
+		ginkgo.Entry("budgets of both reasons", together(drifts, func(f *nodeFacts) {
+			f.pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0"}}
+		}), "DisruptionBudget", Equal("NodePool default allows 0 (Drifted)")),
+		ginkgo.Entry("a budget of drift, where nothing else ends it", together(drifts, driftForbidden, func(f *nodeFacts) {
+			f.pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+		}), "DisruptionBudget", Equal("NodePool default allows 0 (Drifted)")),
+		ginkgo.Entry("what consolidation waits for, where a budget forbids drift", together(drifts, driftForbidden,
+			coreSays("Unconsolidatable", noCheaper, 0)), "NoCheaperOffering", HavePrefix(noCheaper)),
+		ginkgo.Entry("drift, whatever consolidation waits for", together(drifts, func(f *nodeFacts) {
+			f.pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+		}, coreSays("DisruptionBlocked", "no place for pod shop/web.", 0)), "Drifted",
+			HavePrefix("the image has changed; no place for pod shop/web (")),
+		ginkgo.Entry("a pod of a node that has drifted", together(drifts, keepsPod), "DoNotDisruptPod",
+			Equal("pod shop/web")),
+		ginkgo.Entry("drift, for which a terminationGracePeriod ends pods", together(drifts, keepsPod, func(f *nodeFacts) {
+			f.claim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: time.Hour}
+		}), "Drifted", Equal("the image has changed")),
 		ginkgo.Entry("a label without which there is no price", func(f *nodeFacts) { delete(f.node.Labels, karpv1.CapacityTypeLabelKey) },
 			"PriceUnknown", Equal("the Node has no label karpenter.sh/capacity-type")),
 		ginkgo.Entry("a zone that its flavor has not", func(f *nodeFacts) { f.node.Labels[corev1.LabelTopologyZone] = "HN9" },
 			"PriceUnknown", HavePrefix("flavor large has no price")),
 		ginkgo.Entry("a cheaper offering that lately failed", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
-			f.unavailable = []unavailableOffering{{"large", "HN1", f.now.Add(time.Minute)}, {"small", "HN1", f.now.Add(time.Minute)}}
+			f.unavailable = []unavailableOffering{
+				{Offering: capacity.Offering{Flavor: "large", Zone: "HN1"}, until: f.now.Add(time.Minute)},
+				{Offering: capacity.Offering{Flavor: "small"}, until: f.now.Add(time.Minute)}}
 		}), "CheaperUnavailable", HavePrefix("small in HN1, until about")),
 		ginkgo.Entry("a cheaper offering that failed long ago", together(coreSays("Unconsolidatable", noCheaper, 0), func(f *nodeFacts) {
-			f.unavailable = []unavailableOffering{{"small", "HN1", f.now.Add(-time.Minute)}}
+			f.unavailable = []unavailableOffering{{Offering: capacity.Offering{Flavor: "small"}, until: f.now.Add(-time.Minute)}}
 		}), "NoCheaperOffering", HavePrefix(noCheaper)),
 		ginkgo.Entry("its pods", coreSays("Unconsolidatable", "Can't remove without creating 2 candidates", 0), "Needed", HavePrefix("Can't remove without")),
 		ginkgo.Entry("a pod that comes", together(coreSays("DisruptionBlocked", "Node is nominated for a pending pod", 0),
@@ -201,20 +243,47 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 			}
 			f.others = map[string]int{"batch": 7, "web": 2}
 		}, "Starved", HavePrefix("by NodePool batch: Karpenter looked at 7")),
+		ginkgo.Entry("nothing of a pod whose time is over", func(f *nodeFacts) {
+			f.pods[0].Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "30m"}
+			f.pods[0].Status.StartTime = lo.ToPtr(metav1.NewTime(f.now.Add(-time.Hour)))
+		}, "NotKnown", HavePrefix("Karpenter may consolidate it since")),
 		ginkgo.Entry("nothing that is known", func(*nodeFacts) {}, "NotKnown", HavePrefix("Karpenter may consolidate it since")),
 		ginkgo.Entry("what core said of a state that is over", coreSays("Unconsolidatable", `NodePool "default" has consolidation disabled`, 0),
 			"NotKnown", HavePrefix("Karpenter may consolidate it since")),
 	)
 
 	ginkgo.It("should not be known where a fact is missing, unless an earlier one decides", func(ctx context.Context) {
-		code, why := reasonFor(ctx, asIf(factPDBs), idleFacts())
-		Expect([]string{code, why.detail}).To(Equal([]string{"NotKnown", "PodDisruptionBudgets: forbidden"}))
+		rule, why := reasonFor(ctx, asIf(factPDBs), idleFacts())
+		Expect([]string{rule.code, why.detail}).To(Equal([]string{"NotKnown", "PodDisruptionBudgets: forbidden"}))
 		f := idleFacts()
 		keepsPod(f)
-		code, _ = reasonFor(ctx, asIf(factCoreEvents), f)
-		Expect(code).To(Equal("DoNotDisruptPod"))
+		rule, _ = reasonFor(ctx, asIf(factCoreEvents), f)
+		Expect(rule.code).To(Equal("DoNotDisruptPod"))
 	})
 })
+
+var _ = ginkgo.DescribeTable("the nodes that count for budgets", func(change func(*top.Node), members, disrupting int) {
+	f := idleFacts()
+	f.node.Labels = map[string]string{karpv1.NodePoolLabelKey: "default", karpv1.NodeInitializedLabelKey: "true",
+		karpv1.NodeRegisteredLabelKey: "true"}
+	f.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	row := top.Node{Object: f.node, Claim: f.claim}
+	change(&row)
+	all, chosen := countForBudgets(&top.Cluster{Nodes: []top.Node{row}})
+	Expect([]int{all["default"], chosen["default"]}).To(Equal([]int{members, disrupting}))
+},
+	ginkgo.Entry("should be those that are initialized", func(*top.Node) {}, 1, 0),
+	ginkgo.Entry("should not be those that are not", func(n *top.Node) {
+		delete(n.Object.Labels, karpv1.NodeInitializedLabelKey)
+	}, 0, 0),
+	ginkgo.Entry("should not be those of a worker pool", func(n *top.Node) { n.Claim = nil }, 0, 0),
+	ginkgo.Entry("should be disrupted if core has chosen them", func(n *top.Node) {
+		n.Object.Spec.Taints = []corev1.Taint{karpv1.DisruptedNoScheduleTaint}
+	}, 1, 1),
+	ginkgo.Entry("should be disrupted if they are not ready", func(n *top.Node) {
+		n.Object.Status.Conditions = nil
+	}, 1, 1),
+)
 
 var _ = ginkgo.Describe("the week of a NodePool", func() {
 	ginkgo.It("should have the windows of its budgets by the minute", func() {

@@ -11,10 +11,13 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coredisruption "sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	corestate "sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreevents "sigs.k8s.io/karpenter/pkg/events"
 	disruptionutils "sigs.k8s.io/karpenter/pkg/utils/disruption"
 	"sigs.k8s.io/karpenter/pkg/utils/pdb"
@@ -24,7 +27,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -37,7 +39,7 @@ type nodeFacts struct {
 	// empty is what core takes for empty.
 	empty bool
 	pool  *karpv1.NodePool
-	// members is how many initialized nodes the NodePool has, and disrupting how many of them core counts as disrupted.
+	// members and disrupting are what budgets of the NodePool are compared with (countForBudgets).
 	members, disrupting int
 	limits              pdb.Limits
 	// week are the windows of the NodePool's budgets, made once for all of its nodes.
@@ -54,12 +56,6 @@ type nodeFacts struct {
 	unavailable []unavailableOffering
 	// notGone is why the server of a node that is being deleted still exists.
 	notGone string
-}
-
-// unavailableOffering is one whose launch failed, and when it is tried again.
-type unavailableOffering struct {
-	flavor, zone string
-	until        time.Time
 }
 
 // stoppedClock shows one moment, so that all facts are about it.
@@ -96,35 +92,36 @@ var (
 		return lo.GroupBy(said, func(e corev1.Event) string { return e.InvolvedObject.Name }), nil
 	})
 
-	// factPaused is what holds all launches back, as the controller has stored and reported it.
+	// factPaused is what holds all launches back, as the controller has stored it.
 	factPaused = newFact("state of the account", func(ctx context.Context, r *reading) (string, error) {
 		config, err := factProviderConfig.in(ctx, r)
 		if err != nil {
 			return "", err
 		}
-		all, err := factEvents.in(ctx, r)
-		if err != nil {
-			return "", err
-		}
-		if unpaid := falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeAccountAccepted); unpaid != "" {
-			return unpaid, nil
-		}
-		limit, _ := factLimit.in(ctx, r)
-		for _, o := range []outcome{heldBack(config, nil, limit), accountRejects(all, setup{r.Session}, time.Now())} {
-			if o.state == fails {
-				return o.findings[0].What, nil
-			}
-		}
-		return "", nil
+		limit, err := factLimit.in(ctx, r)
+		return lo.FirstOrEmpty(heldBack(config, nil, limit).findings).What, err
 	})
 )
 
-// factsOf are the facts of each row. What could not be read is empty here, and the rules that need it do not apply.
-func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts {
+// factsOf reads the rows of top, and how to get the facts of a row. What could not be read is empty there, and the
+// rules that need it do not apply.
+func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nodeFacts, error) {
+	cluster, err := top.Read(ctx, r.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What was read is not read again.
+	claims := &karpv1.NodeClaimList{}
+	claims.Items = lo.FilterMap(cluster.Nodes, func(n top.Node, _ int) (karpv1.NodeClaim, bool) {
+		return lo.FromPtr(n.Claim), n.Claim != nil
+	})
+	claimsErr := lo.Ternary(connect.IsMissing(cluster.ClaimsErr), nil, cluster.ClaimsErr)
+	r.facts[factAnyNodeClaims.name] = read{claims, claimsErr, time.Now()}
 	pools, _ := factNodePools.in(ctx, r)
 	limits, _ := factPDBs.in(ctx, r)
 	said, _ := factCoreEvents.in(ctx, r)
-	launches, _ := factEvents.in(ctx, r)
+	launches, _ := factLaunches.in(ctx, r)
+	nodeClasses, _ := factAnyNodeClasses.in(ctx, r)
 	paused, _ := factPaused.in(ctx, r)
 	at := stoppedClock{now: time.Now()}
 	byPool := map[string]*karpv1.NodePool{}
@@ -132,26 +129,28 @@ func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts
 		byPool[pools.Items[i].Name] = &pools.Items[i]
 	}
 	flavors := lo.KeyBy(cluster.Flavors, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	members, disrupting, looked := map[string]int{}, map[string]int{}, map[string]int{}
-	for _, row := range cluster.Nodes {
-		if row.Object == nil || row.Object.Labels[karpv1.NodeInitializedLabelKey] != "true" {
-			continue
-		}
-		members[row.NodePool]++
-		if !lo.Contains([]string{"Ready", "Cordoned"}, row.Status) {
-			disrupting[row.NodePool]++ // as core counts: also those that are not ready
-		}
-		if last, ok := lo.First(said[row.Name]); ok && at.Since(lastSeen(&last)) < 20*time.Minute {
-			looked[row.NodePool]++
-		}
-	}
+	members, disrupting := countForBudgets(cluster)
+	looked := lo.CountValuesBy(lo.Filter(cluster.Nodes, func(row top.Node, _ int) bool {
+		last, ok := lo.First(said[row.Name])
+		return ok && at.Since(lastSeen(&last)) < 20*time.Minute
+	}), func(row top.Node) string { return row.NodePool })
 	weeks := map[string][]Window{}
-	failed, unavailable := failures(launches, r.Settings.UnavailableOfferingTTL, at.now)
-	return lo.Map(cluster.Nodes, func(row top.Node, _ int) *nodeFacts {
+	classes := lo.KeyBy(lo.ToSlicePtr(lo.FromPtr(nodeClasses).Items), func(n *v1alpha1.BizflyNodeClass) string {
+		return n.Name
+	})
+	failed := launches.failures(at.now)
+	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.FromPtr(pools).Items,
+		func() []*corecloudprovider.InstanceType { return cluster.Flavors })
+	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
+	return cluster, func(row top.Node) *nodeFacts {
 		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],
 			members: members[row.NodePool], disrupting: disrupting[row.NodePool], limits: limits, said: said[row.Name],
 			others: lo.OmitByKeys(looked, []string{row.NodePool}), paused: paused, failed: failed[row.NodePool],
-			flavors: flavors, unavailable: unavailable}
+			flavors: flavors}
+		if f.pool != nil {
+			class := classes[lo.FromPtr(f.pool.Spec.Template.Spec.NodeClassRef).Name]
+			f.unavailable = lo.Filter(unavailable, func(u unavailableOffering, _ int) bool { return u.concerns(class) })
+		}
 		f.week = func(reason karpv1.DisruptionReason) []Window {
 			key := row.NodePool + "/" + string(reason)
 			if _, made := weeks[key]; !made {
@@ -166,27 +165,25 @@ func factsOf(ctx context.Context, r *reading, cluster *top.Cluster) []*nodeFacts
 		})
 		f.notGone, f.said = lo.FirstOrEmpty(ours).Message, cores
 		return f
-	})
+	}, nil
 }
 
-// failures are the launches of each NodePool that failed within an hour, and the offerings that are unavailable since.
-func failures(all []corev1.Event, lasts time.Duration, now time.Time) (map[string][]corev1.Event,
-	[]unavailableOffering) {
-	failed, unavailable := map[string][]corev1.Event{}, []unavailableOffering{}
-	for _, event := range failedLaunches(all, now) {
-		at, name := lastSeen(&event), event.InvolvedObject.Name
-		if now.Sub(at) < ttl.NotRegistered && event.InvolvedObject.Kind == "NodeClaim" {
-			pool := launches{}.nodePoolOf(name)
-			failed[pool] = append(failed[pool], event)
+// countForBudgets counts with core's own code how many nodes of each NodePool its budgets are parts of, and how many
+// of them are disrupted or not ready. Core remembers which nodes it has chosen; their taint shows it.
+func countForBudgets(cluster *top.Cluster) (members, disrupting map[string]int) {
+	return coredisruption.NodePoolStatsFromNodes(lo.FilterMap(cluster.Nodes, func(row top.Node,
+		_ int) (*corestate.StateNode, bool) {
+		if row.Object == nil || row.Claim == nil {
+			return nil, false
 		}
-	}
-	for _, event := range all {
-		parts := failedOffering.FindStringSubmatch(event.Message)
-		until := lastSeen(&event).Add(lo.Ternary(event.Reason == ourevents.ReasonNodeNotRegistered, ttl.NotRegistered, lasts))
-		if parts != nil && event.Reason != ourevents.ReasonServerLaunched && until.After(now) {
-			unavailable = append(unavailable, unavailableOffering{parts[1], parts[2], until})
+		claim := row.Claim.DeepCopy()
+		if tainted(row.Object) {
+			claim.DeletionTimestamp = lo.ToPtr(metav1.Now())
 		}
-	}
-	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
-	return failed, unavailable
+		return &corestate.StateNode{Node: row.Object, NodeClaim: claim}, true
+	}), karpv1.DisruptionReasonUnderutilized)
+}
+
+func tainted(node *corev1.Node) bool {
+	return lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey })
 }

@@ -17,8 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -37,19 +38,17 @@ type world struct {
 	cloud      *connect.Cloud
 	objects    memory.Objects
 	pools      []*karpv1.NodePool
-	simulation *simulation
+	simulation *sim.Simulation
 	launches   launches
 }
-
-// simulation is a sim.Simulation of which pods can be asked one at a time.
-type simulation struct{ *sim.Simulation }
 
 var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *reading) (*world, error) {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &world{session: r.Session, cloud: cloud, launches: readLaunches(ctx, r.Session)}
+	w := &world{session: r.Session, cloud: cloud}
+	w.launches, _ = factLaunches.in(ctx, r)
 	if w.objects, err = r.Copy(ctx); err != nil {
 		return nil, err
 	}
@@ -65,32 +64,45 @@ var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *read
 })
 
 // simulate makes a simulation of the objects, in which what lately failed is unavailable where the user wants that.
-func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*simulation, error) {
+func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*sim.Simulation, error) {
 	made, err := sim.New(ctx, w.cloud, objects)
 	if err != nil || !marked {
-		return &simulation{made}, err
+		return made, err
 	}
+	// The simulation's NodeClasses have no managed fields, which say when they were changed.
 	pools, nodeClasses := &karpv1.NodePoolList{}, memory.Of[*v1alpha1.BizflyNodeClass](objects)
 	if err := made.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
-	if err := w.launches.mark(ctx, w.session, made, objects, pools.Items); err != nil {
-		return nil, err
-	}
+	unavailable := w.launches.unavailable(w.session, nodeClasses, pools.Items, func() []*corecloudprovider.InstanceType {
+		return lo.FlatMap(pools.Items, func(pool karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
+			all, _ := made.Provider.GetInstanceTypes(ctx, &pool) // where it fails, the rule about flavors says so
+			return all
+		})
+	})
+	keys := map[string]string{}
 	for _, stored := range nodeClasses {
 		// The copy's NodeClass has what the controller's code has resolved, which is part of its key.
 		resolved := &v1alpha1.BizflyNodeClass{}
-		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" &&
-			made.Objects.Get(ctx, types.NamespacedName{Name: stored.Name}, resolved) == nil {
-			made.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: capacity.NodeClassKey(resolved)},
-				"launches pause", time.Hour)
+		if err := made.Objects.Get(ctx, client.ObjectKeyFromObject(stored), resolved); err != nil {
+			return nil, err
 		}
+		key := capacity.NodeClassKey(resolved)
+		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" {
+			made.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: key}, "launches pause", time.Hour)
+		}
+		keys[stored.Name] = key
 	}
-	return &simulation{made}, nil
+	for _, u := range unavailable {
+		scope, why := u.Offering, fmt.Sprintf("%s, until about %s or longer", u.why, u.until.Local().Format(time.TimeOnly))
+		scope.NodeClass = keys[u.NodeClass]
+		made.Providers.Capacity.MarkUnavailable(ctx, scope, why, time.Until(u.until))
+	}
+	return made, nil
 }
 
 // waitAlone lets no other pod wait than this one.
-func (s *simulation) waitAlone(ctx context.Context, pod *corev1.Pod) error {
+func waitAlone(ctx context.Context, s *sim.Simulation, pod *corev1.Pod) error {
 	pods := &corev1.PodList{}
 	if err := s.Objects.List(ctx, pods); err != nil {
 		return err
@@ -109,16 +121,19 @@ type launches struct {
 	events []corev1.Event
 }
 
-func readLaunches(ctx context.Context, s *connect.Session) launches {
-	claims, events := &karpv1.NodeClaimList{}, &corev1.EventList{}
-	if err := s.List(ctx, claims); err != nil {
-		s.Note("NodeClaims were not looked at: %s", err)
+// factLaunches notes what it could not read, since the rest is worth knowing.
+var factLaunches = newFact("launches", func(ctx context.Context, r *reading) (launches, error) {
+	claims, err := factAnyNodeClaims.in(ctx, r)
+	if err != nil {
+		r.Note("NodeClaims were not looked at: %s", err)
 	}
-	if err := s.List(ctx, events, connect.EventsOf("NodeClaim")...); err != nil {
-		s.Note("failed launches were not looked at: %s", err)
+	all, err := factEvents.in(ctx, r)
+	if err != nil {
+		r.Note("failed launches were not looked at: %s", err)
 	}
-	return launches{lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Name }), events.Items}
-}
+	byName := lo.KeyBy(lo.FromPtr(claims).Items, func(claim karpv1.NodeClaim) string { return claim.Name })
+	return launches{byName, all}, nil
+})
 
 // nodePoolOf returns the NodePool of a NodeClaim. Core names a NodeClaim after it, which is what is left of one that
 // has ended.
@@ -132,84 +147,76 @@ func (l launches) nodePoolOf(name string) string {
 // failedOffering is how the controller's events name an offering (internal/events).
 var failedOffering = regexp.MustCompile(`(?:Insufficient capacity for |create request for |is deleted\. |^Server \S+ \()(\S+) in ([^\s)]+)(?: \(([^)]*)\))?`)
 
-// mark marks the offerings unavailable whose launches lately failed, with the scope that the controller gives its
-// marks, which it keeps in memory, and for as long as a first failure does: repeated ones last longer.
-func (l launches) mark(ctx context.Context, s *connect.Session, simulation *sim.Simulation, objects memory.Objects,
-	pools []karpv1.NodePool) error {
-	list := &v1alpha1.BizflyNodeClassList{}
-	if err := simulation.Objects.List(ctx, list); err != nil {
-		return err
-	}
-	nodeClasses := lo.KeyBy(lo.ToSlicePtr(list.Items), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
-	// The simulation's NodeClasses have no managed fields.
-	changedAt := lo.SliceToMap(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) (string,
-		time.Time) {
-		return n.Name, lastChanged(n)
-	})
-	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
-		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
-	})
-	for i := range l.events {
-		event := &l.events[i]
-		name := event.InvolvedObject.Name
-		if event.Reason == ourevents.ReasonQuotaTooSmall {
-			l.markSizes(ctx, s, simulation, event, pools)
-			continue
-		}
-		nodeClass := nodeClasses[lo.CoalesceOrEmpty(lo.FromPtr(l.claims[name].Spec.NodeClassRef).Name,
-			ofPool[l.nodePoolOf(name)])]
-		parts := failedOffering.FindStringSubmatch(event.Message)
-		if nodeClass == nil || parts == nil {
-			continue
-		}
-		scope := capacity.Offering{Flavor: parts[1], Zone: parts[2],
-			BillingPlan: bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}
-		launched, until := lastSeen(event), lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)
-		switch event.Reason {
-		case ourevents.ReasonOfferingUnavailable:
-		case ourevents.ReasonLaunchRejected, ourevents.ReasonLaunchFailed:
-			scope.NodeClass = capacity.NodeClassKey(nodeClass)
-		case ourevents.ReasonNodeNotRegistered:
-			scope.NodeClass = capacity.NodeClassKey(nodeClass)
-			launched, until = launched.Add(-ttl.Registration), launched.Add(ttl.NotRegistered)
-		default:
-			continue
-		}
-		if scope.NodeClass != "" && launched.Before(changedAt[nodeClass.Name]) {
-			continue
-		}
-		reason := fmt.Sprintf("%s, until about %s or longer", lo.CoalesceOrEmpty(parts[3], event.Reason),
-			until.Local().Format(time.TimeOnly))
-		simulation.Providers.Capacity.MarkUnavailable(ctx, scope, reason, time.Until(until))
-	}
-	return nil
+// failures are the launches of each NodePool that failed within an hour.
+func (l launches) failures(now time.Time) map[string][]corev1.Event {
+	return lo.GroupBy(lo.Filter(failedLaunches(l.events, now), func(e corev1.Event, _ int) bool {
+		return now.Sub(lastSeen(&e)) < ttl.NotRegistered && e.InvolvedObject.Kind == "NodeClaim"
+	}), func(e corev1.Event) string { return l.nodePoolOf(e.InvolvedObject.Name) })
 }
 
 // tooBig is how the controller's event names the size that the quota does not allow.
 var tooBig = regexp.MustCompile(`a server of (\d+) vCPUs and (\d+) MiB`)
 
-// markSizes marks what is as big as a server that the quota did not allow, for as long as the controller does.
-func (l launches) markSizes(ctx context.Context, s *connect.Session, simulation *sim.Simulation, event *corev1.Event,
-	pools []karpv1.NodePool) {
-	parts := tooBig.FindStringSubmatch(event.Message)
-	until := lastSeen(event).Add(s.Settings.AccountPause)
-	if parts == nil || time.Now().After(until) {
-		return
-	}
-	cpu, memory := resource.MustParse(parts[1]), resource.MustParse(parts[2])
-	for i := range pools {
-		all, err := simulation.Provider.GetInstanceTypes(ctx, &pools[i])
-		if err != nil {
-			continue // the rule about flavors says so
-		}
-		for _, it := range all {
-			sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
-			if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
-				simulation.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name},
-					fmt.Sprintf("quota exceeded, until about %s or longer", until.Local().Format(time.TimeOnly)), time.Until(until))
+// unavailableOffering is one that the controller has marked since its launch failed, why, and when it is tried again.
+// The scope of the mark has the name of the NodeClass, where that is part of it.
+type unavailableOffering struct {
+	capacity.Offering
+	why   string
+	until time.Time
+}
+
+// unavailable are the offerings whose launches lately failed, with the scope that the controller gives its marks, which
+// it keeps in memory, and for as long as a first failure does: repeated ones last longer. A size that the quota does
+// not allow is all flavors of that size or bigger ones.
+func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []karpv1.NodePool,
+	types func() []*corecloudprovider.InstanceType) []unavailableOffering {
+	byName := lo.KeyBy(nodeClasses, func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
+	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
+		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+	})
+	var found []unavailableOffering
+	for i := range l.events {
+		event := &l.events[i]
+		name, launched := event.InvolvedObject.Name, lastSeen(event)
+		if size := tooBig.FindStringSubmatch(event.Message); size != nil && event.Reason == ourevents.ReasonQuotaTooSmall {
+			cpu, memory := resource.MustParse(size[1]), resource.MustParse(size[2])
+			for _, it := range types() {
+				sold, _ := strconv.ParseInt(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 10, 64)
+				if it.Capacity.Cpu().Cmp(cpu) >= 0 && sold >= memory.Value() {
+					found = append(found, unavailableOffering{capacity.Offering{Flavor: it.Name}, "quota exceeded",
+						launched.Add(s.Settings.AccountPause)})
+				}
 			}
+			continue
+		}
+		nodeClass := byName[lo.CoalesceOrEmpty(lo.FromPtr(l.claims[name].Spec.NodeClassRef).Name, ofPool[l.nodePoolOf(name)])]
+		parts := failedOffering.FindStringSubmatch(event.Message)
+		if nodeClass == nil || parts == nil {
+			continue
+		}
+		u := unavailableOffering{capacity.Offering{Flavor: parts[1], Zone: parts[2],
+			BillingPlan: bizfly.PlanWord(nodeClass.EffectiveBillingPlan()), NodeClass: nodeClass.Name},
+			lo.CoalesceOrEmpty(parts[3], event.Reason), launched.Add(s.Settings.UnavailableOfferingTTL)}
+		switch event.Reason {
+		case ourevents.ReasonOfferingUnavailable:
+			u.NodeClass = ""
+		case ourevents.ReasonLaunchRejected, ourevents.ReasonLaunchFailed:
+		case ourevents.ReasonNodeNotRegistered:
+			launched, u.until = launched.Add(-ttl.Registration), launched.Add(ttl.NotRegistered)
+		default:
+			continue
+		}
+		if u.NodeClass == "" || !launched.Before(lastChanged(nodeClass)) {
+			found = append(found, u)
 		}
 	}
+	return found
+}
+
+// concerns reports whether launches with the NodeClass meet the mark.
+func (u unavailableOffering) concerns(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return nodeClass != nil && lo.Contains([]string{"", nodeClass.Name}, u.NodeClass) &&
+		lo.Contains([]string{"", bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}, u.BillingPlan)
 }
 
 // lastChanged is when the spec of a NodeClass was last written: the controller forgets then what failed with the former

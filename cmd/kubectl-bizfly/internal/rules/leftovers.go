@@ -118,10 +118,10 @@ func lostServers(all owned, uid string, prices map[string]float64) outcome {
 	}))...)
 	return found(lo.FilterMap(all.servers, func(server *gobizfly.Server, _ int) (Finding, bool) {
 		f := Finding{
-			What: fmt.Sprintf("server %s (%s) was launched by Karpenter for this cluster, and no NodeClaim accounts for it",
+			What: fmt.Sprintf("server %s (%s) has this cluster in its metadata, and no NodeClaim accounts for it",
 				server.Name, server.ID),
-			Why: "it is paid for", Fix: "bizfly server delete " + server.ID +
-				" (garbage collection deletes it within minutes where the controller runs)",
+			Why: "it is paid for", Fix: "kubectl bizfly leftovers (a copy that a user has made has the same metadata; where " +
+				"the controller runs, its garbage collection deletes within minutes what is proven to be its own)",
 			VNDPerMonth: prices[server.Flavor.Name] * price.HoursPerMonth,
 		}
 		if f.VNDPerMonth > 0 {

@@ -50,8 +50,8 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	}
 	pool, _ := lo.Find(lo.ToSlicePtr(pools.Items), func(p *karpv1.NodePool) bool { return p.Name == name })
 	answer := &NodePool{Pool: *asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
-	all := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, pool: pool})
+	tolerates := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: tolerates}}, pool: pool})
 	if fits, err := factFit.in(ctx, about); err == nil {
 		answer.Filters, answer.Unavailable = filters(fits), fits.unavailable
 	}
@@ -60,22 +60,18 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 		return nil, err
 	}
 	now := time.Now()
-	nodes := lo.CountBy(cluster.Nodes, func(n top.Node) bool { return n.NodePool == name && n.Object != nil })
+	nodes, _ := countForBudgets(cluster)
 	for _, reason := range []karpv1.DisruptionReason{karpv1.DisruptionReasonEmpty,
 		karpv1.DisruptionReasonUnderutilized, karpv1.DisruptionReasonDrifted} {
-		answer.Week[reason] = week(pool, max(nodes, 1), reason, now)
+		answer.Week[reason] = week(pool, max(nodes[name], 1), reason, now)
 	}
 	answer.Impossible = impossible(pool, now)
-	if events, err := factEvents.in(ctx, r); err != nil {
-		s.Note("failed launches were not looked at: %s", err)
-	} else {
-		failed, _ := failures(events, 0, now)
-		byReason := lo.GroupBy(failed[name], func(e corev1.Event) string { return e.Reason })
-		for _, reason := range sortedKeys(byReason) {
-			last := lo.LastOrEmpty(byReason[reason])
-			answer.Failures = append(answer.Failures, fmt.Sprintf("%s of NodeClaims, the last at %s: %s: %s",
-				output.Plural(len(byReason[reason]), "failure"), hour(lastSeen(&last)), reason, last.Message))
-		}
+	all, _ := factLaunches.in(ctx, r)
+	byReason := lo.GroupBy(all.failures(now)[name], func(e corev1.Event) string { return e.Reason })
+	for _, reason := range sortedKeys(byReason) {
+		last := lo.LastOrEmpty(byReason[reason])
+		answer.Failures = append(answer.Failures, fmt.Sprintf("%s of NodeClaims, the last at %s: %s: %s",
+			output.Plural(len(byReason[reason]), "failure"), hour(lastSeen(&last)), reason, last.Message))
 	}
 	answer.elsewhere(ctx, r, pool, pools, cluster)
 	return answer, nil

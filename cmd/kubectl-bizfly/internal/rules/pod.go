@@ -159,7 +159,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only
 		s.Note("NodePools were not looked at: %s", err)
 		return nil
 	}
-	launches := readLaunches(ctx, s)
+	launches, _ := factLaunches.in(ctx, facts)
 	list := lo.ToSlicePtr(pools.Items)
 	w, err := factWorld.in(ctx, facts)
 	switch _, cloudErr := s.Cloud(ctx); {
@@ -300,7 +300,7 @@ func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 
 // decide asks core what it would do for the pod alone, and reports whether nothing keeps it from that.
 func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.Pod) (placed bool, err error) {
-	if err := w.simulation.waitAlone(ctx, pod); err != nil {
+	if err := waitAlone(ctx, w.simulation, pod); err != nil {
 		return false, err
 	}
 	planned, err := w.simulation.Run(ctx)

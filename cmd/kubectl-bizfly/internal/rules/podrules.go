@@ -20,7 +20,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -66,7 +65,6 @@ var podRules = []rule{
 	})},
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
 	{code: "LaunchesHeldBack", about: "launches", given: given3(factProviderConfig, factNodeClassOf, factLimit, heldBack)},
-	{code: "AccountRejects", about: "launches", given: given3(factEvents, factSetup, factTime, accountRejects)},
 	{code: "PoolStaticWaits", about: "launches", given: given3(factServed, factEvents, factTime, func(q question,
 		all []corev1.Event, now time.Time) outcome {
 		waits := staticWaits(q.pool, all, now)
@@ -190,13 +188,6 @@ func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeCla
 		return no("%s", paused)
 	}
 	return failsIf(limit != "", "%s", limit)
-}
-
-// accountRejects is the event that says that all launches pause, as long as its pause lasts.
-func accountRejects(all []corev1.Event, s setup, now time.Time) outcome {
-	last := lo.MaxBy(lo.Filter(all, func(e corev1.Event, _ int) bool { return e.Reason == ourevents.ReasonAccountLimit }),
-		func(a, b corev1.Event) bool { return lastSeen(&a).After(lastSeen(&b)) })
-	return failsIf(last.Message != "" && now.Sub(lastSeen(&last)) <= s.Settings.AccountPause, "%s", last.Message)
 }
 
 // falseMessage returns the message of a condition that is False, and nothing of any other.

@@ -48,7 +48,6 @@ type Life struct {
 	// Help is what to look at next.
 	Help     []string `json:"help,omitempty"`
 	Timeline []Entry  `json:"timeline"`
-	Notes    []string `json:"notes,omitempty"`
 }
 
 // ForNodeClaim returns the timeline of a NodeClaim.
@@ -113,7 +112,7 @@ func life(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node
 	l.fromCloud(ctx, s)
 	slices.SortStableFunc(l.Timeline, byTime)
 	l.Now, l.Help = now(claim, node), help(ctx, s, claim, l.Server)
-	l.Disruption = disruption(claim, readDisruption(ctx, s, claim, node))
+	l.Disruption = disruption(ctx, s, claim, node)
 	return l
 }
 
