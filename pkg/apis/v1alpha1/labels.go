@@ -102,8 +102,8 @@ const (
 	// AnnotationScope is JSON: host, region and project of this cluster's servers, recorded in the ProviderConfig at the
 	// first login. It is an annotation because a backup that is restored has those, and no status.
 	AnnotationScope = Group + "/scope"
-	// AnnotationAPIServers are the addresses of the API servers, separated by commas, recorded in the ProviderConfig at
-	// the first login. A user deletes it to confirm that a cluster with none of them is no clone.
+	// AnnotationAPIServers are the addresses of the API servers, separated by commas, recorded in the ProviderConfig.
+	// A user deletes it to confirm that a cluster with none of them is no clone.
 	AnnotationAPIServers = Group + "/api-servers"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
