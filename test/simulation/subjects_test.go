@@ -40,10 +40,9 @@ type subject struct {
 	orphan bool
 	// leaves reports that nodes cannot leave BKE.
 	leaves bool
-	// condition is that of the NodeClass "other" which tells of the subject, part the part of the catalog whose metric does, and collects
-	// reports that the metric of garbage collection does; each is empty or false where it need not.
+	// condition is that of the NodeClass "other" which tells of the subject, and part the part of the catalog whose metric does; each is
+	// empty where it need not.
 	condition, part string
-	collects        bool
 }
 
 // told lets the subject, which is this list, be told by what needs the list.
@@ -71,8 +70,6 @@ func (s subject) told(path string) subject {
 		s.part = "regions"
 	case "/k8s_versions":
 		s.part = "Kubernetes versions"
-	case "/network-interfaces":
-		s.collects = true
 	}
 	return s
 }
@@ -163,7 +160,12 @@ func brokenEngine(r *rand.Rand) subject {
 	whole := brokenPath("BKE", "", "kubernetes-engine", r)
 	whole.leaves, whole.part = true, "BKE cluster"
 	// Nodes join by what the cluster is like, which a controller that starts does not know yet. Those of their own user data do not.
-	whole.change, whole.stopsStart = custom("#!/bin/sh\n"), []string{"anything", "flavor", "zone", "offering"}
+	whole.stopsStart = []string{"anything", "flavor", "zone", "offering"}
+	whole.change = func(class *v1alpha1.BizflyNodeClass) {
+		if class.Spec.UserData == nil { // user data that is broken too stays so
+			custom("#!/bin/sh\n")(class)
+		}
+	}
 	whole.matches = func(request *http.Request, _ []byte) bool {
 		return strings.Contains(request.URL.Path, "kubernetes-engine")
 	}
@@ -188,14 +190,9 @@ func lyingList(r *rand.Rand) subject {
 	path := pick(r, "/images", "/vpc-networks", "/firewalls", "/keypairs", "/network-interfaces", "/k8s_versions")
 	body := pick(r, "[]", "null", "{}")
 	s := subject{name: "the list " + path, matches: route(http.MethodGet, path), fault: cloud.Fault{Effect: cloud.EffectBody, Body: body}}.told(path)
-	switch {
-	case body != "[]":
-	case path == "/firewalls", path == "/keypairs":
+	if body == "[]" && (path == "/firewalls" || path == "/keypairs") {
 		// What the NodeClass "other" selects does not exist, as far as the cloud says.
 		s.stops = []string{"class"}
-	case path == "/network-interfaces":
-		// A project without servers has none: that garbage collection finds nothing is no failure.
-		s.collects = false
 	}
 	return s
 }
