@@ -28,7 +28,8 @@ func (r *record) Publish(events ...karpevents.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range events {
-		if claim, ok := event.InvolvedObject.(*karpv1.NodeClaim); ok && event.Reason == karpevents.Unconsolidatable {
+		claim, ok := event.InvolvedObject.(*karpv1.NodeClaim)
+		if ok && event.Reason == karpevents.Unconsolidatable && claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable).IsTrue() {
 			r.inVain = append(r.inVain, claim.Name)
 		}
 	}

@@ -79,8 +79,8 @@ func (s *Simulation) Join(ctx context.Context, name string, daemons corev1.Resou
 	if err != nil {
 		return err
 	}
-	pool := &karpv1.NodePool{}
-	if err := s.Objects.Get(ctx, types.NamespacedName{Name: claim.Labels[karpv1.NodePoolLabelKey]}, pool); err != nil {
+	pool, err := s.pool(ctx, claim.Labels[karpv1.NodePoolLabelKey])
+	if err != nil {
 		return err
 	}
 	claim.Status.NodeName = claim.Name
