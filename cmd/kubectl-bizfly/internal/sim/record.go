@@ -29,7 +29,8 @@ func (r *record) Publish(events ...karpevents.Event) {
 	defer r.mu.Unlock()
 	for _, event := range events {
 		claim, ok := event.InvolvedObject.(*karpv1.NodeClaim)
-		if ok && event.Reason == karpevents.Unconsolidatable && claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable).IsTrue() {
+		if ok && event.Reason == karpevents.Unconsolidatable &&
+			claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable).IsTrue() {
 			r.inVain = append(r.inVain, claim.Name)
 		}
 	}

@@ -248,7 +248,7 @@ func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
 		if times == maxConsolidations || ctx.Err() != nil {
 			return false, nil //nolint:nilerr // the caller's time is over, which its caller sees
 		}
-		// No time passes after a look that found nothing: core then considers again only what it did not get to the end of.
+		// No time passes after a look that found nothing: core then looks again only at what it did not get to the end of.
 		changed, err := s.ConsolidateOnce(ctx, lo.Ternary(quiet == 0, consolidateAgain, 0))
 		if err != nil {
 			return false, err
@@ -270,8 +270,8 @@ func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// setConsolidatable says which nodes core looks at. After each command it would look first at all that it has just looked at in vain: these are
-// passed over until it finds nothing else, and are then looked at again.
+// setConsolidatable says which nodes core looks at. After each command it would look first at all that it has just
+// looked at in vain: these are passed over until it finds nothing else, and are then looked at again.
 func (s *Simulation) setConsolidatable(ctx context.Context, names []string, consolidatable bool) error {
 	for _, name := range names {
 		claim := &karpv1.NodeClaim{}
