@@ -70,13 +70,15 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, limit tim
 		return nil, err
 	}
 	p := &pricer{base: base, until: until, onPass: onPass}
-	if p.launched, err = p.plan(ctx, nil, false); err != nil {
-		return nil, err
-	}
 	kinds := lo.PartitionBy(all, func(d droppable) string { return d.kind })
 	found, err := p.dear(ctx, true, kinds...)
 	if err != nil {
 		return nil, err
+	}
+	if len(found) > 0 {
+		if p.launched, err = p.plan(ctx, nil, false); err != nil {
+			return nil, err
+		}
 	}
 	result := &Explanation{Plan: base.Plan, Constraints: []Constraint{}, Free: len(all) - p.untried}
 	for _, kind := range found {
@@ -109,7 +111,7 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, limit tim
 // pricer plans without some constraints.
 type pricer struct {
 	base *plan.Base
-	// launched is what core launches with all of them.
+	// launched is what core launches with all of them, once a kind costs something and is split.
 	launched *sim.Result
 	until    time.Time
 	// over is true once something was left undone for want of time, and untried how many constraints were not dropped.

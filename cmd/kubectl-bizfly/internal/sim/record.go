@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 )
 
@@ -18,10 +19,22 @@ import (
 type record struct {
 	mu    sync.Mutex
 	notes []string
+	// inVain are the NodeClaims that core has looked at since the last command and cannot consolidate.
+	inVain []string
 }
 
 // Publish implements events.Recorder. What core decides is in the result.
-func (*record) Publish(...karpevents.Event) {}
+func (r *record) Publish(events ...karpevents.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range events {
+		claim, ok := event.InvolvedObject.(*karpv1.NodeClaim)
+		if ok && event.Reason == karpevents.Unconsolidatable &&
+			claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable).IsTrue() {
+			r.inVain = append(r.inVain, claim.Name)
+		}
+	}
+}
 
 // note keeps a line once.
 func (r *record) note(format string, args ...any) {
