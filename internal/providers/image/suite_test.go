@@ -48,11 +48,6 @@ var _ = BeforeEach(func() {
 	options = cloud.Options{Catalog: content}
 	listCache = cache.New(cache.NoExpiration, 0)
 	sandbox = nil
-	DeferCleanup(func() {
-		if sandbox != nil {
-			sandbox.Close()
-		}
-	})
 })
 
 // start brings the cloud up as options describe it. Without a cluster the controller knows no BKE.
@@ -68,6 +63,7 @@ func start(withCluster bool) {
 func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(options)
+	DeferCleanup(sandbox.Close)
 	client := connect.Client(ctx, sandbox)
 	catalogProvider := connect.Catalog(ctx, client, configure)
 	provider = image.NewDefaultProvider(client, catalogProvider, listCache)

@@ -42,11 +42,6 @@ func TestNetwork(t *testing.T) { suite.Run(t, "Network") }
 
 var _ = BeforeEach(func() {
 	content, sandbox = cloud.DefaultCatalog(), nil
-	DeferCleanup(func() {
-		if sandbox != nil {
-			sandbox.Close()
-		}
-	})
 })
 
 // start brings the cloud up. Without a cluster the controller knows no BKE.
@@ -62,6 +57,7 @@ func start(withCluster bool) {
 func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(cloud.Options{Catalog: content})
+	DeferCleanup(sandbox.Close)
 	client := connect.Client(ctx, sandbox)
 	catalogProvider := connect.Catalog(ctx, client, configure)
 	lists = cache.New(cache.NoExpiration, 0)
