@@ -196,8 +196,8 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// UserDataValues are values for templates of user data, for example a version: .Values.kubernetesMinor. They are not
-	// sent to the cloud. A change replaces nodes.
+	// UserDataValues are values for templates of user data, for example a version: .Values.kubernetesMinor. A change
+	// replaces nodes.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="userDataValues must have keys of at most 63 letters, digits and _ that begin with a letter, and values of at most 4096 characters",messageExpression="'userDataValues: key \"' + self.filter(k, size(k) > 63 || !k.matches('^[A-Za-z][A-Za-z0-9_]*$') || size(self[k]) > 4096)[0] + '\": a key has at most 63 letters, digits and _ and begins with a letter, for example kubernetesMinor, and its value at most 4096 characters'",rule="self.all(k, size(k) <= 63 && k.matches('^[A-Za-z][A-Za-z0-9_]*$') && size(self[k]) <= 4096)"
 	// +optional

@@ -35,7 +35,7 @@ const (
 const (
 	// ConditionTypeLaunchesSucceeding is False while launches pause that kept failing for reasons other than capacity.
 	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
-	// ConditionTypeEgressAvailable is False where servers have no public address and none of their networks an internet
+	// ConditionTypeEgressAvailable is False where spec.publicIPv4 is false and no network of servers has an internet
 	// gateway.
 	ConditionTypeEgressAvailable = "EgressAvailable"
 	// ConditionTypePodAccessEnforced is not True where metadataOptions.podAccess is Blocked and pods may reach the
