@@ -37,9 +37,9 @@ var metadataRules = []rule{
 			open := lo.FilterMap(all.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
 				return n.Name, !podAccessEnforced(&n)
 			})
-			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: the condition "+
-				"%s of BizflyNodeClass %s is not True, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
-				"names %s", v1alpha1.ConditionTypePodAccessEnforced, list(open), metadataAddress)
+			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: BizflyNodeClass %s "+
+				"does not block it by a %s that is True, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
+				"names %s", list(open), v1alpha1.ConditionTypePodAccessEnforced, metadataAddress)
 		})},
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
