@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
@@ -22,7 +21,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/suggest"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/metrics"
 )
 
 // patient is a limit that a search reaches on no machine: it looks at every shape.
@@ -187,21 +185,6 @@ var _ = Describe("plan explain", func() {
 		})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(passes).To(And(BeNumerically(">", 0), BeNumerically("<=", 40)))
-	})
-
-	It("should look at each node a few times, and not again after each that is replaced", func() {
-		f.reader = nil
-		simulated := func() float64 {
-			samples, err := metrics.Gather(crmetrics.Registry, "karpenter_scheduler_scheduling_duration_seconds")
-			Expect(err).ToNot(HaveOccurred())
-			return lo.SumBy(samples, func(s metrics.Sample) float64 { return s.Value })
-		}
-		small := strings.Replace(pools, "values: [premium]}", "values: [premium, enterprise]}\n"+
-			`      - {key: karpenter.bizflycloud.vn/instance-memory, operator: Gte, values: ["2048"]}`+"\n"+
-			`      - {key: karpenter.bizflycloud.vn/instance-cpu, operator: Lte, values: ["4"]}`, 1)
-		before := simulated()
-		p := answer[plan.Plan](f, "plan", "-f", mixed(300), "-f", written("pools.yaml", small))
-		Expect(simulated()-before).To(BeNumerically("<", 4*len(p.Nodes)), "each of its plans is faster by that")
 	})
 
 	It("should give the bill without prices when the time is over", func() {

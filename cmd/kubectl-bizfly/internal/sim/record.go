@@ -36,6 +36,15 @@ func (r *record) Publish(events ...karpevents.Event) {
 	}
 }
 
+// takeInVain returns the NodeClaims in vain since it was last called.
+func (r *record) takeInVain() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := r.inVain
+	r.inVain = nil
+	return names
+}
+
 // note keeps a line once.
 func (r *record) note(format string, args ...any) {
 	r.mu.Lock()

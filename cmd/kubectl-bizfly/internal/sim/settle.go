@@ -241,57 +241,6 @@ func (s *Simulation) Rest(ctx context.Context) error {
 	return err
 }
 
-// consolidate returns false where core still finds something after many times.
-func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
-	var passedOver []string
-	for times, quiet := 0, 0; quiet < 2; times++ {
-		if times == maxConsolidations || ctx.Err() != nil {
-			return false, nil //nolint:nilerr // the caller's time is over, which its caller sees
-		}
-		// No time passes after a look that found nothing: core then looks again only at what it did not get to the end of.
-		changed, err := s.ConsolidateOnce(ctx, lo.Ternary(quiet == 0, consolidateAgain, 0))
-		if err != nil {
-			return false, err
-		}
-		switch again := len(passedOver) > 0; {
-		case changed:
-			quiet, passedOver = 0, append(passedOver, s.record.inVain...)
-			err = s.setConsolidatable(ctx, s.record.inVain, false)
-		case again:
-			quiet, err = 0, s.setConsolidatable(ctx, passedOver, true)
-			passedOver = nil
-		default:
-			quiet++
-		}
-		if s.record.inVain = nil; err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// setConsolidatable says which nodes core looks at. After each command it would look first at all that it has just
-// looked at in vain: these are passed over until it finds nothing else, and are then looked at again.
-func (s *Simulation) setConsolidatable(ctx context.Context, names []string, consolidatable bool) error {
-	for _, name := range names {
-		claim := &karpv1.NodeClaim{}
-		if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); client.IgnoreNotFound(err) != nil {
-			return err
-		} else if err != nil {
-			continue
-		}
-		if conditions := claim.StatusConditions(); consolidatable {
-			conditions.SetTrue(karpv1.ConditionTypeConsolidatable)
-		} else {
-			conditions.SetFalse(karpv1.ConditionTypeConsolidatable, "PassedOver", "core has looked at it in vain")
-		}
-		if err := s.put(ctx, claim); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ConsolidateOnce lets time pass, and core decide once what to consolidate, and does it. It reports whether there was something.
 func (s *Simulation) ConsolidateOnce(ctx context.Context, after time.Duration) (bool, error) {
 	s.clock.skipped.Add(int64(after))

@@ -1,0 +1,65 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// consolidate returns false where core still finds something after many times.
+func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
+	var passedOver []string
+	for times, quiet := 0, 0; quiet < 2; times++ {
+		if times == maxConsolidations || ctx.Err() != nil {
+			return false, nil //nolint:nilerr // the caller's time is over, which its caller sees
+		}
+		// No time passes after a look that found nothing: core then looks again only at what it did not get to the end of.
+		changed, err := s.ConsolidateOnce(ctx, lo.Ternary(quiet == 0, consolidateAgain, 0))
+		if err != nil {
+			return false, err
+		}
+		inVain := s.record.takeInVain()
+		switch {
+		case changed:
+			quiet, passedOver = 0, append(passedOver, inVain...)
+			err = s.setConsolidatable(ctx, inVain, false)
+		case len(passedOver) > 0:
+			quiet = 0
+			err = s.setConsolidatable(ctx, passedOver, true)
+			passedOver = nil
+		default:
+			quiet++
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// setConsolidatable says which nodes core looks at. After each command it would look first at all that it has just
+// looked at in vain: these are passed over until it finds nothing else, and are then looked at again.
+func (s *Simulation) setConsolidatable(ctx context.Context, names []string, consolidatable bool) error {
+	for _, name := range names {
+		claim := &karpv1.NodeClaim{}
+		if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); client.IgnoreNotFound(err) != nil {
+			return err
+		} else if err != nil {
+			continue
+		}
+		if conditions := claim.StatusConditions(); consolidatable {
+			conditions.SetTrue(karpv1.ConditionTypeConsolidatable)
+		} else {
+			conditions.SetFalse(karpv1.ConditionTypeConsolidatable, "PassedOver", "core has looked at it in vain")
+		}
+		if err := s.put(ctx, claim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
