@@ -173,7 +173,7 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 }
 
 // pricesOf returns what each of the servers costs, in VND per hour, by the price table as it is now. NodeOverlays do
-// not count, as in the metric of the cost.
+// not count: no invoice follows them.
 func (l *Launcher) pricesOf(ctx context.Context, fleet []paid) ([]float64, error) {
 	prices := make([]float64, len(fleet))
 	for i, server := range fleet {

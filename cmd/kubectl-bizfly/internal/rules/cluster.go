@@ -55,8 +55,7 @@ var installedRules = []rule{
 				Fix: s.upgrade(operator.Name + "-crd")})
 		})},
 	{code: "DefinitionsOutdated", about: "custom resource definitions", severity: Error,
-		why: "the API server drops fields that it does not know, so settings are silently lost. Helm never upgrades " +
-			"definitions by itself",
+		why: "the API server drops fields that it does not know, so settings are silently lost",
 		given: given2(factDefinitions, factSetup, func(installed *apiextensionsv1.CustomResourceDefinitionList,
 			s setup) outcome {
 			var old []string

@@ -111,7 +111,7 @@ var stateRules = []idleRule{
 			return lo.Ternary(initialized.IsTrue(), nil, heldBy("%s", now(f.claim, f.node)))
 		}},
 	{"AccountPaused", "the account accepts no launch",
-		"Pay, raise the quota or repair what the ProviderConfig's conditions name.",
+		"Pay, raise the limit or repair what the ProviderConfig's conditions name.",
 		nil, heldByAccount},
 	{"Replacing", "its replacement is on its way", "Wait: it is drained when its replacement is initialized.",
 		nil, func(f *nodeFacts) *held {
