@@ -198,12 +198,14 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		sent := b.config.Clock.Now()
 		apiError := b.attempt(callCtx, op, send)
 		release()
-		b.observeRate(op, sent, apiError)
 		if apiError == nil {
 			return nil
+		}
+		// A login has a back-off of its own.
+		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
+			b.admission.throttled(op, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return apiError
@@ -211,20 +213,6 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		if release, err = b.admission.acquire(callCtx, op); err != nil {
 			return apiError
 		}
-	}
-}
-
-// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing
-// server says nothing about rates, nor does a login, which has a back-off of its own.
-func (b *backend) observeRate(op *operation, sent time.Time, err *APIError) {
-	switch {
-	case err == nil:
-		b.admission.accepted(op, sent)
-	case err.NotSent:
-	case err.Status == http.StatusTooManyRequests:
-		b.admission.throttled(op, err.RetryAfter)
-	case err.Status > 0 && err.Status < http.StatusInternalServerError:
-		b.admission.accepted(op, sent)
 	}
 }
 
