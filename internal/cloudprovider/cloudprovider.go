@@ -59,8 +59,9 @@ type InstanceTypeOverlay interface {
 	ApplyAll(nodePoolName string, instanceTypes []*cloudprovider.InstanceType) ([]*cloudprovider.InstanceType, error)
 }
 
-// Servers are the servers of this cluster.
-type Servers interface {
+// Instances are the servers of this cluster.
+type Instances interface {
+	launch.Servers
 	// Get returns a server, from a list of a few seconds ago where it is in one; ErrNotFound when it provably does not
 	// exist or is not ours.
 	Get(ctx context.Context, id string) (*instance.Instance, error)
@@ -71,14 +72,6 @@ type Servers interface {
 	Reboot(ctx context.Context, id, operationID string) error
 	// Last returns the last list of servers without a request, nil where there is none of this age: read only.
 	Last(maxAge time.Duration) *instance.Snapshot
-}
-
-// Instances is all that is asked of instance.DefaultProvider, here and to launch.
-type Instances interface {
-	Servers
-	launch.Servers
-	launch.Forms
-	launch.Fleet
 }
 
 // Config has the dependencies of a CloudProvider.
@@ -117,8 +110,8 @@ type CloudProvider struct {
 func New(c Config) *CloudProvider {
 	return &CloudProvider{config: c, denied: c.NewCache(ttl.GoneServer), Launches: launch.New(launch.Config{
 		KubeClient: c.KubeClient, APIReader: c.APIReader, Recorder: c.Recorder, Clock: c.Clock,
-		Servers: c.Instances, Forms: c.Instances, Fleet: c.Instances,
-		Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings, NewCache: c.NewCache,
+		Servers: c.Instances, Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings,
+		NewCache: c.NewCache,
 	})}
 }
 

@@ -29,14 +29,7 @@ import (
 // record grows until it has as many as were requested.
 type disks struct {
 	kubeClient client.Client
-	interfaces Interfaces
-}
-
-// Interfaces lists the network interfaces of servers.
-type Interfaces interface {
-	Ports(ctx context.Context, maxAge time.Duration) (instance.Ports, error)
-	// LastPorts returns the last list without a request, nil where there is none of this age.
-	LastPorts(maxAge time.Duration) instance.Ports
+	instances  Instances
 }
 
 // reconcile records the disks of a NodeClaim's server once the server runs.
@@ -86,9 +79,9 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 // are compared, so that a fleet that lacks them sends no requests of its own. Until then, firewalls stay as they are.
 func (d *disks) ports(ctx context.Context, late bool) instance.Ports {
 	if late {
-		return d.interfaces.LastPorts(ttl.ListedServers)
+		return d.instances.LastPorts(ttl.ListedServers)
 	}
-	ports, err := d.interfaces.Ports(ctx, 0)
+	ports, err := d.instances.Ports(ctx, 0)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
 	}
