@@ -46,10 +46,6 @@ const (
 	SlowBuild = 5 * time.Minute
 	// Registration is after what Karpenter deletes a NodeClaim whose node has not registered, without an event.
 	Registration = 15 * time.Minute
-	// ClockSkew is by how much the API server's clock, which dates a deletion, may be behind that by which Karpenter
-	// lets a NodeClaim expire.
-	ClockSkew = time.Minute
-
 	// Surplus is how long a node may be without any pod until it counts as one that nobody needed.
 	Surplus = 10 * time.Minute
 
