@@ -20,10 +20,10 @@ const (
 	maxRanges = 2
 )
 
-// templateError is what a template may not do, with its place.
-type templateError struct{ where, problem string }
+// problem is what a template may not do. It is wrapped with the place in the template, as text/template does.
+type problem string
 
-func (e *templateError) Error() string { return e.problem + e.where }
+func (p problem) Error() string { return string(p) }
 
 // checker walks the parse tree of a template before it is rendered. text/template can loop, recurse and double its
 // variables, and nothing interrupts it. A template that passes does none of that: it runs at most maxSteps steps, each
@@ -66,7 +66,7 @@ func checkTemplate(parsed *template.Template, text string, variables *Variables)
 func (c *checker) reject(node parse.Node, format string, args ...any) error {
 	before := c.text[:min(len(c.text), int(node.Position()))]
 	line, column := strings.Count(before, "\n")+1, len(before)-strings.LastIndex(before, "\n")
-	return &templateError{where: fmt.Sprintf(", line %d, column %d", line, column), problem: fmt.Sprintf(format, args...)}
+	return fmt.Errorf("template: userData:%d:%d: %w", line, column, problem(fmt.Sprintf(format, args...)))
 }
 
 func (c *checker) count(node parse.Node, s scope) error {

@@ -49,7 +49,7 @@ const requeueSecret = time.Minute
 // resolveBootstrap checks whether user data can be created with which a server joins. It returns no resolution if not.
 func (c *Controller) resolveBootstrap(
 	ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
-) (*bootstrap.Resolution, result) {
+) (*bootstrap.Output, result) {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
 		if invalid := (*bootstrap.ValidationError)(nil); errors.As(err, &invalid) {
@@ -71,7 +71,7 @@ func (c *Controller) resolveBootstrap(
 
 // resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
 // pod network, which is not read here, may do the same.
-func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Resolution) result {
+func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Output) result {
 	if resolution == nil {
 		return awaiting(reasonAwaitingBootstrap,
 			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
