@@ -81,7 +81,7 @@ type Variables struct {
 	caCertHashes, clusterDNS               func() ([]string, error)
 }
 
-// Taint is a taint of the node, with the fields of Kubernetes' own.
+// Taint is a taint of the node, with the fields of Kubernetes' own and without its methods, which templates could call.
 type Taint struct {
 	Key    string             `json:"key"`
 	Value  string             `json:"value,omitempty"`
