@@ -40,8 +40,6 @@ type scope struct {
 	repeated, ranges int
 	// isRoot says that the dot is that of the template, which has the variables.
 	isRoot bool
-	// names are the variables of the ranges.
-	names []string
 }
 
 // checkTemplate rejects what a template of user data may not do: nothing but variables, constants, if, with, range over
@@ -131,9 +129,6 @@ func (c *checker) loop(node *parse.RangeNode, s scope) error {
 	}
 	within := s
 	within.ranges, within.isRoot = s.ranges+1, false
-	for _, name := range node.Pipe.Decl {
-		within.names = append(slices.Clone(within.names), name.Ident[0])
-	}
 	name := ""
 	if cmds := node.Pipe.Cmds; len(cmds) == 1 && len(cmds[0].Args) == 1 && !node.Pipe.IsAssign {
 		name = variableOf(cmds[0].Args[0], s)
@@ -231,8 +226,8 @@ func (c *checker) argument(node parse.Node, s scope) error {
 		}
 		name, keys = node.Ident[0], node.Ident[1:]
 	case *parse.VariableNode:
-		if slices.Contains(s.names, node.Ident[0]) || len(node.Ident) == 1 {
-			return nil
+		if node.Ident[0] != "$" || len(node.Ident) == 1 {
+			return nil // a variable of a range: no other can be declared
 		}
 		name, keys = node.Ident[1], node.Ident[2:]
 	case *parse.PipeNode, *parse.ChainNode:
