@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,19 +29,9 @@ type Client struct {
 	metrics  *metrics
 	redactor *redact.Redactor
 
-	// reconfiguring serialises Reconfigure; calls only load the pointer.
-	reconfiguring sync.Mutex
-	backend       atomic.Pointer[backend]
-	confirmed     atomic.Pointer[Scope]
-}
-
-// backend is what one configuration amounts to. A call uses the one that it began with.
-type backend struct {
-	config     Config
-	connection *connection
-	admission  *admission
-	// confirmed is the client's.
-	confirmed *atomic.Pointer[Scope]
+	// active is the connection of the present configuration; a call uses the one that it began with.
+	active    atomic.Pointer[connection]
+	confirmed atomic.Pointer[Scope]
 }
 
 // NewClient checks the configuration and prepares the client. It sends nothing: Scope logs in.
@@ -61,68 +50,46 @@ func NewInactiveClient(config Config) *Client {
 }
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
-// one. Parts that do not change are kept: new limits cost no login. The metrics stay where NewClient registered them.
-// An invalid configuration is rejected and the old one stays active. Whether the new scope is the old one is the
+// one. The metrics stay where NewClient registered them. An invalid configuration is rejected and the old one stays active. Whether the new scope is the old one is the
 // caller's business: compare Scope.
 func (c *Client) Reconfigure(config Config) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	c.reconfiguring.Lock()
-	defer c.reconfiguring.Unlock()
-	old := c.backend.Load()
-	next, err := c.newBackend(config.withDefaults(), old)
+	next, err := c.newConnection(config.withDefaults())
 	if err != nil {
 		return err
 	}
-	c.backend.Store(next)
-	if old != nil && next.connection != old.connection {
-		old.connection.transport.CloseIdleConnections()
+	if old := c.active.Swap(next); old != nil {
+		old.transport.CloseIdleConnections()
 	}
 	return nil
 }
 
-func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
-	var err error
-	next := &backend{config: config, confirmed: &c.confirmed}
-	if old != nil && old.config.sameConnection(config) {
-		next.connection = old.connection
-	} else if next.connection, err = newConnection(config, c.metrics, c.redactor); err != nil {
-		return nil, err
-	}
-	// A pause that the cloud asked for, and the rate used so far, outlive new credentials.
-	if old != nil && old.config.Limits == config.Limits {
-		next.admission = old.admission
-	} else {
-		next.admission = newAdmission(config, c.metrics)
-	}
-	return next, nil
-}
-
 // Scope implements API.
 func (c *Client) Scope(ctx context.Context) (Scope, error) {
-	used := c.backend.Load()
-	if used == nil {
-		return Scope{}, named("Scope", inactive())
-	}
-	connection := used.connection
-	session, err := connection.sessions.get(ctx, 0)
+	connection, session, err := c.login(ctx, "Scope")
 	if err != nil {
-		return Scope{}, named("Scope", err)
+		return Scope{}, err
 	}
 	return connection.scopeOf(session), nil
 }
 
+// login returns the connection of the present configuration and its session.
+func (c *Client) login(ctx context.Context, operation string) (*connection, session, error) {
+	connection := c.active.Load()
+	if connection == nil {
+		return nil, session{}, named(operation, inactive())
+	}
+	current, err := connection.sessions.get(ctx, 0)
+	return connection, current, named(operation, err)
+}
+
 // Account implements API.
 func (c *Client) Account(ctx context.Context) (Account, error) {
-	used := c.backend.Load()
-	if used == nil {
-		return Account{}, named("Account", inactive())
-	}
-	connection := used.connection
-	session, err := connection.sessions.get(ctx, 0)
+	connection, session, err := c.login(ctx, "Account")
 	if err != nil {
-		return Account{}, named("Account", err)
+		return Account{}, err
 	}
 	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
 	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
@@ -146,11 +113,11 @@ func (c *Client) Confirmed() (Scope, bool) {
 
 // checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at
 // the token that the call is sent with. Client.do has rejected what is called before a scope is confirmed.
-func (b *backend) checkScope(op *operation, sent session) *APIError {
+func (c *connection) checkScope(op *operation, sent session) *APIError {
 	if op.anyScope {
 		return nil
 	}
-	if scope, confirmed := b.connection.scopeOf(sent), *b.confirmed.Load(); scope != confirmed {
+	if scope, confirmed := c.scopeOf(sent), *c.confirmed.Load(); scope != confirmed {
 		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the "+
 			"conditions of the ProviderConfig named default", scope, confirmed)
 	}
@@ -159,14 +126,14 @@ func (b *backend) checkScope(op *operation, sent session) *APIError {
 
 // do performs one call, and no call bypasses it: the scope, admission, attempts and their repetition.
 func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) error {
-	used := c.backend.Load()
+	used := c.active.Load()
 	if _, ok := c.Confirmed(); used == nil || !ok && !op.anyScope {
 		// It neither logs in nor waits for admission.
 		return named(op.name, inactive())
 	}
 	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
-	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection {
+	if current := c.active.Load(); IsAuth(err) && current != used {
 		err = current.do(ctx, op, send)
 	}
 	return named(op.name, err)
@@ -185,12 +152,12 @@ func named(operation string, err error) error {
 	return apiError
 }
 
-func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) error {
-	timeouts := b.config.Timeouts
+func (c *connection) do(ctx context.Context, op *operation, send func(*sdk) error) error {
+	timeouts := c.config.Timeouts
 	timeout := map[class]time.Duration{
 		classDelete: timeouts.Delete, classRead: timeouts.Read, classCreate: timeouts.Create, classLeave: timeouts.Delete,
 	}[op.class]
-	release, err := b.admission.acquire(ctx, op)
+	release, err := c.admission.acquire(ctx, op)
 	if err != nil {
 		return err
 	}
@@ -198,33 +165,21 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		sent := b.config.Clock.Now()
-		apiError := b.attempt(callCtx, op, send)
+		apiError := c.attempt(callCtx, op, send)
 		release()
-		b.observeRate(op, sent, apiError)
 		if apiError == nil {
 			return nil
 		}
-		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
+		// A login has a back-off of its own.
+		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
+			c.admission.throttled(op, apiError.RetryAfter)
+		}
+		if attempt == maxAttempts || !worthRepeating(op, apiError) || !c.rest(callCtx, attempt, apiError.RetryAfter) {
 			return apiError
 		}
-		if release, err = b.admission.acquire(callCtx, op); err != nil {
+		if release, err = c.admission.acquire(callCtx, op); err != nil {
 			return apiError
 		}
-	}
-}
-
-// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing
-// server says nothing about rates, nor does a login, which has a back-off of its own.
-func (b *backend) observeRate(op *operation, sent time.Time, err *APIError) {
-	switch {
-	case err == nil:
-		b.admission.accepted(op, sent)
-	case err.NotSent:
-	case err.Status == http.StatusTooManyRequests:
-		b.admission.throttled(op, err.RetryAfter)
-	case err.Status > 0 && err.Status < http.StatusInternalServerError:
-		b.admission.accepted(op, sent)
 	}
 }
 
@@ -238,26 +193,26 @@ func worthRepeating(op *operation, err *APIError) bool {
 
 // rest waits before the next attempt, longer each time and as long as the cloud asked; false when the deadline of the
 // call comes first.
-func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bool {
+func (c *connection) rest(ctx context.Context, attempt int, asked time.Duration) bool {
 	ceiling := min(ttl.FirstRetry<<(attempt-1), ttl.MaxRetry)
-	wait := max(ceiling/2+time.Duration(b.config.Spread(int64(ceiling)/2+1)), asked)
-	return b.admission.sleep(ctx, wait, "") == nil
+	wait := max(ceiling/2+time.Duration(c.config.Spread(int64(ceiling)/2+1)), asked)
+	return c.admission.sleep(ctx, wait, "") == nil
 }
 
 // attempt sends the request at most once, and once more after a 401.
-func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
-	session, err := b.connection.sessions.get(ctx, 0)
+func (c *connection) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
+	session, err := c.sessions.get(ctx, 0)
 	if err != nil {
 		return typed(err)
 	}
-	if err := b.checkScope(op, session); err != nil {
+	if err := c.checkScope(op, session); err != nil {
 		return err
 	}
 	base, err := session.services.require(op.service)
 	if err != nil {
 		return typed(err)
 	}
-	x := &exchange{ctx: ctx, operation: op, connection: b.connection, session: session, base: base}
+	x := &exchange{ctx: ctx, operation: op, connection: c, session: session, base: base}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
 	defer func() {
 		if recovered := recover(); recovered != nil {
@@ -274,5 +229,5 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	return b.connection.classifyForbidden(ctx, x.session, typed(err))
+	return c.classifyForbidden(ctx, x.session, typed(err))
 }

@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -178,16 +177,6 @@ var _ = Describe("Client", func() {
 			client = clientFor(s)
 			Expect(client.CreateServer(ctx, createRequest())).To(Equal("t"))
 			Expect(s.seen()).To(HaveLen(2))
-		})
-		It("should keep the login when only limits change", func(ctx SpecContext) {
-			s := newStub(always(200, `[]`))
-			config := configFor(s)
-			client := lo.Must(newClient(config))
-			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
-			config.Limits.Read.QPS, config.Timeouts.Read = 7, time.Second
-			Expect(client.Reconfigure(config)).To(Succeed())
-			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred())
-			Expect(s.logins.Load()).To(BeEquivalentTo(1))
 		})
 		It("should log in again for another CA, region or project", func(ctx SpecContext) {
 			s := newTLSStub(false, always(200, `[]`))

@@ -231,17 +231,6 @@ func allowedHost(allowed []string, endpoint *url.URL) bool {
 	})
 }
 
-// sameConnection reports whether two configurations can share a login, a catalog and connections.
-func (c Config) sameConnection(other Config) bool {
-	// No setting changes the others.
-	settings := func(config Config) Config {
-		config.Limits, config.Timeouts = Limits{}, Timeouts{}
-		config.Clock, config.Spread, config.Registerer, config.Transport = nil, nil, nil, nil
-		return config
-	}
-	return reflect.DeepEqual(settings(c), settings(other))
-}
-
 // String describes the configuration without its secrets, so that it may be logged by accident.
 func (c Config) String() string {
 	return fmt.Sprintf("{APIURL:%s Region:%s ProjectID:%s AuthMethod:%s AllowHTTP:%t Version:%s}",

@@ -21,23 +21,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// connection is one set of credentials at one endpoint: the transport, the token and the services that belong to it.
+// connection is one configuration: the transport, the token and services of its credentials, and its rates.
 type connection struct {
 	config    Config
 	endpoint  *url.URL
 	transport *http.Transport
 	wire      *wire
 	sessions  *sessions
+	admission *admission
+	// confirmed is the client's.
+	confirmed *atomic.Pointer[Scope]
 	// rejected is when a token was rejected that a 401 had just brought.
 	rejected atomic.Pointer[time.Time]
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
-func newConnection(config Config, metrics *metrics, redactor *redact.Redactor) (*connection, error) {
+func (c *Client) newConnection(config Config) (*connection, error) {
 	endpoint, err := parseEndpoint(config.APIURL)
 	if err != nil {
 		return nil, err
@@ -46,13 +48,13 @@ func newConnection(config Config, metrics *metrics, redactor *redact.Redactor) (
 		return nil, err
 	}
 	transport := newTransport(config)
-	redactor.LearnCredentials(config.Password, config.AppCredSecret)
-	c := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
-		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics,
+	c.redactor.LearnCredentials(config.Password, config.AppCredSecret)
+	next := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
+		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: c.redactor, metrics: c.metrics,
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
-	}}
-	c.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, login: c.login}
-	return c, nil
+	}, admission: newAdmission(config, c.metrics), confirmed: &c.confirmed}
+	next.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, login: next.login}
+	return next, nil
 }
 
 // scopeOf returns the scope of a token of this connection.

@@ -59,8 +59,9 @@ type InstanceTypeOverlay interface {
 	ApplyAll(nodePoolName string, instanceTypes []*cloudprovider.InstanceType) ([]*cloudprovider.InstanceType, error)
 }
 
-// Servers are the servers of this cluster.
-type Servers interface {
+// Instances are the servers of this cluster.
+type Instances interface {
+	launch.Servers
 	// Get returns a server, from a list of a few seconds ago where it is in one; ErrNotFound when it provably does not
 	// exist or is not ours.
 	Get(ctx context.Context, id string) (*instance.Instance, error)
@@ -69,24 +70,8 @@ type Servers interface {
 	Delete(ctx context.Context, request instance.DeleteRequest) error
 	// Reboot resets a server, once for each operationID.
 	Reboot(ctx context.Context, id, operationID string) error
-}
-
-// Lists are what drift compares with. They are shared: read only.
-type Lists interface {
-	// Ports returns the network interfaces of the project from a list that is at most this old.
-	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
-	// Last returns the last lists of servers and interfaces without a request, each nil where there is none of this
-	// age.
-	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
-}
-
-// Instances is all that is asked of instance.DefaultProvider, here and to launch.
-type Instances interface {
-	Servers
-	Lists
-	launch.Servers
-	launch.Forms
-	launch.Fleet
+	// Last returns the last list of servers without a request, nil where there is none of this age: read only.
+	Last(maxAge time.Duration) *instance.Snapshot
 }
 
 // Config has the dependencies of a CloudProvider.
@@ -125,8 +110,8 @@ type CloudProvider struct {
 func New(c Config) *CloudProvider {
 	return &CloudProvider{config: c, denied: c.NewCache(ttl.GoneServer), Launches: launch.New(launch.Config{
 		KubeClient: c.KubeClient, APIReader: c.APIReader, Recorder: c.Recorder, Clock: c.Clock,
-		Servers: c.Instances, Forms: c.Instances, Fleet: c.Instances,
-		Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings, NewCache: c.NewCache,
+		Servers: c.Instances, Flavors: c.Flavors, Catalog: c.Catalog, Capacity: c.Capacity, Settings: c.Settings,
+		NewCache: c.NewCache,
 	})}
 }
 
@@ -162,12 +147,6 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	unlisted, err := c.findUnlisted(ctx, snapshot)
 	if err != nil {
 		return nil, err
-	}
-	// Drift compares the networks as well, which the list of servers does not include.
-	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
-	defer cancel()
-	if _, err := c.config.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
-		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 	}
 	listed := lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) })
 	return slices.Concat(listed, unlisted), nil

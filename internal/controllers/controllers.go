@@ -5,7 +5,6 @@
 package controllers
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // state is what all controllers of NodeClaims read of them.
@@ -51,21 +49,6 @@ func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predica
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
-}
-
-// NodeClassOf maps a NodeClaim or NodePool to its NodeClass, and to none where that is another provider's.
-func NodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
-	var ref *karpv1.NodeClassReference
-	switch object := object.(type) {
-	case *karpv1.NodeClaim:
-		ref = object.Spec.NodeClassRef
-	case *karpv1.NodePool:
-		ref = object.Spec.Template.Spec.NodeClassRef
-	}
-	if !v1alpha1.IsOurs(ref) {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }
 
 // IsTrue reports whether a condition of the NodeClaim is true. It reads the list itself: the set of conditions would

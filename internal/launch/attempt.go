@@ -73,7 +73,7 @@ func (l *Launcher) Launch(ctx context.Context, launch *Launch, candidates []Cand
 // the more expensive node.
 func (l *Launcher) putDoubtedLast(nodeClass *v1alpha1.BizflyNodeClass, candidates []Candidate) {
 	rank := func(candidate Candidate) int {
-		return lo.Ternary(l.config.Forms.Doubted(candidate.Key.Flavor, nodeClass), 1, 0)
+		return lo.Ternary(l.config.Servers.Doubted(candidate.Key.Flavor, nodeClass), 1, 0)
 	}
 	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
 }

@@ -34,8 +34,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Servers sends create requests and looks for their servers.
+// Servers sends create requests, looks for their servers, and lists those of the cluster.
 type Servers interface {
+	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
+	// Doubted reports whether a flavor may be closed, or called by another name.
+	Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool
 	// Intent returns what an attempt is to be recorded as before Launch is called.
 	Intent(request *instance.LaunchRequest) (instance.Intent, error)
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
@@ -44,16 +47,6 @@ type Servers interface {
 	// Resume finds the server of an earlier create request that was not rejected, and waits for it like Launch. It
 	// sends none.
 	Resume(ctx context.Context, nodeClaimUID string, intent instance.Intent) (*instance.Instance, error)
-}
-
-// Forms knows which flavors may be closed, or called by another name.
-type Forms interface {
-	Doubted(flavor string, nodeClass *v1alpha1.BizflyNodeClass) bool
-}
-
-// Fleet lists the servers of the cluster.
-type Fleet interface {
-	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
 }
 
 // Config has the dependencies of a Launcher.
@@ -65,8 +58,6 @@ type Config struct {
 	Recorder  karpevents.Recorder
 	Clock     clock.Clock
 	Servers   Servers
-	Forms     Forms
-	Fleet     Fleet
 	Flavors   *flavor.DefaultProvider
 	Catalog   catalog.Provider
 	Capacity  *capacity.DefaultProvider

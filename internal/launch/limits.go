@@ -54,7 +54,7 @@ func (l *Launcher) reserveOffering(ctx context.Context, launch *Launch, candidat
 		l.records.reserve(launch.NodeClaim.UID, candidate.Key)
 		return "", nil
 	}
-	snapshot, err := l.config.Fleet.Snapshot(ctx, 0)
+	snapshot, err := l.config.Servers.Snapshot(ctx, 0)
 	if err != nil {
 		return l.holdBack(ctx, nil, ReasonSpendingUnknown, fmt.Errorf("the servers of the cluster cannot be counted: %w",
 			err))

@@ -61,14 +61,6 @@ func (s *Setting) Apply(o *Options, raw string) error {
 	return err
 }
 
-// Copy sets the value to that of other settings.
-func (s *Setting) Copy(to, from *Options) {
-	reflect.ValueOf(s.field(to)).Elem().Set(reflect.ValueOf(s.field(from)).Elem())
-}
-
-// Equal reports whether two settings have the same value.
-func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.field(a), s.field(b)) }
-
 // isText reports whether the empty text is a value.
 func (s *Setting) isText() bool { _, ok := s.field(&Options{}).(*string); return ok }
 

@@ -46,10 +46,6 @@ const (
 	SlowBuild = 5 * time.Minute
 	// Registration is after what Karpenter deletes a NodeClaim whose node has not registered, without an event.
 	Registration = 15 * time.Minute
-	// ClockSkew is by how much the API server's clock, which dates a deletion, may be behind that by which Karpenter
-	// lets a NodeClaim expire.
-	ClockSkew = time.Minute
-
 	// Surplus is how long a node may be without any pod until it counts as one that nobody needed.
 	Surplus = 10 * time.Minute
 
@@ -82,8 +78,6 @@ const (
 	// ListedServers is how old the last list of servers may be that drift compares with. Karpenter lists every two
 	// minutes.
 	ListedServers = 10 * time.Minute
-	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
-	InterfacesRead = 20 * time.Second
 	// InPlace is how often a server is compared with its NodeClass at least, and how soon a change that failed is tried
 	// again; a changed NodeClass is applied at once.
 	InPlace = 2 * time.Minute
@@ -91,9 +85,6 @@ const (
 	RunningServer = time.Minute
 	// Account is how often the account is asked whether it is unpaid: several times before core repairs a silent node.
 	Account = time.Minute
-	// AccountAtRest is the same while no node is silent and no server is stopped.
-	AccountAtRest = 5 * time.Minute
-
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are
 	// read and not watched, because a watch would need the right to list every Secret of the namespace.
 	ProviderConfigInterval = 5 * time.Second
@@ -119,7 +110,7 @@ const (
 	// always read by its id, too.
 	ServerList = 5 * time.Second
 	// PeriodicServers is how old the lists of servers and interfaces may be for what no event urges: the steps of a
-	// server whose node is Ready, and drift of networks. It is safe because none of them acts by the list: a Ready node
+	// server whose node is Ready. It is safe because none of them acts by the list: a Ready node
 	// vetoes repair, a server that the list lacks is read by its id, and each change reads the server first. Others
 	// read a newer list in that time, so that at rest the servers are listed about once a minute.
 	PeriodicServers = 2 * time.Minute
@@ -161,13 +152,8 @@ const (
 	// DefaultPause is how long the requests of a class pause after a 429 that gives no time, as in BizFly's own
 	// clients.
 	DefaultPause = time.Second
-	// MaxPause is the longest pause that a 429 may ask for.
-	MaxPause = 5 * time.Minute
-	// PauseTrial is after what time of a longer pause one request tries whether the cause has passed: every launch of
-	// the cluster may wait for it.
-	PauseTrial = time.Minute
-	// NextPauseTrial is when another one tries while the first has no answer.
-	NextPauseTrial = 5 * time.Second
+	// MaxPause is the longest pause after a 429, however long it asks for: every launch of the cluster may wait for it.
+	MaxPause = time.Minute
 	// FirstRetry is how soon a read is repeated; it doubles with each repetition and fits in a read's deadline several
 	// times.
 	FirstRetry = 200 * time.Millisecond

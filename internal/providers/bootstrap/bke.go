@@ -80,7 +80,7 @@ func (p *DefaultProvider) setBKEMetadata(ctx context.Context, input Input, outpu
 	if cluster == nil {
 		return catalog.ErrClusterUnknown
 	}
-	output.notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
+	output.Notes = lo.Compact([]string{values.Learned, insecureJoin(values.JoinEndpoint)})
 	output.Metadata = map[string]string{
 		"bizfly_cloud_service": "kubernetes_engine",
 		"bke_cluster_id":       values.ClusterID,

@@ -20,10 +20,10 @@ const (
 	maxRanges = 2
 )
 
-// templateError is what a template may not do, with its place.
-type templateError struct{ where, problem string }
+// problem is what a template may not do. It is wrapped with the place in the template, as text/template does.
+type problem string
 
-func (e *templateError) Error() string { return e.problem + e.where }
+func (p problem) Error() string { return string(p) }
 
 // checker walks the parse tree of a template before it is rendered. text/template can loop, recurse and double its
 // variables, and nothing interrupts it. A template that passes does none of that: it runs at most maxSteps steps, each
@@ -40,8 +40,6 @@ type scope struct {
 	repeated, ranges int
 	// isRoot says that the dot is that of the template, which has the variables.
 	isRoot bool
-	// names are the variables of the ranges.
-	names []string
 }
 
 // checkTemplate rejects what a template of user data may not do: nothing but variables, constants, if, with, range over
@@ -66,7 +64,7 @@ func checkTemplate(parsed *template.Template, text string, variables *Variables)
 func (c *checker) reject(node parse.Node, format string, args ...any) error {
 	before := c.text[:min(len(c.text), int(node.Position()))]
 	line, column := strings.Count(before, "\n")+1, len(before)-strings.LastIndex(before, "\n")
-	return &templateError{where: fmt.Sprintf(", line %d, column %d", line, column), problem: fmt.Sprintf(format, args...)}
+	return fmt.Errorf("template: userData:%d:%d: %w", line, column, problem(fmt.Sprintf(format, args...)))
 }
 
 func (c *checker) count(node parse.Node, s scope) error {
@@ -131,9 +129,6 @@ func (c *checker) loop(node *parse.RangeNode, s scope) error {
 	}
 	within := s
 	within.ranges, within.isRoot = s.ranges+1, false
-	for _, name := range node.Pipe.Decl {
-		within.names = append(slices.Clone(within.names), name.Ident[0])
-	}
 	name := ""
 	if cmds := node.Pipe.Cmds; len(cmds) == 1 && len(cmds[0].Args) == 1 && !node.Pipe.IsAssign {
 		name = variableOf(cmds[0].Args[0], s)
@@ -231,8 +226,8 @@ func (c *checker) argument(node parse.Node, s scope) error {
 		}
 		name, keys = node.Ident[0], node.Ident[1:]
 	case *parse.VariableNode:
-		if slices.Contains(s.names, node.Ident[0]) || len(node.Ident) == 1 {
-			return nil
+		if node.Ident[0] != "$" || len(node.Ident) == 1 {
+			return nil // a variable of a range: no other can be declared
 		}
 		name, keys = node.Ident[1], node.Ident[2:]
 	case *parse.PipeNode, *parse.ChainNode:

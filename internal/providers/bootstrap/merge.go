@@ -187,7 +187,7 @@ func multipartOf(parts []part) (string, error) {
 		}
 	}
 	if errors.Join(err, writer.Close()) != nil {
-		return "", tooLarge()
+		return "", errTooLarge
 	}
 	return out.written.String(), nil
 }
@@ -216,7 +216,7 @@ func cloudConfigOf(parts []part) (string, error) {
 	out := &limitedBuffer{}
 	encoder := yaml.NewEncoder(out)
 	if encoder.Encode(merged) != nil || encoder.Close() != nil {
-		return "", tooLarge()
+		return "", errTooLarge
 	}
 	return "#cloud-config\n" + out.written.String(), nil
 }

@@ -70,9 +70,10 @@ type Output struct {
 	Metadata map[string]string
 	// UserDataHash identifies the templates that the user data was rendered from; empty without any.
 	UserDataHash string
-	// notes and podAccess are those of Resolution.
-	notes     []string
-	podAccess PodAccess
+	// Notes are for the user although nothing is wrong.
+	Notes []string
+	// PodAccess is whether user data keeps pods off the metadata service.
+	PodAccess PodAccess
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.
@@ -88,16 +89,6 @@ type Reservations struct {
 	// Configured reports whether the user decides them, so that pods never get more than they leave. Else they are an
 	// estimate of what the BKE worker image decides, and what nodes report replaces them.
 	Configured bool
-}
-
-// Resolution is what a NodeClass's bootstrap leads to at the moment.
-type Resolution struct {
-	// UserDataHash is that of Output.
-	UserDataHash string
-	// Notes are for the user although nothing is wrong.
-	Notes []string
-	// PodAccess is whether user data keeps pods off the metadata service.
-	PodAccess PodAccess
 }
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -131,12 +122,6 @@ func invalidUserData(field, where, problem string) error {
 	return &ValidationError{Reason: ReasonInvalidUserData, Message: field + where + ": " + problem}
 }
 
-func tooLarge() error {
-	return invalidUserData(fieldUserData, "", fmt.Sprintf(
-		"the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
-		maxUserDataBytes))
-}
-
 // DefaultProvider renders user data from its Config, the NodeClass and what the catalog has of the BKE cluster.
 type DefaultProvider struct {
 	config  Config
@@ -150,12 +135,8 @@ func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *Defaul
 
 // Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass
 // from joining, with field or environment variable and remedy; any other error means that this is not known.
-func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
-	output, err := p.render(ctx, plausible(nodeClass), true)
-	if err != nil {
-		return nil, err
-	}
-	return &Resolution{UserDataHash: output.UserDataHash, Notes: output.notes, PodAccess: output.podAccess}, nil
+func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Output, error) {
+	return p.render(ctx, plausible(nodeClass), true)
 }
 
 // Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in
@@ -196,16 +177,16 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		}
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
 		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
-		output.notes = append(output.notes, lo.Compact([]string{noteOnFlags(text)})...)
+		output.Notes = append(output.Notes, lo.Compact([]string{noteOnFlags(text)})...)
 	}
-	if output.podAccess = podAccess(input.NodeClass, pieces); output.podAccess == PodAccessEnforced {
+	if output.PodAccess = podAccess(input.NodeClass, pieces); output.PodAccess == PodAccessEnforced {
 		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
 	}
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err
 	}
 	if len(output.UserData) > maxUserDataBytes {
-		return nil, tooLarge()
+		return nil, errTooLarge
 	}
 	output.UserDataHash = hashOf(sources)
 	return output, nil

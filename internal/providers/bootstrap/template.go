@@ -61,24 +61,17 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		err = parsed.Execute(out, variables)
 	}
 	var invalid *ValidationError
-	var rejected *templateError
 	var lookup *lookupError
+	var said problem
 	switch {
 	case err == nil:
 		return out.written.String(), nil
-	case errors.Is(err, errTooLarge):
-		return "", tooLarge()
 	case errors.As(err, &invalid):
 		return "", invalid
-	case errors.As(err, &rejected):
-		return "", invalidUserData(s.field, rejected.where, rejected.problem)
 	case errors.As(err, &lookup):
 		return "", lookup
-	case errors.Is(err, errFormat):
-		return "", invalidUserData(s.field, at(err), errFormat.Error())
-	case errors.Is(err, errNoJoinToken):
-		return "", invalidUserData(s.field, at(err),
-			"the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
+	case errors.As(err, &said):
+		return "", invalidUserData(s.field, at(err), string(said))
 	}
 	return "", invalidUserData(s.field, at(err),
 		"the template cannot be rendered: a key does not exist, or a function got what it cannot use; functions are "+
@@ -100,7 +93,9 @@ func at(err error) string {
 	return fmt.Sprintf(", line %s, column %s", found[1], found[2])
 }
 
-var errTooLarge = errors.New("the rendered user data is too large")
+var errTooLarge = invalidUserData(fieldUserData, "", fmt.Sprintf(
+	"the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
+	maxUserDataBytes))
 
 // limitedBuffer does not grow beyond what BizFly Cloud accepts.
 type limitedBuffer struct{ written bytes.Buffer }
@@ -214,7 +209,7 @@ func bounded(s string) (string, error) {
 // formats are those of printf: a width is a few bytes of a template and up to a megabyte of its result.
 var formats = regexp.MustCompile(`^([^%]|%[s%])*$`)
 
-var errFormat = errors.New("printf takes the verb %s alone, once for each value, and %% for a percent sign")
+const errFormat = problem("printf takes the verb %s alone, once for each value, and %% for a percent sign")
 
 func printf(format string, values ...any) (string, error) {
 	if !formats.MatchString(format) || strings.Count(strings.ReplaceAll(format, "%%", ""), "%s") != len(values) {

@@ -6,7 +6,6 @@ package bootstrap
 import (
 	"cmp"
 	"context"
-	"errors"
 	"reflect"
 	"strings"
 	"sync"
@@ -82,7 +81,7 @@ type Variables struct {
 	caCertHashes, clusterDNS               func() ([]string, error)
 }
 
-// Taint is a taint of the node, with the fields of Kubernetes' own.
+// Taint is a taint of the node, with the fields of Kubernetes' own and without its methods, which templates could call.
 type Taint struct {
 	Key    string             `json:"key"`
 	Value  string             `json:"value,omitempty"`
@@ -154,8 +153,8 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 	}, nil
 }
 
-// errNoJoinToken is the error of a template that uses a token without spec.joinToken.
-var errNoJoinToken = errors.New("no join token")
+const errNoJoinToken = problem("the template uses .JoinToken, and spec.joinToken is not set; set it, for example " +
+	"joinToken: {}")
 
 // tokenOf creates a join token when a template uses it, and none while a template is only tried.
 func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) func() (string, error) {

@@ -24,9 +24,10 @@ type part struct {
 	read func(ctx context.Context) error
 	// bke parts are those of the Kubernetes Engine, which only some NodeClasses need.
 	bke bool
-	// replace sets the part, where it can, while it was never read; the parts before it in the list are set then.
-	replace func(ctx context.Context, s *Snapshot) (bool, error)
 }
+
+// partRegions is the part that can be made up of the others.
+const partRegions = "regions"
 
 // newParts lists what this catalog reads. Everything is sorted, because the API promises no order and the content is
 // compared: a list in another order is not a change.
@@ -34,7 +35,7 @@ func (p *DefaultProvider) newParts() []part {
 	parts := []part{
 		{name: "flavors", read: list(p.api.ListFlavors, sortFlavors, &p.content.Flavors)},
 		{name: "volume types", read: list(p.api.ListVolumeTypes, sortVolumeTypes, &p.content.VolumeTypes)},
-		{name: "regions", read: p.readRegion, replace: p.regionFromZones},
+		{name: partRegions, read: p.readRegion},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
 		parts = append(parts,

@@ -145,7 +145,7 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	}
 	_ = group.Wait()
 	p.record(errs)
-	next, missing := p.replaced(ctx, errs)
+	next, missing := p.completed(ctx, errs)
 	if missing == nil {
 		p.publish(next)
 	} else {
@@ -173,24 +173,19 @@ func (p *DefaultProvider) record(errs []error) {
 	age.Set(now.Sub(p.readAt).Seconds(), nil)
 }
 
-// replaced returns the content with replacements of the parts that were never read and that the cloud did not answer
-// now either, and the error of the first one that is missing without which there are no instance types. An answer that
-// is wrong, for example without our region, is not replaced.
-func (p *DefaultProvider) replaced(ctx context.Context, errs []error) (next Snapshot, missing error) {
+// completed returns the content, with a region that is made up where the cloud has never answered for its regions, and
+// the error of the first part that is missing without which there are no instance types. An answer that is wrong, for
+// example without our region, is not replaced.
+func (p *DefaultProvider) completed(ctx context.Context, errs []error) (next Snapshot, missing error) {
 	next = p.content
 	for i, part := range p.parts {
 		switch _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); {
 		case p.known.Has(part.name):
 		case part.bke:
 			next.ClusterUnknown = true
-		case !unanswered || part.replace == nil:
-			missing = cmp.Or(missing, errs[i])
+		case part.name == partRegions && unanswered && p.makeRegion(ctx, &next):
 		default:
-			replaced, err := part.replace(ctx, &next)
-			errs[i] = errors.Join(errs[i], err)
-			if !replaced {
-				missing = cmp.Or(missing, errs[i])
-			}
+			missing = cmp.Or(missing, errs[i])
 		}
 	}
 	return next, missing

@@ -14,16 +14,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// A part that has never been read, because its endpoint is absent or fails, is made up from what is there, so that it
-// does not keep everything from being launched. Flavors and volume types have no such replacement. See the hedge
-// register, docs/contribute/first-contact.md.
-
-// regionFromZones makes a region of its zones that flavors and volume types name, all of them open. A flavor may name
-// zones of other regions, too.
-func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (bool, error) {
+// makeRegion makes a region of its zones that flavors and volume types name, all of them open, and reports whether there
+// are any. A flavor may name zones of other regions, too. So that an endpoint which is absent or fails does not keep
+// everything from being launched: see the hedge register, docs/contribute/first-contact.md. Flavors and volume types
+// have no such replacement.
+func (p *DefaultProvider) makeRegion(ctx context.Context, s *Snapshot) bool {
 	scope, err := p.api.Scope(ctx)
 	if err != nil {
-		return false, err
+		return false
 	}
 	zones := lo.FlatMap(s.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string {
 		return f.Generation.AvailabilityZones
@@ -37,13 +35,13 @@ func (p *DefaultProvider) regionFromZones(ctx context.Context, s *Snapshot) (boo
 	})
 	slices.Sort(zones)
 	if len(zones) == 0 {
-		return false, nil
+		return false
 	}
 	s.Region = gobizfly.Region{Active: true, RegionName: scope.Region, ShortName: regionOf(zones[0]),
 		Zones: lo.Map(zones, func(zone string, _ int) gobizfly.AvailabilityZone {
 			return gobizfly.AvailabilityZone{Active: true, Name: zone, ShortName: zone}
 		})}
-	return true, nil
+	return true
 }
 
 // regionOf returns the short name of a zone's region: zones are called by it and a number.

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -46,23 +45,12 @@ func (p *DefaultProvider) PoolServer(ctx context.Context,
 // may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 	known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
-	byServer, err := lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyPorts, p.api.ListNetworkInterfaces,
-		func(ports []*gobizfly.NetworkInterface) (map[string][]*gobizfly.NetworkInterface, error) {
-			byServer := lo.GroupBy(lo.Compact(ports), bizfly.UsedBy)
-			delete(byServer, "")
-			if len(nodes) > 0 && !slices.ContainsFunc(nodes, func(node corev1.Node) bool {
-				return len(byServer[serverOf(node)]) > 0
-			}) {
-				return nil, errNoInterface
-			}
-			return byServer, nil
-		})
-	if errors.Is(err, errNoInterface) {
-		return nil, nil
-	}
+	ports, err := p.api.ListNetworkInterfaces(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
+	byServer := lo.GroupBy(lo.Compact(ports), bizfly.UsedBy)
+	delete(byServer, "")
 	var all []*v1alpha1.PoolServerStatus
 	var failures []error
 	for _, node := range nodes {
@@ -102,9 +90,6 @@ func mostCommon(all []*v1alpha1.PoolServerStatus, unread []error) (*v1alpha1.Poo
 	return nil, fmt.Errorf("nodes %s of BKE's pools have different networks, firewalls or public addresses, and no more "+
 		"than half of them the same", strings.Join(names, ", "))
 }
-
-// errNoInterface says that a list has no interface of the nodes; a cached one may be older than they are.
-var errNoInterface = errors.New("no interface of a pool's server is listed")
 
 // serverOf returns the id of the node's server.
 func serverOf(node corev1.Node) string {

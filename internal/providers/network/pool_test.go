@@ -187,7 +187,7 @@ var _ = Describe("A server of a pool", func() {
 		nodes = nil
 		Expect(learn()).To(Equal(known))
 	})
-	It("should be looked for in a list that is read now where the cached one lacks its server", func() {
+	It("should be looked for in a list that is read now", func() {
 		startIn()
 		Expect(provider.PoolServer(ctx, nodeClass)).To(BeNil())
 		addNode("private", sandbox.AddServer(cloud.ServerSpec{Name: "private"}))

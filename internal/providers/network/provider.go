@@ -25,7 +25,6 @@ const (
 	cacheKeyNetworks  = "VPC networks"
 	cacheKeyFirewalls = "firewalls"
 	cacheKeySSHKeys   = "SSH keys"
-	cacheKeyPorts     = "network interfaces"
 
 	// defaultNetworkTag marks the project's default network where is_default is not sent.
 	defaultNetworkTag = "default-vpc-network"
@@ -93,7 +92,7 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyNetworks, list,
 		func(all []*gobizfly.VPCNetwork) ([]Network, error) {
 			selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
-				func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
+				func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, used, false)
 			return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 				return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 			}), err
@@ -102,15 +101,6 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 
 func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
 	return lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
-}
-
-// only chooses the one of several networks that is used already.
-func only(used []string) func([]*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
-	return func(matching []*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
-		return lo.Filter(matching, func(n *gobizfly.VPCNetwork, _ int) bool {
-			return len(matching) == 1 || slices.Contains(used, n.ID)
-		})
-	}
 }
 
 // vpc selects a VPC network.
@@ -214,7 +204,7 @@ func (p *DefaultProvider) Firewalls(ctx context.Context,
 	return lookup.Cached(ctx, p.cache, lookup.Reads{}, cacheKeyFirewalls, p.api.ListFirewalls,
 		func(all []*gobizfly.Firewall) ([]v1alpha1.FirewallStatus, error) {
 			selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
-				func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
+				func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, nil, true)
 			if !ofTerms && err == nil {
 				selected = ofPool(all, pool)
 			}
@@ -274,14 +264,11 @@ type selector[E any] struct {
 	matches              func(E) bool
 }
 
-// every chooses all that match.
-func every[E any](matching []E) []E { return matching }
-
-// choose returns what the selectors select: in their order, several matches of one by id as allowed chooses them, each
-// thing once. A selector that selects nothing is an error, because a server without one of its networks or firewalls is
-// not what was asked for.
+// choose returns what the selectors select: in their order, several matches of one by id, each thing once. Where
+// several are not allowed, it is the one that is used already. A selector that selects nothing is an error, because a
+// server without one of its networks or firewalls is not what was asked for.
 func choose[E comparable](all []E, selectors []selector[E], id, label func(E) string,
-	allowed func([]E) []E) ([]E, error) {
+	used []string, several bool) ([]E, error) {
 	var selected []E
 	var none E
 	all = lo.Without(all, none)
@@ -289,7 +276,10 @@ func choose[E comparable](all []E, selectors []selector[E], id, label func(E) st
 	for _, s := range selectors {
 		matching := lo.Filter(all, func(e E, _ int) bool { return s.matches(e) })
 		slices.SortFunc(matching, func(a, b E) int { return strings.Compare(id(a), id(b)) })
-		chosen := allowed(matching)
+		chosen := matching
+		if !several && len(matching) > 1 {
+			chosen = lo.Filter(matching, func(e E, _ int) bool { return slices.Contains(used, id(e)) })
+		}
 		switch {
 		case len(matching) == 0:
 			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy, Available: labels(all)}

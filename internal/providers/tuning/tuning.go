@@ -105,11 +105,11 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (map[string]str
 
 // apply activates the valid keys on top of the defaults.
 func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, result *Result) {
-	before, next, valid := p.settings.Load(), *p.start, map[string]string{}
+	before, next, valid := p.active, *p.start, map[string]string{}
 	for _, setting := range options.Table() {
 		key := setting.Key
 		raw, given := data[key]
-		last, known := p.active[key]
+		last, known := before[key]
 		var err error
 		switch {
 		case key == "" || !given:
@@ -123,7 +123,7 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, res
 		case err == nil:
 			valid[key] = raw
 		case known:
-			setting.Copy(&next, before)
+			_ = setting.Apply(&next, last) // as when it was valid
 			valid[key] = last
 			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active",
 				err)))
@@ -134,8 +134,8 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, res
 	}
 	result.Problems = append(result.Problems, unknownKeys(data)...)
 	p.active = valid
-	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) {
-		return s.Key, s.Key != "" && !s.Equal(before, &next)
+	result.Changed = lo.Reject(lo.Union(lo.Keys(before), lo.Keys(valid)), func(key string, _ int) bool {
+		return before[key] == valid[key]
 	})
 	if len(result.Changed) > 0 {
 		p.settings.Store(&next)

@@ -34,6 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -65,36 +66,40 @@ type step func(context.Context, *subject) (time.Duration, error)
 // Controller follows servers.
 type Controller struct {
 	kubeClient client.Client
-	servers    Servers
+	instances  Instances
 	launches   *launches
 	steps      []step
 }
 
-// Servers finds servers.
-type Servers interface {
+// Instances are the servers of this cluster.
+type Instances interface {
 	Get(ctx context.Context, id string) (*instance.Instance, error)
 	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
-}
-
-// Instances is all that the controller and its steps ask of instance.DefaultProvider.
-type Instances interface {
-	Servers
-	Failures
-	Interfaces
-	FirewallServers
+	// FailureReason answers why a server failed. It is never nil; where the cloud gives no reason, it has no class.
+	FailureReason(ctx context.Context, intent instance.Intent) error
+	// Ports returns a list of network interfaces, and LastPorts the last one without a request, nil where there is none of
+	// this age.
+	Ports(ctx context.Context, maxAge time.Duration) (instance.Ports, error)
+	LastPorts(maxAge time.Duration) instance.Ports
+	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes
+	// ago.
+	FirewallsDiffer(ctx context.Context, server *instance.Instance, firewalls instance.Firewalls) (bool, error)
+	// SetFirewalls gives a server the wanted firewalls, and reports whether it has changed any; ErrNotFound when the
+	// server does not exist or is not ours.
+	SetFirewalls(ctx context.Context, id string, firewalls instance.Firewalls) (bool, error)
 }
 
 // NewController returns a Controller. tokens is nil without join tokens.
-func NewController(kubeClient client.Client, instances Instances, defaults DefaultFirewalls, launcher *launch.Launcher,
-	tokens jointoken.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	l := &launches{kubeClient: kubeClient, failures: instances, launcher: launcher, tokens: tokens,
+func NewController(kubeClient client.Client, instances Instances, networks *network.DefaultProvider,
+	launcher *launch.Launcher, tokens jointoken.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
+	l := &launches{kubeClient: kubeClient, instances: instances, launcher: launcher, tokens: tokens,
 		recorder: recorder, clock: clk, followed: cache.New(ttl.Launch, 0)}
-	return &Controller{kubeClient: kubeClient, servers: instances, launches: l, steps: []step{
+	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		l.reconcile,
-		(&disks{kubeClient: kubeClient, interfaces: instances}).reconcile,
-		(&firewalls{kubeClient: kubeClient, servers: instances, defaults: defaults, recorder: recorder, clock: clk,
-			limiter: rate.NewLimiter(changesPerSecond, changesAtOnce),
-			turns:   make(chan struct{}, changesAtOnce)}).reconcile,
+		(&disks{kubeClient: kubeClient, instances: instances}).reconcile,
+		(&firewalls{kubeClient: kubeClient, instances: instances, networks: networks, recorder: recorder,
+			clock: clk, limiter: rate.NewLimiter(changesPerSecond, changesAtOnce),
+			turns: make(chan struct{}, changesAtOnce)}).reconcile,
 	}}
 }
 
@@ -157,14 +162,14 @@ func (c *Controller) find(ctx context.Context, s *subject, id string) error {
 	if s.ready() {
 		maxAge = ttl.PeriodicServers
 	}
-	servers, err := c.servers.Snapshot(ctx, maxAge)
+	servers, err := c.instances.Snapshot(ctx, maxAge)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotListed, err)
 	}
 	if s.server = servers.Get(id); s.server != nil && !s.server.Gone() {
 		return nil
 	}
-	s.server, err = c.servers.Get(ctx, id)
+	s.server, err = c.instances.Get(ctx, id)
 	if err != nil && !errors.Is(err, instance.ErrNotFound) {
 		return fmt.Errorf("getting server %s: %w", id, err)
 	}

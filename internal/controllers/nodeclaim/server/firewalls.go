@@ -24,6 +24,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -39,29 +40,12 @@ const (
 // launched with. Firewalls that someone else has attached stay.
 type firewalls struct {
 	kubeClient client.Client
-	servers    FirewallServers
-	defaults   DefaultFirewalls
+	instances  Instances
+	networks   *network.DefaultProvider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 	limiter    *rate.Limiter
 	turns      chan struct{}
-}
-
-// FirewallServers compares and changes the firewalls of running servers.
-type FirewallServers interface {
-	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes
-	// ago.
-	FirewallsDiffer(ctx context.Context, server *instance.Instance, firewalls instance.Firewalls) (bool, error)
-	// SetFirewalls gives a server the wanted firewalls, and reports whether it has changed any; ErrNotFound when the
-	// server does not exist or is not ours.
-	SetFirewalls(ctx context.Context, id string, firewalls instance.Firewalls) (bool, error)
-}
-
-// DefaultFirewalls knows what is attached where a NodeClass selects no firewall.
-type DefaultFirewalls interface {
-	// DefaultFirewall returns the id of the firewall that the cloud attaches where none is requested; a
-	// lookup.NotFoundError where there is none.
-	DefaultFirewall(ctx context.Context) (string, error)
 }
 
 // reconcile compares the server with its NodeClass, and changes it when its turn comes. A server that is missing, still
@@ -83,7 +67,7 @@ func (f *firewalls) reconcile(ctx context.Context, s *subject) (time.Duration, e
 	// show them.
 	due := len(wanted.Wanted) > 0 && len(wanted.Attached) > 0 && !lo.ElementsMatch(wanted.Attached, wanted.Wanted)
 	if !due {
-		if due, err = f.servers.FirewallsDiffer(ctx, s.server, wanted); err != nil || !due {
+		if due, err = f.instances.FirewallsDiffer(ctx, s.server, wanted); err != nil || !due {
 			return ttl.InPlace, err
 		}
 	}
@@ -108,7 +92,7 @@ func (f *firewalls) change(ctx context.Context, s *subject, wanted instance.Fire
 	if conflict, err := f.record(ctx, s, wanted.Attached, ours); conflict > 0 || err != nil {
 		return conflict, err
 	}
-	changed, err := f.servers.SetFirewalls(ctx, s.server.ID, wanted)
+	changed, err := f.instances.SetFirewalls(ctx, s.server.ID, wanted)
 	switch {
 	case errors.Is(err, instance.ErrNotFound):
 		return ttl.InPlace, nil
@@ -144,7 +128,7 @@ func (f *firewalls) wantedFor(ctx context.Context, s *subject,
 	if selected == attached || wanted.Attached == nil {
 		return wanted, nil
 	}
-	fallback, err := f.defaults.DefaultFirewall(ctx)
+	fallback, err := f.networks.DefaultFirewall(ctx)
 	missing := lookup.IsNotFound(err)
 	switch {
 	case err != nil && !missing:

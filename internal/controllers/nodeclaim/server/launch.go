@@ -24,17 +24,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-// Failures answers why a server failed.
-type Failures interface {
-	// FailureReason is never nil; where the cloud gives no reason, it has no class.
-	FailureReason(ctx context.Context, intent instance.Intent) error
-}
-
 // launches is the step that follows a server until its node has registered. A NodeClaim whose server failed or vanished
 // is replaced within seconds, instead of after core's registration timeout of 15 minutes.
 type launches struct {
 	kubeClient client.Client
-	failures   Failures
+	instances  Instances
 	launcher   *launch.Launcher
 	tokens     jointoken.Provider
 	recorder   karpevents.Recorder
@@ -108,7 +102,7 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 	if written, err := launch.ReadIntent(s.claim); err == nil && written != nil {
 		intent = *written
 	}
-	cause := l.failures.FailureReason(ctx, intent)
+	cause := l.instances.FailureReason(ctx, intent)
 	if s.server == nil {
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}

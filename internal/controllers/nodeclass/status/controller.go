@@ -79,7 +79,7 @@ type subReconciler struct {
 // subReconcilers are in this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
 // Pod access is that of the user data which the bootstrap was resolved to.
 func (c *Controller) subReconcilers() []subReconciler {
-	var resolution *bootstrap.Resolution
+	var resolution *bootstrap.Output
 	return []subReconciler{
 		{v1alpha1.ConditionTypeNetworksReady, c.resolveNetworks},
 		{v1alpha1.ConditionTypeZonesReady, c.resolveZones},

@@ -5,16 +5,11 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,7 +49,7 @@ const requeueSecret = time.Minute
 // resolveBootstrap checks whether user data can be created with which a server joins. It returns no resolution if not.
 func (c *Controller) resolveBootstrap(
 	ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
-) (*bootstrap.Resolution, result) {
+) (*bootstrap.Output, result) {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
 		if invalid := (*bootstrap.ValidationError)(nil); errors.As(err, &invalid) {
@@ -65,7 +60,7 @@ func (c *Controller) resolveBootstrap(
 	nodeClass.Status.UserDataHash = resolution.UserDataHash
 	notes := resolution.Notes
 	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
-		notes = append(notes, lo.Compact([]string{kubeletOfImage(nodeClass.Spec.Kubelet)})...)
+		notes = append(notes, kubeletInBKE)
 	}
 	found := fine(notes...)
 	if nodeClass.Spec.UserDataFrom != nil {
@@ -76,7 +71,7 @@ func (c *Controller) resolveBootstrap(
 
 // resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
 // pod network, which is not read here, may do the same.
-func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Resolution) result {
+func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Output) result {
 	if resolution == nil {
 		return awaiting(reasonAwaitingBootstrap,
 			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
@@ -105,27 +100,7 @@ func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap
 // policyRemedy is what holds without user data.
 const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
 
-// computedWith are the fields of spec.kubelet from which the scheduler computes what a node offers pods.
-var computedWith = []string{"maxPods", "podsPerCore", "systemReserved", "kubeReserved", "evictionHard"}
-
-// kubeletOfImage says what spec.kubelet does in BKE mode, field by field.
-func kubeletOfImage(kubelet *v1alpha1.KubeletConfiguration) string {
-	set := map[string]any{}
-	text, err := json.Marshal(kubelet)
-	if err == nil {
-		err = json.Unmarshal(text, &set)
-	}
-	if err != nil || len(set) == 0 {
-		return ""
-	}
-	computed, ignored := lo.FilterReject(slices.Sorted(maps.Keys(set)),
-		func(name string, _ int) bool { return slices.Contains(computedWith, name) })
-	said := "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the kubelet"
-	if len(computed) > 0 {
-		said += ": the scheduler only computes with " + strings.Join(computed, ", ") + ", so set what the image has"
-	}
-	if len(ignored) > 0 {
-		said += "; " + strings.Join(ignored, ", ") + " has no effect"
-	}
-	return said
-}
+// kubeletInBKE says what spec.kubelet does in BKE mode.
+const kubeletInBKE = "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the kubelet: " +
+	"the scheduler only computes with maxPods, podsPerCore, systemReserved, kubeReserved and evictionHard, so set what " +
+	"the image has; the other fields have no effect"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -158,12 +159,21 @@ func stampOf(nodeClass *v1alpha1.BizflyNodeClass) map[string]string {
 var retries = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 	ttl.Conflict, ttl.NodeClassConditions)
 
+// nodeClassOf maps a NodeClaim to its NodeClass, and to none where that is another provider's.
+func nodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
+	ref := object.(*karpv1.NodeClaim).Spec.NodeClassRef
+	if !v1alpha1.IsOurs(ref) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
+}
+
 // Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf),
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf),
 			builder.WithPredicates(predicate.Funcs{
 				CreateFunc: func(event.CreateEvent) bool { return false },
 				UpdateFunc: func(event.UpdateEvent) bool { return false },
