@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -169,8 +170,8 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}
 	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
-	// why it was not, or the gateway said when to come back.
-	rejectedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
+	// why it was not, or the gateway said when to come back. What exists already, or is being worked on, may be ours.
+	rejectedInWords := parsed.json && !slices.Contains([]Class{ClassOutage, ClassUnknown, ClassConflict}, err.Class)
 	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable ||
 		err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
