@@ -13,7 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -32,8 +32,8 @@ type connection struct {
 	transport *http.Transport
 	wire      *wire
 	sessions  *sessions
-	// rejected is when a token was rejected that a 401 had just brought.
-	rejected atomic.Pointer[time.Time]
+	// rejected is when a token was rejected that a 401 had just brought, by service.
+	rejected sync.Map
 }
 
 // newConnection expects a valid configuration with its defaults filled in.

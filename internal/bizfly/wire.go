@@ -275,9 +275,10 @@ func (x *exchange) target(request *http.Request) *url.URL {
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
 func (x *exchange) replay(request *http.Request, target *url.URL, first error) (*answer, error) {
 	now := x.connection.config.Clock.Now()
-	rejected := x.connection.rejected.Load()
+	last, _ := x.connection.rejected.Load(x.operation.service)
+	rejected, before := last.(time.Time)
 	// A rejected join token must not cause a login per call.
-	if x.operation.ownToken || rejected != nil && now.Sub(*rejected) < ttl.RejectedToken {
+	if x.operation.ownToken || before && now.Sub(rejected) < ttl.RejectedToken {
 		return nil, first
 	}
 	renewed, err := x.connection.sessions.get(x.ctx, x.session.generation)
@@ -287,7 +288,7 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 	x.session = renewed
 	answer, err := x.send(request, target)
 	if of(err).Status == http.StatusUnauthorized {
-		x.connection.rejected.Store(&now)
+		x.connection.rejected.Store(x.operation.service, now)
 		return nil, prefixed("a fresh token was rejected too", typed(err))
 	}
 	return answer, err
