@@ -120,7 +120,8 @@ var statusRules = []rule{
 	)},
 	// A gateway that lost the answer does not know what became of the request, whatever words it has for that.
 	{name: "5xx of a gateway in JSON", statuses: []span{{500, 599}}, class: ClassOutage, patterns: says(
-		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `\btimed?[- ]?out\b`, `quá thời gian`, `thời gian chờ`,
+		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `\btimed?[- ]?out\b`, `took too long`,
+		`quá thời gian`, `thời gian chờ`,
 	)},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
 	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, json: true,

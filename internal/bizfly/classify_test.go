@@ -41,6 +41,7 @@ var samples = []sample{
 	{row: "5xx of a gateway in JSON", kind: "create", status: 500, message: "Vượt quá thời gian chờ phản hồi", class: bizfly.ClassOutage},
 	{row: "5xx of a gateway in JSON", kind: "create", status: 500, message: "QueuePool limit of size 5 overflow 10 reached, connection timed out",
 		class: bizfly.ClassOutage},
+	{row: "5xx of a gateway in JSON", kind: "create", status: 504, message: "The server took too long to respond", class: bizfly.ClassOutage},
 	{row: "404 to a list", kind: "list", status: 404, message: "Resource not found", class: bizfly.ClassOutage},
 	{row: "404 for the object", kind: "item", status: 404, message: "Instance x could not be found.", class: bizfly.ClassNotFound},
 	{row: "404 for the object", kind: "delete", status: 404, message: "Không tìm thấy máy chủ", class: bizfly.ClassNotFound},
