@@ -17,7 +17,6 @@ import (
 	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -169,14 +168,26 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}
-	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
-	// why it was not, or the gateway said when to come back. What exists already, or is being worked on, may be ours.
-	rejectedInWords := parsed.json && !slices.Contains([]Class{ClassOutage, ClassUnknown, ClassConflict}, err.Class)
-	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable ||
-		err.RetryAfter == 0) {
+	// After a 5xx the work may have been done, unless the application itself said, in JSON, why it was not, or the gateway
+	// said when to come back.
+	if op.kind.changes() && err.Status >= 500 && (!parsed.json || !err.saysWhyNot()) &&
+		(err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
+}
+
+// saysWhyNot reports whether the words are known and say why nothing was done. What exists already, or is being worked
+// on, may be ours, and what is wrong may be an answer behind this one, unless a part of the request is named.
+func (e *APIError) saysWhyNot() bool {
+	switch e.Class {
+	case ClassOutage, ClassUnknown, ClassConflict:
+		return false
+	case ClassInvalid:
+		return e.Scope == ScopeNodeClass || NamesOffering(e) || NamesVolumeType(e)
+	default:
+		return true
+	}
 }
 
 // changes reports whether a request may have an effect.
