@@ -119,8 +119,9 @@ var statusRules = []rule{
 		`no route matched`, `requested url was not found`, `no such route`, `cannot (get|post|delete) /`,
 	)},
 	// A gateway that lost the answer does not know what became of the request, whatever words it has for that.
-	{name: "5xx of a gateway in JSON", statuses: is(502, 503, 504), class: ClassOutage, patterns: says(
-		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `gateway time-?out`,
+	{name: "5xx of a gateway in JSON", statuses: []span{{500, 599}}, class: ClassOutage, patterns: says(
+		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `\btimed?[- ]?out\b`, `took too long`,
+		`quá thời gian`, `thời gian chờ`,
 	)},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
 	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, json: true,
@@ -131,7 +132,7 @@ var statusRules = []rule{
 // matters where words overlap: "exceeded maximum number of retries" is capacity, "maximum number of ports" is quota.
 var messageRules = []rule{
 	{name: "says too many requests", statuses: texted, class: ClassThrottled, patterns: says(
-		`rate limit`, `too many requests`, `quá nhiều yêu cầu`, `thử lại sau ít phút`,
+		`rate limit`, `too many requests`, `quá nhiều yêu cầu`,
 	)},
 	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: says(
 		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`,
@@ -140,11 +141,14 @@ var messageRules = []rule{
 		// The only table of errors that BizFly Cloud publishes: "403: bị chặn do hết hạn dùng thử, quá hạn thanh toán hoặc lý
 		// do khác" (documentation of the container registry's API).
 		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`, `bị chặn`,
-		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
+		// Without marks, a database (cơ sở dữ liệu) and some data (một số dữ liệu) begin like a balance.
+		`\bsố dư($|[^\w ]| (tài khoản|ví|của|hiện|khả dụng|không|còn|là|âm|thấp|dưới|nhỏ|ít|tối thiểu|để)\b)`,
+		`không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	)},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.
 	{name: "says what the request holds", statuses: rejected, class: ClassInvalid, scope: ScopeNodeClass, patterns: says(
-		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
+		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`,
+		`\b(network|image|snapshot)\b .*not (available|supported|offered) in`,
 	)},
 	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeNodeClass, words: quotaWords, patterns: says(
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
@@ -179,6 +183,10 @@ var messageRules = []rule{
 		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`,
 		`is required`,
 		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
+	)},
+	// Behind a 5xx it says nothing of why, and so not that nothing was built.
+	{name: "says to come back", statuses: is(0, 400, 403, 409, 422, 423), class: ClassThrottled, patterns: says(
+		`thử lại sau ít phút`,
 	)},
 }
 

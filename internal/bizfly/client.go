@@ -93,6 +93,10 @@ func (c *Client) Account(ctx context.Context) (Account, error) {
 	}
 	account, said := Account{Services: slices.Sorted(maps.Keys(session.services.services))}, user{}
 	err = connection.readWith(ctx, session.services, session.token, opGetUser, &said)
+	if err == nil && said.Data.NegativeBalance == nil && said.Data.HasExpiredInvoice == nil {
+		// What is known to be unpaid must not be taken for paid.
+		err = unreadable(kindItem, http.StatusOK, "the answer does not say whether the account is unpaid", nil)
+	}
 	account.Unpaid = said.unpaid()
 	if balance, isNumber := said.Data.BillingBalance.(float64); isNumber {
 		account.Balance = &balance

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,8 @@ type connection struct {
 	admission *admission
 	// confirmed is the client's.
 	confirmed *atomic.Pointer[Scope]
-	// rejected is when a token was rejected that a 401 had just brought.
-	rejected atomic.Pointer[time.Time]
+	// rejected is when a token was rejected that a 401 had just brought, by service.
+	rejected sync.Map
 }
 
 // newConnection expects a valid configuration with its defaults filled in.

@@ -193,6 +193,15 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				clock.Step(20 * time.Second)
 			}
 		})
+		It("should log in for a service although another one has just rejected a fresh token", func(ctx SpecContext) {
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				again := strings.HasPrefix(r.URL.Path, "/api/kubernetes-engine") || r.Header.Get("X-Auth-Token") != "MARKED-token-3"
+				answer(w, lo.Ternary(again, 401, 200), `[]`)
+			})
+			client := clientFor(s)
+			Expect(client.GetCluster(ctx, "uid")).Error().To(MatchError(ContainSubstring("a fresh token was rejected too")))
+			Expect(client.ListServers(ctx)).Error().ToNot(HaveOccurred(), "the second token has been revoked")
+		})
 		It("should not recurse when every login is rejected", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)

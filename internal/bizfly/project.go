@@ -22,8 +22,8 @@ var (
 type user struct {
 	Data struct {
 		TenantID          string `json:"tenant_id"`
-		NegativeBalance   bool   `json:"negative_balance"`
-		HasExpiredInvoice bool   `json:"has_expired_invoice"`
+		NegativeBalance   *bool  `json:"negative_balance"`
+		HasExpiredInvoice *bool  `json:"has_expired_invoice"`
 		// In any form: that of another one must not hide what is unpaid.
 		BillingBalance any `json:"billing_balance"`
 	} `json:"data"`
@@ -32,8 +32,8 @@ type user struct {
 // unpaid returns what is unpaid, or nothing.
 func (u user) unpaid() string {
 	return strings.Join(lo.Compact([]string{
-		lo.Ternary(u.Data.NegativeBalance, "the account's balance is negative", ""),
-		lo.Ternary(u.Data.HasExpiredInvoice, "the account has an invoice that is overdue", ""),
+		lo.Ternary(lo.FromPtr(u.Data.NegativeBalance), "the account's balance is negative", ""),
+		lo.Ternary(lo.FromPtr(u.Data.HasExpiredInvoice), "the account has an invoice that is overdue", ""),
 	}), ", ")
 }
 

@@ -136,6 +136,10 @@ var _ = Describe("The account", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(account.Unpaid).To(Equal("the account's balance is negative, the account has an invoice that is overdue"))
 	})
+	DescribeTable("should be an error where it does not say whether it is unpaid", func(ctx SpecContext, body string) {
+		_, err := clientFor(newStub(always(200, body))).Account(ctx)
+		Expect(bizfly.IsOutage(err)).To(BeTrue(), "%v", err)
+	}, Entry(nil, `null`), Entry(nil, `{}`), Entry(nil, `{"data":null}`), Entry(nil, `{"data":{"tenant_id":"a"}}`))
 	It("should tell the services where it cannot be asked", func(ctx SpecContext) {
 		sandbox := cloud.Start(cloud.Options{OmitServices: []string{"bizfly_account"}})
 		DeferCleanup(sandbox.Close)

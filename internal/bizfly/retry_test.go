@@ -92,6 +92,12 @@ var _ = Describe("Retries", func() {
 			w.WriteHeader(503)
 		}), false),
 		Entry("500 that says why", always(500, `{"message":"No valid host was found."}`), false),
+		Entry("500 that says that it is under way", always(500, `{"message":"Yêu cầu đang được xử lý"}`), true),
+		Entry("500 of a database", always(500, `{"message":"Lỗi cơ sở dữ liệu"}`), true),
+		Entry("500 that says to come back", always(500, `{"message":"Có lỗi xảy ra, vui lòng thử lại sau ít phút"}`), true),
+		Entry("500 of an invalid answer behind it", always(500, `{"message":"Phản hồi không hợp lệ từ máy chủ"}`), true),
+		Entry("500 that names what is invalid", always(500, `{"message":"Volume_type SSD không hợp lệ"}`), false),
+		Entry("500 that ran out of time", always(500, `{"message":"Vượt quá thời gian chờ phản hồi"}`), true),
 		Entry("500 page that seems to say why", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(500)
 			_, _ = w.Write([]byte("No valid host was found."))

@@ -168,14 +168,26 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}
-	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
-	// why it was not, or the gateway said when to come back.
-	rejectedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
-	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable ||
-		err.RetryAfter == 0) {
+	// After a 5xx the work may have been done, unless the application itself said, in JSON, why it was not, or the gateway
+	// said when to come back.
+	if op.kind.changes() && err.Status >= 500 && (!parsed.json || !err.saysWhyNot()) &&
+		(err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
+}
+
+// saysWhyNot reports whether the words are known and say why nothing was done. What exists already, or is being worked
+// on, may be ours, and what is wrong may be an answer behind this one, unless a part of the request is named.
+func (e *APIError) saysWhyNot() bool {
+	switch e.Class {
+	case ClassOutage, ClassUnknown, ClassConflict:
+		return false
+	case ClassInvalid:
+		return e.Scope == ScopeNodeClass || NamesOffering(e) || NamesVolumeType(e)
+	default:
+		return true
+	}
 }
 
 // changes reports whether a request may have an effect.
@@ -274,9 +286,10 @@ func (x *exchange) target(request *http.Request) *url.URL {
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
 func (x *exchange) replay(request *http.Request, target *url.URL, first error) (*answer, error) {
 	now := x.connection.config.Clock.Now()
-	rejected := x.connection.rejected.Load()
+	last, _ := x.connection.rejected.Load(x.operation.service)
+	rejected, before := last.(time.Time)
 	// A rejected join token must not cause a login per call.
-	if x.operation.ownToken || rejected != nil && now.Sub(*rejected) < ttl.RejectedToken {
+	if x.operation.ownToken || before && now.Sub(rejected) < ttl.RejectedToken {
 		return nil, first
 	}
 	renewed, err := x.connection.sessions.get(x.ctx, x.session.generation)
@@ -286,7 +299,7 @@ func (x *exchange) replay(request *http.Request, target *url.URL, first error) (
 	x.session = renewed
 	answer, err := x.send(request, target)
 	if of(err).Status == http.StatusUnauthorized {
-		x.connection.rejected.Store(&now)
+		x.connection.rejected.Store(x.operation.service, now)
 		return nil, prefixed("a fresh token was rejected too", typed(err))
 	}
 	return answer, err

@@ -111,7 +111,7 @@ func (c *CloudProvider) checkBillingPlan(ctx context.Context, claim *karpv1.Node
 		return nil
 	}
 	pool := &karpv1.NodePool{}
-	if err := c.config.KubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+	if err := c.config.KubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading NodePool %q, which must be static for a saving plan: %w", name, err)
 	}
 	if pool.Spec.Replicas != nil {

@@ -770,10 +770,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(createRequests()).To(Equal(1))
 		})
 		It("should end at once before the catalog was read", func() {
-			config := env.CloudProviderConfig
-			unread := catalog.NewDefaultProvider(connect.Client(ctx, env.Sandbox), env.Clock, catalog.Config{})
-			config.Flavors = flavor.NewDefaultProvider(unread, env.Capacity, env.Bootstrap, env.Client, env.Settings)
-			env.CloudProvider = cloudprovider.New(config)
+			forgetCatalog()
 			err := failedCreate(nodeClaim(nil))
 			Expect(reasonOf(err)).To(Equal(launch.ReasonInstanceTypesUnavailable))
 			Expect(err).To(MatchError(ContainSubstring("listing instance types")))
@@ -906,4 +903,12 @@ type failingOverlay struct{ err error }
 // ApplyAll implements cloudprovider.InstanceTypeOverlay.
 func (f *failingOverlay) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
 	return all, f.err
+}
+
+// forgetCatalog makes the CloudProvider one that has not read the catalog yet.
+func forgetCatalog() {
+	config := env.CloudProviderConfig
+	unread := catalog.NewDefaultProvider(connect.Client(ctx, env.Sandbox), env.Clock, catalog.Config{})
+	config.Flavors = flavor.NewDefaultProvider(unread, env.Capacity, env.Bootstrap, env.Client, env.Settings)
+	env.CloudProvider = cloudprovider.New(config)
 }

@@ -197,6 +197,7 @@ var _ = Describe("Create", func() {
 		It("should buy a saving plan for static NodePools alone, and report why", func() {
 			nodeClass(func(n *v1alpha1.BizflyNodeClass) { n.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan })
 			pool := unit.NodePool()
+			Expect(reasonOf(failedCreate(nodeClaim(pool)))).To(Equal(launch.ReasonSavingPlanNotStatic), "there is no such NodePool")
 			Expect(env.Client.Create(ctx, pool)).To(Succeed())
 			err := failedCreate(nodeClaim(pool))
 			Expect(reasonOf(err)).To(Equal(launch.ReasonSavingPlanNotStatic))

@@ -74,25 +74,25 @@ func (s staticPools) Get(ctx context.Context, key client.ObjectKey, object clien
 	return s.show(ctx, pool)
 }
 
-// LaunchablePools makes core's static provisioning wait while nothing that a NodePool allows can be launched. Core
-// would create a NodeClaim again as soon as one ends, many a second, and schedule nothing for anyone while that has no
-// server (kubernetes-sigs/karpenter#3198). It waits by itself at a limit of nodes, so that is what it is shown of such
-// a NodePool.
+// LaunchablePools makes core's static provisioning wait while nothing that a NodePool allows can be launched, as before
+// the catalog was read, which is reported elsewhere. Core would create a NodeClaim again as soon as one ends, many a
+// second, and schedule nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198). It waits by itself
+// at a limit of nodes, so that is what it is shown of such a NodePool.
 func (c *CloudProvider) LaunchablePools(kube client.Client) client.Client {
 	return staticPools{kube, func(ctx context.Context, pool *karpv1.NodePool) error {
 		types, err := c.GetInstanceTypes(ctx, pool)
-		if err != nil || flavor.CanLaunch(ctx, pool, types) {
-			return nil //nolint:nilerr // core asks for a ready NodeClass itself
+		if err == nil && flavor.CanLaunch(ctx, pool, types) {
+			return nil
 		}
-		claims, err := claimsOf(ctx, kube, pool)
-		if err != nil {
-			return err
+		claims, listErr := claimsOf(ctx, kube, pool)
+		if listErr != nil {
+			return listErr
 		}
 		wanted := *pool.Spec.Replicas
 		if limit, limited := pool.Spec.Limits[resources.Node]; limited {
 			wanted = min(wanted, limit.Value())
 		}
-		if lacking := wanted - int64(len(claims)); lacking > 0 {
+		if lacking := wanted - int64(len(claims)); err == nil && lacking > 0 {
 			c.config.Recorder.Publish(events.StaticNodePoolWaits(pool, lacking))
 		}
 		pool.Spec.Limits = karpv1.Limits(corev1.ResourceList{resources.Node: resource.Quantity{}})

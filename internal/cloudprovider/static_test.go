@@ -47,6 +47,7 @@ var _ = Describe("A static NodePool, while one of its flavors is unavailable,", 
 			pool.Spec.Template.Spec.Requirements[0].Values = []string{"nix.2c_4g", "nix.2c_2g"}
 			pool.Spec.Template.Spec.Requirements[0].MinValues = lo.ToPtr(2)
 		}, true, 1),
+		Entry("with no node, before the catalog was read", func(*karpv1.NodePool) { forgetCatalog() }, true, 0),
 		Entry("and not reported where it lacks none", func(pool *karpv1.NodePool) {
 			pool.Spec.Replicas = lo.ToPtr(int64(0))
 		}, true, 0),

@@ -170,8 +170,8 @@ const (
 	FirstLoginBackoff = time.Second
 	// MaxLoginBackoff is the longest that FirstLoginBackoff becomes.
 	MaxLoginBackoff = 5 * time.Minute
-	// RejectedToken is how long no 401 causes a login after a fresh token was rejected at once: another one would not
-	// help.
+	// RejectedToken is how long no 401 of a service causes a login after it rejected a fresh token at once: another one
+	// would not help.
 	RejectedToken = 30 * time.Second
 	// DisksInterval is how often a server is read until its disks are recorded, which must be before its node
 	// registers.

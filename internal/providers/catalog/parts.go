@@ -136,7 +136,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if known := p.content.Cluster; known != nil && known.Version.K8SVersion != "" && cluster.Version.K8SVersion == "" {
+	if cluster.Version.K8SVersion == "" {
 		// Nothing would bound an alias, so that its nodes would be replaced by those of another version or OS, and back.
 		return errors.New("it was answered without its version")
 	}

@@ -358,7 +358,7 @@ func newStub() *stub {
 		flavors:     []*gobizfly.ServerFlavorResponse{flavor("a"), flavor("b")},
 		volumeTypes: []*gobizfly.VolumeType{{Name: "A"}, {Name: "B"}},
 	}
-	s.cluster.UID = "c"
+	s.cluster.UID, s.cluster.Version.K8SVersion = "c", "v1.35.4"
 	return s
 }
 

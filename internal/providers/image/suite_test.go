@@ -244,6 +244,12 @@ var _ = Describe("BKE aliases", func() {
 			failed := snapshots.Refresh(ctx)
 			Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", own), "v1.35.6 is newer than the control plane")
 			Expect(failed).To(MatchError(ContainSubstring("without its version")))
+
+			By("nor after a restart")
+			client := connect.Client(ctx, sandbox)
+			restarted := catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{BKEClusterID: cluster.UID})
+			Expect(restarted.Refresh(ctx)).NotTo(Succeed())
+			Expect(image.NewDefaultProvider(client, restarted, listCache).Resolve(ctx, nodeClass)).Error().To(MatchError(catalog.ErrClusterUnknown))
 		})
 		It("should count reads of the catalog, and not how often it is asked", func() {
 			keeps(read(imageOf(newest, "")))

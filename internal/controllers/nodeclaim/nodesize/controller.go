@@ -52,9 +52,10 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	// A node of an earlier image or spec says nothing about those that are launched now.
+	// A node of an earlier image or spec says nothing about those that are launched now. The annotation of a NodeClass
+	// follows its spec a moment later.
 	if nodeClass.Status.ImageID() != claim.Status.ImageID ||
-		nodeClass.Annotations[v1alpha1.AnnotationNodeClassHash] != claim.Annotations[v1alpha1.AnnotationNodeClassHash] {
+		nodeClass.Hash() != claim.Annotations[v1alpha1.AnnotationNodeClassHash] {
 		return reconcile.Result{}, nil
 	}
 	node := &corev1.Node{}

@@ -94,6 +94,15 @@ var _ = Describe("Learning the size of nodes", func() {
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
 	})
+	It("should not learn for a spec whose hash is not written yet", func() {
+		registered(claim, advertised())
+		changed := nodeClass()
+		changed.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("100Gi"))}
+		Expect(env.Client.Update(ctx, changed)).To(Succeed())
+		before := promised()
+		reconciled(claim)
+		Expect(promised()).To(Equal(before))
+	})
 	It("should not learn before the node has registered", func() {
 		before := promised()
 		reconciled(claim)

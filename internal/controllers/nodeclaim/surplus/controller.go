@@ -57,11 +57,11 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	}
 	now, deleting := c.clock.Now(), !claim.DeletionTimestamp.IsZero()
 	until := lo.FromPtr(claim.StatusConditions().Get(karpv1.ConditionTypeInitialized)).LastTransitionTime.Add(ttl.Surplus)
-	switch {
-	case !deleting && now.Before(until):
+	switch early := now.Before(until); {
+	case early && !deleting:
 		return reconcile.Result{RequeueAfter: until.Sub(now)}, nil
-	case until.Before(c.started), deleting && claim.DeletionTimestamp.After(until),
-		c.cluster.HasBufferPods(claim.Status.ProviderID):
+	// What was deleted before is counted then, and comes again when its time is over.
+	case !early && deleting, until.Before(c.started), c.cluster.HasBufferPods(claim.Status.ProviderID):
 		return reconcile.Result{}, nil
 	}
 	pool := &karpv1.NodePool{}

@@ -44,6 +44,12 @@ var _ = Describe("A node to which no pod was bound", func() {
 		if counts {
 			Expect(recorder.Events()[0].Message).To(ContainSubstring("It costs 1575 VND per hour"))
 		}
+		clk.Step(time.Hour)
+		if counts {
+			claim.DeletionTimestamp = lo.ToPtr(lo.FromPtrOr(claim.DeletionTimestamp, metav1.NewTime(clk.Now())))
+			Expect(controller.Reconcile(ctx, claim)).To(BeZero())
+			Expect(recorder.Calls("NodeWithoutPods")).To(Equal(1), "it is still being deleted")
+		}
 		waits := !counts && age < 10*time.Minute && claim.Status.LastPodEventTime.IsZero()
 		Expect(result.RequeueAfter).To(BeNumerically(lo.Ternary(waits, ">", "=="), 0))
 	},
