@@ -18,6 +18,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -58,6 +59,17 @@ var _ = Describe("The scope that is written down", func() {
 		process.clock.Step(time.Minute)
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeAccountAccepted).IsTrue()).To(BeTrue())
+	})
+	It("should be of an account whose debt stays known while it cannot be asked", func() {
+		sandbox.SetQuota(cloud.Quota{Suspended: true})
+		process.clock.Step(ttl.AccountAtRest)
+		process.look()
+		apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "missing"}})
+		for _, each := range []*replica{process, start(true, environment())} {
+			each.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).IsFalse()).To(BeTrue())
+			Expect(condition(v1alpha1.ConditionTypeAccountAccepted).Reason).To(Equal(providerconfig.ReasonAccountUnpaid))
+		}
 	})
 	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
 		base := environment()
