@@ -6,6 +6,7 @@ package image
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,9 +26,11 @@ const (
 	// The operating systems of BKE worker images: the rest of an alias's family, as in bke-flatcar@latest.
 	osUbuntu  = "ubuntu"
 	osFlatcar = "flatcar"
-	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
-	flatcarSuffix = "." + osFlatcar
 )
+
+// otherOS is the end of versions whose worker image has another operating system than Ubuntu, such as .flatcar: BKE
+// lists them as versions of their own.
+var otherOS = regexp.MustCompile(`\.([a-z].*)$`)
 
 // workerImage is a version of BKE that has a worker image.
 type workerImage struct {
@@ -72,8 +75,8 @@ func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 
 func parseVersion(s string) (*version.Version, string, bool) {
 	os := osUbuntu
-	if strings.HasSuffix(s, flatcarSuffix) {
-		s, os = strings.TrimSuffix(s, flatcarSuffix), osFlatcar
+	if found := otherOS.FindStringSubmatch(s); found != nil {
+		s, os = strings.TrimSuffix(s, found[0]), found[1]
 	}
 	parsed, err := version.ParseGeneric(s)
 	if err != nil {

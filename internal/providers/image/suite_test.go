@@ -293,10 +293,13 @@ var _ = Describe("BKE aliases", func() {
 			Expect(read(unchanged)).To(HaveField("KubernetesVersion", "v1.33.5"))
 		})
 	})
-	It("should not be misled by a version that is none", func() {
-		content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
+	It("should not be misled by a version that is none, or of another operating system", func() {
+		for _, version := range []string{"nightly", "v1.35.4.rocky"} {
+			content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: version, Name: version, KubernetesVersion: version, WorkerImageID: version})
+		}
+		options.Version = "v1.35.5" // without an image
 		start(true)
-		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
+		Expect(resolve(alias("bke@latest"))).To(HaveField("ID", workerImage("v1.35.4")))
 	})
 	It("should not call a worker image's id missing before the Kubernetes Engine answers", func() {
 		sandbox = cloud.Start(options)
