@@ -280,7 +280,8 @@ func checkClusterEndpoint(o *Options) error {
 	if o.ClusterEndpoint == "" {
 		return nil
 	}
-	if host, port, err := net.SplitHostPort(o.ClusterEndpoint); err != nil || host == "" || port == "" {
+	host, port, err := net.SplitHostPort(o.ClusterEndpoint)
+	if _, invalid := strconv.ParseUint(port, 10, 16); err != nil || host == "" || invalid != nil {
 		return errors.New("use host:port, for example 10.20.0.10:6443")
 	}
 	return nil
