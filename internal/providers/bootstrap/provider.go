@@ -195,8 +195,13 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 			return nil, err
 		}
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
-		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
+		if begun := strings.TrimLeft(text, "\r\n\t "); begun != "" {
+			pieces = append(pieces, source{field: s.field, text: begun})
+		}
 		output.notes = append(output.notes, lo.Compact([]string{noteOnFlags(text)})...)
+	}
+	if len(pieces)+len(own) == 0 && !tried { // labels of the NodePool may decide
+		return nil, invalidUserData(sources[0].field, "", "it renders to nothing, so that no server would join")
 	}
 	if output.podAccess = podAccess(input.NodeClass, pieces); output.podAccess == PodAccessEnforced {
 		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
