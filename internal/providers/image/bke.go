@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -67,7 +68,7 @@ func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string)
 func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
 		parsed, os, ok := parseVersion(v.K8SVersion)
-		r.offered.Insert(v.WorkerImageID)
+		r.offered[v.WorkerImageID] = time.Time{}
 		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok &&
 			v.WorkerImageID != ""
 	})
