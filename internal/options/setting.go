@@ -88,6 +88,9 @@ func (s *Setting) assign(o *Options, raw string) error {
 	switch field := s.field(o).(type) {
 	case *string:
 		*field = raw
+		if s.Secret {
+			*field = strings.TrimSpace(raw) // a file ends with a line break
+		}
 	case *bool:
 		value, err := strconv.ParseBool(raw)
 		if err != nil {

@@ -95,6 +95,10 @@ var _ = Describe("Options", func() {
 		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
 		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
 	})
+	It("should leave out the line break with which the file of a secret ends", func() {
+		GinkgoT().Setenv("BKE_CLUSTER_TOKEN", "token\r\n")
+		Expect(lo.Must(parse()).BKEClusterToken).To(Equal("token"))
+	})
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
 		GinkgoT().Setenv("CREDENTIALS_SECRET_NAME", "")
