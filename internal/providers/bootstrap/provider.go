@@ -194,8 +194,9 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		if err != nil {
 			return nil, err
 		}
-		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
-		if begun := strings.TrimLeft(text, "\r\n\t "); begun != "" {
+		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run, nor by an
+		// interpreter whose name ends with a carriage return.
+		if begun := strings.TrimLeft(strings.ReplaceAll(text, "\r\n", "\n"), "\r\n\t "); begun != "" {
 			pieces = append(pieces, source{field: s.field, text: begun})
 		}
 		output.notes = append(output.notes, lo.Compact([]string{noteOnFlags(text)})...)
