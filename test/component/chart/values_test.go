@@ -161,6 +161,8 @@ var _ = Describe("values", func() {
 		Entry("another strategy without the default's settings", "deployment.yaml", And(ContainSubstring("type: Recreate"), Not(ContainSubstring("rollingUpdate"))),
 			"strategy.type=Recreate"),
 		Entry("the default's settings without a type", "deployment.yaml", ContainSubstring("maxUnavailable: 1"), "strategy.type=null"),
+		Entry("no NodePool and no BizflyNodeClass that a later values file takes out", "nodes.yaml", And(ContainSubstring("name: kept"), Not(ContainSubstring("name: gone"))),
+			"nodePools.gone=null", "nodeClasses.gone=null", "nodePools.kept.limits.cpu=1"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
