@@ -153,6 +153,10 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 // before would be launched in vain. What is called in the new scope does not wait for it, since the scope is confirmed
 // before.
 func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
+	if c.scope == nil && result.Object != nil {
+		// The catalog of a start is that of the recorded scope, also where another one is configured.
+		c.scope = (*bizfly.Scope)(result.Object.RecordedScope())
+	}
 	if result.Scope == nil || result.ScopeErr != nil {
 		return false
 	}

@@ -220,6 +220,12 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(condition(notAsked).Reason).To(Equal(providerconfig.ReasonScopeChanged), "kubectl get shows the first reason")
 		}
 		Expect(restarted.client.DeleteServer(ctx, server.ID, nil)).To(Succeed())
+		Expect(restarted.catalog.Refresh(ctx)).To(Succeed())
+
+		By("reading the catalog of the other place once it is adopted")
+		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+		restarted.look()
+		Expect(stored().Status.Zones).To(ConsistOf("HCM1"))
 		apply(v1alpha1.ProviderConfigSpec{})
 		restarted.look()
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
