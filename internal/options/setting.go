@@ -80,6 +80,9 @@ func (s *Setting) assign(o *Options, raw string) error {
 	switch field := s.field(o).(type) {
 	case *string:
 		*field = raw
+		if s.Secret {
+			*field = strings.TrimSpace(raw) // a file ends with a line break
+		}
 	case *bool:
 		value, err := strconv.ParseBool(raw)
 		if err != nil {
@@ -272,7 +275,8 @@ func checkClusterEndpoint(o *Options) error {
 	if o.ClusterEndpoint == "" {
 		return nil
 	}
-	if host, port, err := net.SplitHostPort(o.ClusterEndpoint); err != nil || host == "" || port == "" {
+	host, port, err := net.SplitHostPort(o.ClusterEndpoint)
+	if _, invalid := strconv.ParseUint(port, 10, 16); err != nil || host == "" || invalid != nil {
 		return errors.New("use host:port, for example 10.20.0.10:6443")
 	}
 	return nil

@@ -95,6 +95,10 @@ var _ = Describe("Options", func() {
 		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
 		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
 	})
+	It("should leave out the line break with which the file of a secret ends", func() {
+		GinkgoT().Setenv("BKE_CLUSTER_TOKEN", "token\r\n")
+		Expect(lo.Must(parse()).BKEClusterToken).To(Equal("token"))
+	})
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
 		GinkgoT().Setenv("CREDENTIALS_SECRET_NAME", "")
@@ -160,6 +164,7 @@ var _ = Describe("Options", func() {
 		Entry("a mark of nothing", "UNAVAILABLE_OFFERING_TTL", "1ms", "1s"),
 		Entry("what is no name of a Secret", "USER_DATA_SECRET_NAMES", "templates,Not_A_Name", "Not_A_Name"),
 		Entry("the cloud's credentials as user data", "USER_DATA_SECRET_NAMES", "templates, karpenter-provider-bizflycloud", "credentials of the cloud"),
+		Entry("an endpoint with a path, as Rancher's", "CLUSTER_ENDPOINT", "https://rancher.example.com:443/k8s/clusters/c-1", "host:port"),
 		Entry("an endpoint without a port", "CLUSTER_ENDPOINT", "api.example.com", "host:port"),
 	)
 })

@@ -9,11 +9,14 @@ package redact
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/samber/lo"
 )
@@ -182,14 +185,40 @@ func (r *Redactor) Text(text string) string {
 // around user data is not always repeated.
 func spellings(secret string) []string {
 	plain := strings.TrimSpace(secret)
-	once := jsonEscape(plain)
-	return lo.Uniq([]string{
-		plain, once, jsonEscape(once), url.QueryEscape(plain), url.PathEscape(plain),
+	all := []string{
+		plain, url.QueryEscape(plain), url.PathEscape(plain),
 		base64.StdEncoding.EncodeToString([]byte(plain)), base64.StdEncoding.EncodeToString([]byte(secret)),
-	})
+	}
+	for _, escape := range []func(string) string{goJSON, plainJSON, asciiJSON} {
+		all = append(all, escape(plain), escape(escape(plain)))
+	}
+	return lo.Uniq(all)
 }
 
-func jsonEscape(text string) string {
+// goJSON is a text within JSON as Go writes it, which escapes <, > and &.
+func goJSON(text string) string {
 	quoted, _ := json.Marshal(text) // a string can always be encoded
 	return strings.TrimSuffix(strings.TrimPrefix(string(quoted), `"`), `"`)
+}
+
+// plainJSON is that of most other writers, and of logs.
+func plainJSON(text string) string {
+	out := &strings.Builder{}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text)
+	return strings.TrimSuffix(strings.TrimPrefix(out.String(), `"`), "\"\n")
+}
+
+// asciiJSON is that of Python, which escapes letters with accents.
+func asciiJSON(text string) string {
+	out := &strings.Builder{}
+	for _, unit := range utf16.Encode([]rune(plainJSON(text))) {
+		if unit < utf8.RuneSelf {
+			out.WriteByte(byte(unit))
+			continue
+		}
+		fmt.Fprintf(out, `\u%04x`, unit)
+	}
+	return out.String()
 }

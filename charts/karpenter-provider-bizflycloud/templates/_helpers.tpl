@@ -68,7 +68,7 @@ subjects:
 {{- if .Values.serviceAccount.create }}
 {{- default (include "karpenter.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- default "default" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name is empty: name the ServiceAccount of the controller, or set serviceAccount.create=true; every pod may have that called default" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 

@@ -153,6 +153,10 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 // before would be launched in vain. What is called in the new scope does not wait for it, since the scope is confirmed
 // before.
 func (c *Controller) readAnew(ctx context.Context, result *config.Result) bool {
+	if c.scope == nil && result.Object != nil {
+		// The catalog of a start is that of the recorded scope, also where another one is configured.
+		c.scope = (*bizfly.Scope)(result.Object.RecordedScope())
+	}
 	if result.Scope == nil || result.ScopeErr != nil {
 		return false
 	}
@@ -190,7 +194,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.RecordScope(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
-	c.checkLaunches(ctx, object.StatusConditions(), result.Scope != nil)
+	c.checkLaunches(ctx, object.StatusConditions())
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this
 	// object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
@@ -279,7 +283,7 @@ func (c *Controller) setConditions(object *v1alpha1.ProviderConfig, result *conf
 
 // checkLaunches reports what holds all launches back: a limit of the cluster, an account that is unpaid, or a rejection
 // of the account. The events are on the NodeClaims that end. What the account has said stays while it cannot be asked.
-func (c *Controller) checkLaunches(ctx context.Context, conditions status.ConditionSet, asked bool) {
+func (c *Controller) checkLaunches(ctx context.Context, conditions status.ConditionSet) {
 	set := func(condition, reason, description string) {
 		if reason == "" {
 			conditions.SetTrue(condition)
@@ -290,10 +294,13 @@ func (c *Controller) checkLaunches(ctx context.Context, conditions status.Condit
 	reason, description := c.launches.LimitReached()
 	set(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 	reason, description = c.launches.AccountRejected()
-	if asked {
-		if unpaid, _ := c.unpaid(ctx); unpaid != "" {
-			reason, description = ReasonAccountUnpaid, unpaid
-		}
+	unpaid, err := c.unpaid(ctx)
+	if said := lo.FromPtr(conditions.Get(v1alpha1.ConditionTypeAccountAccepted)); err != nil &&
+		said.Reason == ReasonAccountUnpaid {
+		unpaid = said.Message
+	}
+	if unpaid != "" {
+		reason, description = ReasonAccountUnpaid, unpaid
 	}
 	set(v1alpha1.ConditionTypeAccountAccepted, reason, description)
 }

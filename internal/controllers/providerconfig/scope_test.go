@@ -18,6 +18,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -58,6 +59,17 @@ var _ = Describe("The scope that is written down", func() {
 		process.clock.Step(time.Minute)
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeAccountAccepted).IsTrue()).To(BeTrue())
+	})
+	It("should be of an account whose debt stays known while it cannot be asked", func() {
+		sandbox.SetQuota(cloud.Quota{Suspended: true})
+		process.clock.Step(ttl.Account)
+		process.look()
+		apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "missing"}})
+		for _, each := range []*replica{process, start(true, environment())} {
+			each.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).IsFalse()).To(BeTrue())
+			Expect(condition(v1alpha1.ConditionTypeAccountAccepted).Reason).To(Equal(providerconfig.ReasonAccountUnpaid))
+		}
 	})
 	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
 		base := environment()
@@ -208,6 +220,12 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(condition(notAsked).Reason).To(Equal(providerconfig.ReasonScopeChanged), "kubectl get shows the first reason")
 		}
 		Expect(restarted.client.DeleteServer(ctx, server.ID, nil)).To(Succeed())
+		Expect(restarted.catalog.Refresh(ctx)).To(Succeed())
+
+		By("reading the catalog of the other place once it is adopted")
+		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+		restarted.look()
+		Expect(stored().Status.Zones).To(ConsistOf("HCM1"))
 		apply(v1alpha1.ProviderConfigSpec{})
 		restarted.look()
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())

@@ -356,7 +356,8 @@ var _ = Describe("ProviderConfig", func() {
 
 		It("should take a rotated Secret of the same project", func() {
 			credentials := sandbox.Credentials()
-			applySecret(secretName, map[string]string{"email": credentials.Email, "password": credentials.Password})
+			// As from a file, which ends with a line break.
+			applySecret(secretName, map[string]string{"email": credentials.Email, "password": credentials.Password + "\n"})
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
 			process.look()
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())

@@ -144,9 +144,10 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 // Together they may exceed the server: the flavor provider excludes such a flavor.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int,
 	fileSystem int64) Reservations {
-	settings := settingsOf(nodeClass, cpu, memoryMiB)
+	settings, set := settingsOf(nodeClass, cpu, memoryMiB), lo.FromPtr(nodeClass.Spec.Kubelet)
 	return Reservations{
-		Configured:     nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
+		Configured: nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || set.MaxPods != nil ||
+			set.PodsPerCore != nil || len(set.KubeReserved)+len(set.SystemReserved)+len(set.EvictionHard) > 0,
 		MaxPods:        *settings.MaxPods,
 		KubeReserved:   quantities(settings.KubeReserved),
 		SystemReserved: quantities(settings.SystemReserved),

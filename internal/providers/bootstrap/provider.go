@@ -175,9 +175,15 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		if err != nil {
 			return nil, err
 		}
-		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run.
-		pieces = append(pieces, source{field: s.field, text: strings.TrimLeft(text, "\r\n\t ")})
+		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run, nor by an
+		// interpreter whose name ends with a carriage return.
+		if begun := strings.TrimLeft(strings.ReplaceAll(text, "\r\n", "\n"), "\r\n\t "); begun != "" {
+			pieces = append(pieces, source{field: s.field, text: begun})
+		}
 		output.Notes = append(output.Notes, lo.Compact([]string{noteOnFlags(text)})...)
+	}
+	if len(pieces)+len(own) == 0 && !tried { // labels of the NodePool may decide
+		return nil, invalidUserData(sources[0].field, "", "it renders to nothing, so that no server would join")
 	}
 	if output.PodAccess = podAccess(input.NodeClass, pieces); output.PodAccess == PodAccessEnforced {
 		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)

@@ -48,6 +48,8 @@ var _ = Describe("Reservations", func() {
 	It("should be what the NodeClass sets for the worker image in BKE mode", func() {
 		nodeClass := bke()
 		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse())
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
+		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse(), "it has no effect on what is reserved")
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}
 		reserved := provider().Reservations(nodeClass, 2, 4096, 40<<30)
 		Expect(reserved.Configured).To(BeTrue())

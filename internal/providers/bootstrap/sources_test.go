@@ -167,6 +167,15 @@ var _ = Describe("User data from several places", func() {
 	})
 	It("should begin with its first line, also where a template has left empty ones before it", func() {
 		Expect(render(input(custom("{{/* a comment */}}\n\n#!/bin/bash\necho 1\n"))).UserData).To(Equal("#!/bin/bash\necho 1\n"))
+		Expect(render(input(custom("#!/bin/bash\r\necho 1\r\n"))).UserData).To(Equal("#!/bin/bash\necho 1\n"), "no interpreter has such a name")
+	})
+	It("should leave out what renders to nothing, and be rejected where that is all", func() {
+		only := "{{ if index .Labels \"gpu\" }}#!/bin/bash\n{{ end }}\n"
+		Expect(validate(inline(bke(), only))).To(Succeed())
+		Expect(render(input(inline(bke(), only))).UserData).To(Equal(ownScript))
+		Expect(validate(custom(only))).To(Succeed(), "labels are not known yet")
+		_, err := provider().Render(ctx, input(custom(only)))
+		Expect(invalidOf(err).Message).To(Equal("spec.userData: it renders to nothing, so that no server would join"))
 	})
 	It("should be the same text each time", func() {
 		nodeClass := inline(bke(), "#!/bin/bash\ntrue\n")

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/samber/lo"
@@ -145,7 +146,8 @@ func (p *DefaultProvider) credentials(ctx context.Context, name string, config *
 		Namespace: p.options.Namespace, Name: name, Granted: p.options.SecretName}); err != nil {
 		return err
 	}
-	get := func(key string) string { return string(secret.Data[key]) }
+	// A Secret that is made of files has their line breaks.
+	get := func(key string) string { return strings.TrimSpace(string(secret.Data[key])) }
 	config.Email, config.Password, config.AppCredID, config.AppCredSecret = "", "", "", ""
 	switch {
 	case get(SecretKeyAppCredID) != "" && get(SecretKeyAppCredSecret) != "":

@@ -6,8 +6,10 @@ package image
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -25,9 +27,11 @@ const (
 	// The operating systems of BKE worker images: the rest of an alias's family, as in bke-flatcar@latest.
 	osUbuntu  = "ubuntu"
 	osFlatcar = "flatcar"
-	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
-	flatcarSuffix = "." + osFlatcar
 )
+
+// otherOS is the end of versions whose worker image has another operating system than Ubuntu, such as .flatcar: BKE
+// lists them as versions of their own.
+var otherOS = regexp.MustCompile(`\.([a-z].*)$`)
 
 // workerImage is a version of BKE that has a worker image.
 type workerImage struct {
@@ -64,7 +68,7 @@ func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string)
 func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
 		parsed, os, ok := parseVersion(v.K8SVersion)
-		r.offered.Insert(v.WorkerImageID)
+		r.offered[v.WorkerImageID] = time.Time{}
 		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok &&
 			v.WorkerImageID != ""
 	})
@@ -72,8 +76,8 @@ func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 
 func parseVersion(s string) (*version.Version, string, bool) {
 	os := osUbuntu
-	if strings.HasSuffix(s, flatcarSuffix) {
-		s, os = strings.TrimSuffix(s, flatcarSuffix), osFlatcar
+	if found := otherOS.FindStringSubmatch(s); found != nil {
+		s, os = strings.TrimSuffix(s, found[0]), found[1]
 	}
 	parsed, err := version.ParseGeneric(s)
 	if err != nil {

@@ -95,7 +95,7 @@ func templates[E any](r *resolution, all []*E, convert func(*E) template) []temp
 		}
 		t := convert(e)
 		if t.usable {
-			r.offered.Insert(t.Image.ID)
+			r.offered[t.Image.ID] = t.created
 		}
 		return t, t.Image.ID != ""
 	})

@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -73,7 +73,7 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 // other error that it could not be found out, which never means that an image is gone. So does one that what the
 // NodeClass has resolved to is missing, or replaced by what is not newer, until several reads agree.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	r := &resolution{provider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
+	r := &resolution{provider: p, reads: lookup.Reads{}, offered: map[string]time.Time{}}
 	found, err := r.firstTerm(ctx, nodeClass)
 	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
 		lo.FromPtr(found).ID,
@@ -84,12 +84,13 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 type resolution struct {
 	provider *DefaultProvider
 	reads    lookup.Reads
-	// offered are the images that were seen and can be booted.
-	offered sets.Set[string]
+	// offered are the images that were seen and can be booted, with the time of their creation, zero where the cloud does
+	// not say it.
+	offered map[string]time.Time
 }
 
 // newer reports whether an image may replace the one that the NodeClass has resolved to: a higher Kubernetes version,
-// or another image of no lower one while the old one is offered too.
+// or another image of no lower one while the old one is offered too, and the dates of both are known or of none.
 func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus) bool {
 	order := 0
 	if before, _, known := parseVersion(status.KubernetesVersion); known {
@@ -97,7 +98,8 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 			order = compareVersions(after, before)
 		}
 	}
-	return order > 0 || order == 0 && r.offered.Has(lo.FromPtr(status.Image()).ID)
+	before, offered := r.offered[status.ImageID()]
+	return order > 0 || order == 0 && offered && before.IsZero() == r.offered[found.ID].IsZero()
 }
 
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
@@ -221,7 +223,7 @@ func (r *resolution) byOS(ctx context.Context, field, value string,
 
 func (r *resolution) offer(images []bizfly.OSImage) {
 	for _, i := range images {
-		r.offered.Insert(i.ID)
+		r.offered[i.ID] = time.Time{}
 	}
 }
 

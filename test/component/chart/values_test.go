@@ -161,6 +161,8 @@ var _ = Describe("values", func() {
 		Entry("another strategy without the default's settings", "deployment.yaml", And(ContainSubstring("type: Recreate"), Not(ContainSubstring("rollingUpdate"))),
 			"strategy.type=Recreate"),
 		Entry("the default's settings without a type", "deployment.yaml", ContainSubstring("maxUnavailable: 1"), "strategy.type=null"),
+		Entry("no NodePool and no BizflyNodeClass that a later values file takes out", "nodes.yaml", And(ContainSubstring("name: kept"), Not(ContainSubstring("name: gone"))),
+			"nodePools.gone=null", "nodeClasses.gone=null", "nodePools.kept.limits.cpu=1"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
@@ -191,6 +193,9 @@ var _ = Describe("values", func() {
 		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
 		Entry("no group, where the controller would use its own and the admission policy reject them", "at '/joinTokens': missing property 'groups'",
 			"joinTokens.enabled=true", "joinTokens.groups=null"),
+		Entry("no name of the Lease, without which the Role would grant all", "at '/settings': missing property 'leaderElectionName'",
+			"settings.leaderElectionName=null"),
+		Entry("the ServiceAccount of every other pod", "serviceAccount.name is empty: name the ServiceAccount", "serviceAccount.create=false"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a name of letters that are two bytes each", "settings.clusterName has 500 bytes", "settings.clusterName="+strings.Repeat("é", 250)),
 		Entry("a launch timeout that the controller would not start with", "settings.launchTimeout is 15m: use 10s to 10m", "settings.launchTimeout=15m"),

@@ -72,7 +72,8 @@ var _ = Describe("A silent node", func() {
 	})
 	node := func(ready corev1.ConditionStatus, annotations map[string]string) *corev1.Node {
 		GinkgoHelper()
-		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-", Annotations: annotations},
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "default-", Annotations: annotations,
+			Labels: map[string]string{karpv1.NodeRegisteredLabelKey: "true"}},
 			Spec:   corev1.NodeSpec{ProviderID: "bizflycloud://7f3e2b4c-0000-4000-8000-000000000001"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
 		Expect(kubeClient.Create(ctx, object)).To(Succeed())

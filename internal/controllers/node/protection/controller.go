@@ -62,7 +62,9 @@ func (c *Controller) Name() string { return "node.protection" }
 // Reconcile brings the annotations of a node in line with what holds for it now.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !node.DeletionTimestamp.IsZero() {
+	// Core copies the annotations of the NodePool's template when it registers the node: one of them that is there already
+	// would count as ours, and be removed with its reason.
+	if !node.DeletionTimestamp.IsZero() || !lo.HasKey(node.Labels, karpv1.NodeRegisteredLabelKey) {
 		return reconcile.Result{}, nil
 	}
 	settings, err := c.settings(ctx)

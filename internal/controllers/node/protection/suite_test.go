@@ -55,7 +55,7 @@ var _ = Describe("Protection of nodes", func() {
 	node := func(annotations map[string]string) *corev1.Node {
 		GinkgoHelper()
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "default-abcde", Annotations: annotations, Labels: map[string]string{
-			"karpenter.bizflycloud.vn/bizflynodeclass": "default", corev1.LabelTopologyZone: "HN1",
+			"karpenter.bizflycloud.vn/bizflynodeclass": "default", corev1.LabelTopologyZone: "HN1", karpv1.NodeRegisteredLabelKey: "true",
 		}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://one"}}
 		Expect(kubeClient.Create(ctx, object)).To(Succeed())
 		return object
@@ -103,6 +103,18 @@ var _ = Describe("Protection of nodes", func() {
 		It("should leave alone what a user has annotated, also when it is opened", func() {
 			n := node(map[string]string{users: "true"})
 			tuned(map[string]string{"closedZones": "HN1"})
+			Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
+			tuned(nil)
+			Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
+		})
+		It("should leave to a user what the NodePool's template annotates", func() {
+			n := node(nil)
+			delete(n.Labels, karpv1.NodeRegisteredLabelKey)
+			Expect(kubeClient.Update(ctx, n)).To(Succeed())
+			tuned(map[string]string{"closedZones": "HN1"})
+			Expect(annotated(n)).To(BeEmpty())
+			n.Labels[karpv1.NodeRegisteredLabelKey], n.Annotations = "true", map[string]string{users: "true"}
+			Expect(kubeClient.Update(ctx, n)).To(Succeed())
 			Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
 			tuned(nil)
 			Expect(annotated(n)).To(Equal(map[string]string{users: "true"}))
