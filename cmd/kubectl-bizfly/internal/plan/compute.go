@@ -19,6 +19,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -151,11 +152,22 @@ func alternative(s *connect.Session, base memory.Objects, file string) (memory.O
 	return base.With(set.Objects...), nil
 }
 
-// measure prices the nodes of today, and those that the pods without a node would need beside them.
+// measure sums up what top shows, without the nodes of static NodePools, and the nodes that pods without a node would
+// need beside these.
 func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulation, objects memory.Objects) (*Today, error) {
-	today, err := measureNodes(ctx, cloud, simulation)
+	flavors, _, err := price.StandardFlavors(ctx, cloud)
 	if err != nil {
 		return nil, err
+	}
+	static, err := simulation.Static(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := lo.Reject(top.Rows(objects, flavors), func(row top.Node, _ int) bool { return static.Has(row.NodePool) })
+	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
+	today := &Today{
+		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
+		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }),
 	}
 	waiting, err := simulation.Waiting(ctx)
 	if err != nil || len(waiting) == 0 {

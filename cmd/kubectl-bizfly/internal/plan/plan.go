@@ -26,6 +26,21 @@ type Plan struct {
 	Assumed []string `json:"assumed,omitempty"`
 }
 
+// Today is what runs now.
+type Today struct {
+	// Nodes is how many nodes there are, Karpenter's and those of worker pools, and NodeClaims without a node yet.
+	Nodes int `json:"nodes"`
+	// VNDPerHour is what those cost whose flavor is known; Unpriced is how many are left out.
+	VNDPerHour  float64 `json:"vndPerHour"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	Unpriced    int     `json:"unpriced"`
+	// Waiting is how many of the planned pods run on none of them yet, and Added what nodes for these would cost beside them, so that both
+	// sums are of the same pods.
+	Waiting         int     `json:"waiting,omitempty"`
+	AddedNodes      int     `json:"addedNodes,omitempty"`
+	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
+}
+
 // Group is nodes of one NodePool, flavor and zone.
 type Group struct {
 	NodePool, Flavor, Zone string

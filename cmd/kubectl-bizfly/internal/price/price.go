@@ -64,3 +64,11 @@ func StandardFlavors(ctx context.Context, cloud *connect.Cloud) ([]*corecloudpro
 	instanceTypes, err := wiring.Build(cloud.Over(memory.New(nil))).Flavors.List(ctx, nodeClass)
 	return instanceTypes, nodeClass, err
 }
+
+// ByFlavor are the prices of flavors in VND per hour, which do not differ between zones.
+func ByFlavor(flavors []*corecloudprovider.InstanceType) map[string]float64 {
+	return lo.FilterSliceToMap(flavors, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
+		offering, ok := lo.First(it.Offerings)
+		return it.Name, lo.FromPtr(offering).Price, ok
+	})
+}
