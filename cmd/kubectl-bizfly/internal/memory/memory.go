@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -34,14 +34,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 )
 
-// byKey are objects of one kind.
-type byKey map[client.ObjectKey]client.Object
-
 // Client is a client of the copy. Its objects are never changed, only replaced, so that lists may share them.
 type Client struct {
-	mu     sync.RWMutex
-	kinds  map[schema.GroupVersionKind]byKey
-	byNode map[string]byKey // pods: core lists those of each node again and again
+	mu    sync.RWMutex
+	kinds map[schema.GroupVersionKind]cache.Indexer
 	// created is how many objects have got a UID here, version the last resource version, and named the names that were given.
 	created, version int
 	named            map[string]bool
@@ -49,7 +45,7 @@ type Client struct {
 
 // New returns a client of copies of the objects. Those without UID get one, as from an API server: core tells pods apart by it.
 func New(objects Objects) *Client {
-	c := &Client{kinds: map[schema.GroupVersionKind]byKey{}, byNode: map[string]byKey{}, named: map[string]bool{}}
+	c := &Client{kinds: map[schema.GroupVersionKind]cache.Indexer{}, named: map[string]bool{}}
 	for _, object := range objects {
 		object = object.DeepCopyObject().(client.Object)
 		c.stamp(object)
@@ -91,33 +87,27 @@ func (c *Client) stamp(object client.Object) {
 func (c *Client) store(gvk schema.GroupVersionKind, object client.Object) {
 	c.version++
 	object.SetResourceVersion(strconv.Itoa(c.version))
-	key := client.ObjectKeyFromObject(object)
-	c.named[key.Name] = true
-	c.forget(gvk, key)
+	c.named[object.GetName()] = true
 	if c.kinds[gvk] == nil {
-		c.kinds[gvk] = byKey{}
+		c.kinds[gvk] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers[gvk.Kind])
 	}
-	c.kinds[gvk][key] = object
-	if pod, ok := object.(*corev1.Pod); ok {
-		if c.byNode[pod.Spec.NodeName] == nil {
-			c.byNode[pod.Spec.NodeName] = byKey{}
-		}
-		c.byNode[pod.Spec.NodeName][key] = pod
-	}
+	lo.Must0(c.kinds[gvk].Add(object), "each object has a key")
 }
 
-func (c *Client) forget(gvk schema.GroupVersionKind, key client.ObjectKey) {
-	if pod, ok := c.kinds[gvk][key].(*corev1.Pod); ok {
-		delete(c.byNode[pod.Spec.NodeName], key)
+func (c *Client) forget(gvk schema.GroupVersionKind, object client.Object) {
+	if c.kinds[gvk] != nil {
+		lo.Must0(c.kinds[gvk].Delete(object), "each object has a key")
 	}
-	delete(c.kinds[gvk], key)
 }
 
 // find returns the stored object. Core asks for PersistentVolumes with the namespace of the claim, which an API server ignores.
 func (c *Client) find(gvk schema.GroupVersionKind, key client.ObjectKey) (client.Object, error) {
-	for _, key := range []client.ObjectKey{key, {Name: key.Name}} {
-		if object, ok := c.kinds[gvk][key]; ok {
-			return object, nil
+	for _, name := range []cache.ObjectName{cache.ObjectName(key), {Name: key.Name}} {
+		if c.kinds[gvk] == nil {
+			break
+		}
+		if object, ok, _ := c.kinds[gvk].GetByKey(name.String()); ok {
+			return object.(client.Object), nil
 		}
 	}
 	return nil, apierrors.NewNotFound(resourceOf(gvk), key.Name)
@@ -162,7 +152,7 @@ func (c *Client) Remove(object client.Object) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(gvk, client.ObjectKeyFromObject(object))
+	c.forget(gvk, object)
 	return nil
 }
 
@@ -171,7 +161,7 @@ func (c *Client) SetPods(pods []*corev1.Pod) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kinds[gvk], c.byNode = byKey{}, map[string]byKey{}
+	delete(c.kinds, gvk)
 	for _, pod := range pods {
 		c.stamp(pod)
 		c.store(gvk, pod)
@@ -196,16 +186,15 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, into client.Object
 	return copyInto(into, found)
 }
 
-// fields are what lists can be selected by, as the controller's cache indexes it.
-var fields = map[string]func(client.Object) (string, bool){
-	"spec.providerID": func(object client.Object) (string, bool) {
-		node, ok := object.(*corev1.Node)
-		return lo.FromPtr(node).Spec.ProviderID, ok
-	},
-	"status.providerID": func(object client.Object) (string, bool) {
-		claim, ok := object.(*karpv1.NodeClaim)
-		return lo.FromPtr(claim).Status.ProviderID, ok
-	},
+// indexers are what lists can be selected by, as the controller's cache indexes it.
+var indexers = map[string]cache.Indexers{
+	"Pod":       {"spec.nodeName": indexBy(func(pod *corev1.Pod) string { return pod.Spec.NodeName })},
+	"Node":      {"spec.providerID": indexBy(func(node *corev1.Node) string { return node.Spec.ProviderID })},
+	"NodeClaim": {"status.providerID": indexBy(func(claim *karpv1.NodeClaim) string { return claim.Status.ProviderID })},
+}
+
+func indexBy[T client.Object](value func(T) string) cache.IndexFunc {
+	return func(object any) ([]string, error) { return []string{value(object.(T))}, nil }
 }
 
 // List implements client.Reader. Objects are sorted by namespace and name.
@@ -249,29 +238,22 @@ func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.
 func (c *Client) selected(gvk schema.GroupVersionKind, options *client.ListOptions) ([]client.Object, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	from := c.kinds[gvk]
-	matches := func(client.Object) bool { return true }
+	if c.kinds[gvk] == nil {
+		return nil, nil
+	}
+	from := c.kinds[gvk].List()
 	if options.FieldSelector != nil && !options.FieldSelector.Empty() {
-		requirement := options.FieldSelector.Requirements()[0]
-		value, exact := options.FieldSelector.RequiresExactMatch(requirement.Field)
-		field, known := fields[requirement.Field]
-		switch {
-		case !exact || len(options.FieldSelector.Requirements()) != 1:
-			known = false
-		case gvk.Kind == "Pod" && requirement.Field == "spec.nodeName":
-			from, known = c.byNode[value], true
-		case known:
-			matches = func(object client.Object) bool {
-				has, ok := field(object)
-				return ok && has == value
-			}
-		}
-		if !known {
+		requirements := options.FieldSelector.Requirements()
+		value, exact := options.FieldSelector.RequiresExactMatch(requirements[0].Field)
+		indexed, err := c.kinds[gvk].ByIndex(requirements[0].Field, value)
+		if err != nil || !exact || len(requirements) != 1 {
 			return nil, fmt.Errorf("listing %s by %s is not supported", resourceOf(gvk).Resource, options.FieldSelector)
 		}
+		from = indexed
 	}
-	return lo.Filter(slices.Collect(maps.Values(from)), func(object client.Object, _ int) bool {
-		return (options.Namespace == "" || object.GetNamespace() == options.Namespace) && matches(object) &&
+	return lo.FilterMap(from, func(stored any, _ int) (client.Object, bool) {
+		object := stored.(client.Object)
+		return object, (options.Namespace == "" || object.GetNamespace() == options.Namespace) &&
 			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(object.GetLabels())))
 	}), nil
 }
