@@ -5,47 +5,28 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
 
 	"github.com/samber/lo"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	"sigs.k8s.io/yaml"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
-func policyRule(group string, resources []string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
-}
-
-// neededRules are what the controller needs in every configuration; its chart adds what feature gates need.
-var neededRules = []rbacv1.PolicyRule{
-	policyRule("karpenter.sh", []string{"nodepools"}, "get", "list", "watch", "patch"),
-	policyRule("karpenter.sh", []string{"nodeclaims"}, "get", "list", "watch", "create", "patch", "delete"),
-	policyRule("karpenter.sh", []string{"nodepools/status", "nodeclaims/status"}, "patch"),
-	policyRule("karpenter.sh", []string{"nodepools/finalizers", "nodeclaims/finalizers"}, "update"),
-	policyRule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses"}, "get", "list", "watch", "patch"),
-	policyRule("karpenter.bizflycloud.vn", []string{"providerconfigs"}, "get", "list", "watch", "patch"),
-	policyRule("karpenter.bizflycloud.vn", []string{"bizflynodeclasses/status", "providerconfigs/status"}, "patch"),
-	policyRule("", []string{"nodes"}, "get", "list", "watch", "patch", "delete"),
-	policyRule("", []string{"pods"}, "get", "list", "watch", "delete"),
-	policyRule("", []string{"pods/eviction"}, "create"),
-	policyRule("policy", []string{"poddisruptionbudgets"}, "get", "list", "watch"),
-	policyRule("apps", []string{"daemonsets"}, "get", "list", "watch"),
-	policyRule("", []string{"namespaces", "persistentvolumes", "persistentvolumeclaims"}, "get", "list", "watch"),
-	policyRule("storage.k8s.io", []string{"storageclasses", "csinodes", "volumeattachments"}, "get", "list", "watch"),
-	policyRule("", []string{"events"}, "create", "patch"),
-	{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"},
-		Verbs: []string{"get"}},
-}
-
-// NeededRules are what the controller needs in every configuration.
-func NeededRules() []rbacv1.PolicyRule { return slices.Clone(neededRules) }
+// neededRules are those of the ClusterRole that the manifests grant.
+var neededRules = sync.OnceValue(func() []rbacv1.PolicyRule {
+	role := &rbacv1.ClusterRole{}
+	lo.Must0(yaml.Unmarshal(config.ClusterRole, role), "no build that passed its tests has another")
+	return role.Rules
+})
 
 // missingRights is what the controller may not do and needs to.
 func missingRights(granted grants, s setup) outcome {
-	ok, missing := validation.Covers(granted.rules, neededRules)
+	ok, missing := validation.Covers(granted.rules, neededRules())
 	if ok {
 		return positive()
 	}
