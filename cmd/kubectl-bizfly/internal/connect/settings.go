@@ -237,18 +237,6 @@ func (s *Session) Context(ctx context.Context) context.Context {
 	return s.Settings.ToContext(s.Core.ToContext(ctx))
 }
 
-// SeveralControllersError says that the controller cannot be told from other Deployments with its label.
-type SeveralControllersError struct {
-	// Found are the Deployments, as namespace and name.
-	Found []string
-}
-
-// Error names the Deployments and the flag.
-func (e *SeveralControllersError) Error() string {
-	return fmt.Sprintf("%d Deployments have the label app.kubernetes.io/name=%s (%s), and settings are read from the controller alone: name its namespace with "+
-		"--controller-namespace, and delete the others if you do not know them", len(e.Found), operator.Name, strings.Join(e.Found, ", "))
-}
-
 // findDeployment finds the controller by the label that its chart gives it.
 func (s *Session) findDeployment(ctx context.Context) error {
 	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
@@ -260,7 +248,10 @@ func (s *Session) findDeployment(ctx context.Context) error {
 	case len(found) == 0:
 		s.Note(unknown, "no Deployment has the label app.kubernetes.io/name="+operator.Name)
 	case len(found) > 1:
-		return &SeveralControllersError{Found: lo.Map(found, func(d appsv1.Deployment, _ int) string { return d.Namespace + "/" + d.Name })}
+		names := lo.Map(found, func(d appsv1.Deployment, _ int) string { return d.Namespace + "/" + d.Name })
+		return fmt.Errorf("%d Deployments have the label app.kubernetes.io/name=%s (%s), and settings are read from the controller "+
+			"alone: name its namespace with --controller-namespace, and delete the others if you do not know them", len(found),
+			operator.Name, strings.Join(names, ", "))
 	default:
 		s.Deployment = &found[0]
 	}
