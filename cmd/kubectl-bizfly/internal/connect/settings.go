@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/samber/lo"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -141,7 +142,12 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 			return fmt.Errorf("the controller's %s: %w", setting.Variable, err)
 		}
 	}
-	if err := s.Core.Parse(fs, knownArguments(fs, args, foreign)...); err != nil {
+	err := parseArguments(fs, args, foreign)
+	if err == nil {
+		// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
+		err = s.Core.Parse(fs, "--log-level=info")
+	}
+	if err != nil {
 		return fmt.Errorf("parsing the settings of the controller: %w", err)
 	}
 	// Core's provisioner waits without a bound for the allocated devices, which only a controller over a real cluster fills in.
@@ -160,29 +166,23 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 	return nil
 }
 
-// knownArguments are those of the controller that concern an answer of the plugin, but for what is foreign.
-func knownArguments(fs *coreoptions.FlagSet, args, foreign []string) []string {
-	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
-	kept, valued := []string{"--log-level=info"}, false
-	ours := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
-	for _, arg := range args {
-		if !strings.HasPrefix(arg, "-") {
-			if valued {
-				kept = append(kept, arg)
-			}
-			valued = false
-			continue
+// parseArguments sets the flags of the settings that the controller's arguments have, but for what is foreign. Flags of
+// other packages, such as those of the log, are ignored.
+func parseArguments(fs *coreoptions.FlagSet, args, foreign []string) error {
+	variables := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) {
+		return setting.Flag, setting.Variable
+	})
+	known := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	known.ParseErrorsAllowlist.UnknownFlags = true
+	fs.VisitAll(func(f *flag.Flag) {
+		if !lo.Contains(foreign, variables[f.Name]) {
+			known.AddGoFlag(f)
 		}
-		// Flags of other packages, such as those of the log, are skipped one by one.
-		name := flagName(arg)
-		known := fs.Lookup(name)
-		if valued = false; known == nil || lo.Contains(foreign, ours[name]) {
-			continue
-		}
-		kept = append(kept, arg)
-		valued = !strings.Contains(arg, "=") && !isBool(known)
-	}
-	return kept
+	})
+	return known.Parse(lo.Map(args, func(arg string, _ int) string {
+		// The controller takes one dash for two.
+		return lo.Ternary(strings.HasPrefix(arg, "-"), "--"+strings.TrimLeft(arg, "-"), arg)
+	}))
 }
 
 // invalid reports whether a variable of the shell is one that other programs have, too, and that core cannot parse.
@@ -225,12 +225,6 @@ var settingVariables = sync.OnceValue(func() map[string]bool {
 	}
 	return names
 })
-
-// flagName returns the name of a flag as it is written on a command line.
-func flagName(arg string) string {
-	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-	return name
-}
 
 // Context carries the settings as the code of the controller expects them.
 func (s *Session) Context(ctx context.Context) context.Context {
