@@ -182,8 +182,8 @@ func (f *fixture) run(args ...string) int {
 	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
 	app.PoolInterval = time.Millisecond
 	if open := app.Connect; f.change != nil {
-		app.Connect = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
-			s, err := open(ctx, opts...)
+		app.Connect = func(ctx context.Context, o connect.Options) (*connect.Session, error) {
+			s, err := open(ctx, o)
 			if err == nil {
 				f.change(s)
 			}

@@ -161,7 +161,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	return s.offline || s.allowOffline && s.Cluster == nil && !s.anyCredential()
+	return s.options.Offline || s.options.AllowOffline && s.Cluster == nil && !s.anyCredential()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.

@@ -37,14 +37,14 @@ func (s *Session) settings(ctx context.Context) error {
 	if err := s.readCredentials(); err != nil {
 		return err
 	}
-	s.namespace = lo.CoalesceOrEmpty(s.namespace, os.Getenv(namespaceVariable))
+	s.options.ControllerNamespace = lo.CoalesceOrEmpty(s.options.ControllerNamespace, os.Getenv(namespaceVariable))
 	variables, args := map[string]string{}, []string(nil)
 	if s.Cluster != nil {
 		if err := s.findDeployment(ctx); err != nil {
 			return err
 		}
 	}
-	namespace := s.namespace
+	namespace := s.options.ControllerNamespace
 	if s.Deployment != nil {
 		namespace = s.Deployment.Namespace
 		container, ok := lo.Find(s.Deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "controller" })
@@ -86,7 +86,7 @@ var (
 // readCredentials reads the user's own credentials: files that flags name, or else the environment.
 func (s *Session) readCredentials() error {
 	s.own = lo.SliceToMap(credentialVariables, func(variable string) (string, string) { return variable, os.Getenv(variable) })
-	for i, path := range []string{s.idFile, s.secretFile} {
+	for i, path := range []string{s.options.IDFile, s.options.SecretFile} {
 		if path == "" {
 			continue
 		}
@@ -156,8 +156,8 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 		s.Note("IGNORE_DRA_REQUESTS=false is computed as true: devices of nodes that exist are not counted, so no pod with resourceClaims gets a place")
 	}
 	s.Settings.ClusterName = lo.CoalesceOrEmpty(s.Settings.ClusterName, "unknown")
-	s.Settings.Region = lo.CoalesceOrEmpty(s.region, s.Settings.Region)
-	if s.idFile != "" || s.secretFile != "" {
+	s.Settings.Region = lo.CoalesceOrEmpty(s.options.Region, s.Settings.Region)
+	if s.options.IDFile != "" || s.options.SecretFile != "" {
 		s.Settings.AppCredID, s.Settings.AppCredSecret = s.own[credentialVariables[0]], s.own[credentialVariables[1]]
 	}
 	if err := s.Settings.Validate(); err != nil {
@@ -235,7 +235,8 @@ func (s *Session) Context(ctx context.Context) context.Context {
 func (s *Session) findDeployment(ctx context.Context) error {
 	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
 	deployments := &appsv1.DeploymentList{}
-	s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}, client.InNamespace(s.namespace))
+	s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name},
+		client.InNamespace(s.options.ControllerNamespace))
 	switch found := deployments.Items; {
 	case s.DeploymentErr != nil:
 		s.Note(unknown, s.DeploymentErr)

@@ -31,7 +31,7 @@ var _ = Describe("kubectl bizfly repack", func() {
 		var stdout, stderr bytes.Buffer
 		app := cli.For(nil, c.Objects, nil, &stdout, &stderr)
 		app.Wait, app.Clock = wait, passing
-		app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) {
+		app.Connect = func(context.Context, connect.Options) (*connect.Session, error) {
 			c.session.Changes = c.client(enough)
 			return c.session, nil
 		}
