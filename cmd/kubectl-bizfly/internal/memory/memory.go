@@ -128,11 +128,8 @@ func copyInto(into client.Object, object client.Object) error {
 }
 
 // Put writes an object with its status, as a simulation does in place of the kubelet and of controllers.
-func (c *Client) Put(object client.Object) error {
-	gvk, err := c.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+func (c *Client) Put(object client.Object) {
+	gvk := lo.Must(c.GroupVersionKindFor(object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if object.GetUID() == "" {
@@ -141,19 +138,14 @@ func (c *Client) Put(object client.Object) error {
 	stored := object.DeepCopyObject().(client.Object)
 	c.store(gvk, stored)
 	object.SetResourceVersion(stored.GetResourceVersion())
-	return nil
 }
 
 // Remove deletes an object that nothing keeps.
-func (c *Client) Remove(object client.Object) error {
-	gvk, err := c.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+func (c *Client) Remove(object client.Object) {
+	gvk := lo.Must(c.GroupVersionKindFor(object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(gvk, object)
-	return nil
 }
 
 // SetPods replaces all pods. They belong to the client then.
@@ -209,9 +201,6 @@ func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(selected, func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
 	if limit := int(options.Limit); limit > 0 {
 		selected = lo.Slice(selected, 0, limit)
 	}
@@ -251,12 +240,40 @@ func (c *Client) selected(gvk schema.GroupVersionKind, options *client.ListOptio
 		}
 		from = indexed
 	}
-	return lo.FilterMap(from, func(stored any, _ int) (client.Object, bool) {
+	selected := lo.FilterMap(from, func(stored any, _ int) (client.Object, bool) {
 		object := stored.(client.Object)
 		return object, (options.Namespace == "" || object.GetNamespace() == options.Namespace) &&
 			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(object.GetLabels())))
-	}), nil
+	})
+	slices.SortFunc(selected, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return selected, nil
 }
+
+// All are the objects of a kind, copied as a list's are. That cannot fail: what there is none of is nothing.
+func All[T client.Object](c *Client, opts ...client.ListOption) []T {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	selected := lo.Must(c.selected(lo.Must(c.GroupVersionKindFor(newOf[T]())), options))
+	return lo.Map(selected, func(object client.Object, _ int) T {
+		into := newOf[T]()
+		if !lo.FromPtr(options.UnsafeDisableDeepCopy) {
+			object = object.DeepCopyObject().(client.Object)
+		}
+		lo.Must0(copyInto(into, object))
+		return into
+	})
+}
+
+// Find is the object of a kind and name, if there is one.
+func Find[T client.Object](c *Client, key client.ObjectKey) (T, bool) {
+	into := newOf[T]()
+	err := c.Get(context.Background(), key, into)
+	lo.Must0(client.IgnoreNotFound(err))
+	return into, err == nil
+}
+
+func newOf[T client.Object]() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
 
 // Scheme implements client.Client.
 func (c *Client) Scheme() *runtime.Scheme { return scheme.Scheme }

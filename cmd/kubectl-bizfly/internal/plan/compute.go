@@ -115,11 +115,7 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 		return nil, err
 	}
 	if o.OnStart != nil {
-		pods, err := simulation.Waiting(ctx)
-		if err != nil {
-			return nil, err
-		}
-		o.OnStart(len(pods))
+		o.OnStart(len(simulation.Waiting()))
 	}
 	if p.Result, err = run(ctx); err != nil {
 		return nil, err
@@ -159,19 +155,15 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 	if err != nil {
 		return nil, err
 	}
-	static, err := simulation.Static(ctx)
-	if err != nil {
-		return nil, err
-	}
+	static := simulation.Static()
 	rows := lo.Reject(top.Rows(objects, flavors), func(row top.Node, _ int) bool { return static.Has(row.NodePool) })
 	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
 	today := &Today{
 		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
 		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }),
 	}
-	waiting, err := simulation.Waiting(ctx)
-	if err != nil || len(waiting) == 0 {
-		return today, err
+	if len(simulation.Waiting()) == 0 {
+		return today, nil
 	}
 	beside, err := sim.New(ctx, cloud, objects)
 	if err != nil {

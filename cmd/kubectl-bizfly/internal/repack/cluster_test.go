@@ -192,7 +192,7 @@ func (c *cluster) jobs() int {
 			c.began[job.Name] = c.Now()
 		}
 		if c.over(c.began[job.Name], job.Spec.ActiveDeadlineSeconds) {
-			Expect(c.EndPods(ctx, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, job) })).To(Succeed())
+			c.EndPods(func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, job) })
 			Expect(c.Objects.Delete(ctx, job)).To(Succeed())
 			continue
 		}
@@ -230,7 +230,7 @@ func (c *cluster) gatesEnd() int {
 		over[gate.Name] = c.over(c.began[gate.Name], gate.Spec.ActiveDeadlineSeconds)
 		return over[gate.Name]
 	})
-	Expect(c.EndPods(ctx, func(p *corev1.Pod) bool { return over[p.Name] })).To(Succeed())
+	c.EndPods(func(p *corev1.Pod) bool { return over[p.Name] })
 	return len(c.gates)
 }
 

@@ -55,11 +55,7 @@ var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *read
 	if w.simulation, err = w.simulate(ctx, w.objects, true); err != nil {
 		return nil, err
 	}
-	list := &karpv1.NodePoolList{}
-	if err := w.simulation.Objects.List(ctx, list); err != nil {
-		return nil, err
-	}
-	w.pools = lo.ToSlicePtr(list.Items)
+	w.pools = memory.All[*karpv1.NodePool](w.simulation.Objects)
 	return w, nil
 })
 
@@ -70,23 +66,17 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 		return made, err
 	}
 	// The simulation's NodeClasses have no managed fields, which say when they were changed.
-	pools, nodeClasses := &karpv1.NodePoolList{}, memory.Of[*v1alpha1.BizflyNodeClass](objects)
-	if err := made.Objects.List(ctx, pools); err != nil {
-		return nil, err
-	}
-	unavailable := w.launches.unavailable(w.session, nodeClasses, pools.Items, func() []*corecloudprovider.InstanceType {
-		return lo.FlatMap(pools.Items, func(pool karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
-			all, _ := made.Provider.GetInstanceTypes(ctx, &pool) // where it fails, the rule about flavors says so
+	pools, nodeClasses := memory.All[*karpv1.NodePool](made.Objects), memory.Of[*v1alpha1.BizflyNodeClass](objects)
+	unavailable := w.launches.unavailable(w.session, nodeClasses, pools, func() []*corecloudprovider.InstanceType {
+		return lo.FlatMap(pools, func(pool *karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
+			all, _ := made.Provider.GetInstanceTypes(ctx, pool) // where it fails, the rule about flavors says so
 			return all
 		})
 	})
 	keys := map[string]string{}
 	for _, stored := range nodeClasses {
 		// The copy's NodeClass has what the controller's code has resolved, which is part of its key.
-		resolved := &v1alpha1.BizflyNodeClass{}
-		if err := made.Objects.Get(ctx, client.ObjectKeyFromObject(stored), resolved); err != nil {
-			return nil, err
-		}
+		resolved, _ := memory.Find[*v1alpha1.BizflyNodeClass](made.Objects, client.ObjectKeyFromObject(stored))
 		key := capacity.NodeClassKey(resolved)
 		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" {
 			made.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: key}, "launches pause", time.Hour)
@@ -103,12 +93,8 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 
 // waitAlone lets no other pod wait than this one.
 func waitAlone(ctx context.Context, s *sim.Simulation, pod *corev1.Pod) error {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods); err != nil {
-		return err
-	}
-	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
-		return &other, other.Spec.NodeName != ""
+	bound := lo.Filter(memory.All[*corev1.Pod](s.Objects), func(other *corev1.Pod, _ int) bool {
+		return other.Spec.NodeName != ""
 	})
 	s.Objects.SetPods(append(bound, pod))
 	return s.Observe(ctx)
@@ -168,10 +154,10 @@ type unavailableOffering struct {
 // unavailable are the offerings whose launches lately failed, with the scope that the controller gives its marks, which
 // it keeps in memory, and for as long as a first failure does: repeated ones last longer. A size that the quota does
 // not allow is all flavors of that size or bigger ones.
-func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []karpv1.NodePool,
+func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []*karpv1.NodePool,
 	types func() []*corecloudprovider.InstanceType) []unavailableOffering {
 	byName := lo.KeyBy(nodeClasses, func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
-	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
+	ofPool := lo.SliceToMap(pools, func(pool *karpv1.NodePool) (string, string) {
 		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 	})
 	var found []unavailableOffering

@@ -9,6 +9,8 @@ import (
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 // consolidate returns false where core still finds something after many times.
@@ -46,10 +48,8 @@ func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
 // looked at in vain: these are passed over until it finds nothing else, and are then looked at again.
 func (s *Simulation) setConsolidatable(ctx context.Context, names []string, consolidatable bool) error {
 	for _, name := range names {
-		claim := &karpv1.NodeClaim{}
-		if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); client.IgnoreNotFound(err) != nil {
-			return err
-		} else if err != nil {
+		claim, exists := memory.Find[*karpv1.NodeClaim](s.Objects, client.ObjectKey{Name: name})
+		if !exists {
 			continue
 		}
 		if conditions := claim.StatusConditions(); consolidatable {

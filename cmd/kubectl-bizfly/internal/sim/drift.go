@@ -9,18 +9,16 @@ import (
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	claimdisruption "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 // Drift returns why core would replace each NodeClaim of the copy, by its own controller and this provider. Those that
 // stay are left out.
 func (s *Simulation) Drift(ctx context.Context) (map[string]string, error) {
-	claims, reasons := &karpv1.NodeClaimList{}, map[string]string{}
-	if err := s.Objects.List(ctx, claims); err != nil {
-		return nil, err
-	}
+	reasons := map[string]string{}
 	controller := claimdisruption.NewController(s.clock, s.Objects, s.Provider)
-	for i := range claims.Items {
-		claim := &claims.Items[i]
+	for _, claim := range memory.All[*karpv1.NodeClaim](s.Objects) {
 		if _, err := controller.Reconcile(ctx, claim); err != nil {
 			return nil, fmt.Errorf("comparing NodeClaim %s: %w", claim.Name, err)
 		}

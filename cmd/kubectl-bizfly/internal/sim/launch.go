@@ -74,5 +74,6 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	claim.Labels = lo.Assign(created.Labels, claim.Labels)
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	return claim, s.Objects.Put(claim)
+	s.Objects.Put(claim)
+	return claim, nil
 }
