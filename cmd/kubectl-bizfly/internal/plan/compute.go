@@ -120,8 +120,8 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	if p.Result, err = run(ctx); err != nil {
 		return nil, err
 	}
-	p.Catalog, err = cloud.EmbeddedCatalog()
-	return &Base{p, cloud, objects, simulation}, err
+	p.Catalog = cloud.EmbeddedCatalog()
+	return &Base{p, cloud, objects, simulation}, nil
 }
 
 // alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the

@@ -53,10 +53,9 @@ var (
 	// factDiskPrices is what a disk costs, in VND per hour.
 	factDiskPrices = catalogFact("prices of disks", func(_ context.Context,
 		cloud *connect.Cloud) (func(*gobizfly.Volume) float64, error) {
-		snapshot, err := cloud.Catalog.Snapshot()
 		return func(volume *gobizfly.Volume) float64 {
-			return diskPrice(cloud.Settings.Load().Prices, snapshot, volume)
-		}, err
+			return diskPrice(cloud.Settings.Load().Prices, cloud.Snapshot, volume)
+		}, nil
 	})
 )
 

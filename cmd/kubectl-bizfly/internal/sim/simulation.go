@@ -154,9 +154,7 @@ func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
 		s.Providers.Flavors)
 	for _, nodeClass := range memory.All[*v1alpha1.BizflyNodeClass](s.Objects) {
 		if cloud.Embedded {
-			if err := s.resolveEmbedded(ctx, cloud, nodeClass); err != nil {
-				return err
-			}
+			s.resolveEmbedded(cloud, nodeClass)
 			continue
 		}
 		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
@@ -176,9 +174,7 @@ func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
 				nodeClass.StatusConditions().SetTrue(condition.Type)
 			}
 		}
-		if err := s.Objects.Status().Update(ctx, nodeClass); err != nil {
-			return err
-		}
+		s.Objects.Put(nodeClass)
 	}
 	return s.readyNodePools(ctx)
 }
@@ -200,9 +196,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		if invalid := InvalidClaims(pool); invalid != "" {
 			s.note("NodePool %s is left out: %s", pool.Name, invalid)
 			pool.StatusConditions().SetFalse(karpv1.ConditionTypeValidationSucceeded, "NodeClaimsInvalid", invalid)
-			if err := s.Objects.Status().Update(ctx, pool); err != nil {
-				return err
-			}
+			s.Objects.Put(pool)
 			continue
 		}
 		if len(pool.Status.Conditions) > 0 {
@@ -302,12 +296,8 @@ func (s *Simulation) learnDaemonSets(ctx context.Context) error {
 }
 
 // resolveEmbedded makes a NodeClass ready in the zones that it asks for: what else it names is in an account, and prices do not depend on it.
-func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) error {
-	snapshot, err := cloud.Catalog.Snapshot()
-	if err != nil {
-		return err
-	}
-	open := connect.OpenZones(snapshot)
+func (s *Simulation) resolveEmbedded(cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) {
+	open := cloud.OpenZones()
 	nodeClass.Status.Zones = lo.Filter(open, func(zone string, _ int) bool {
 		return len(nodeClass.Spec.Zones) == 0 || slices.Contains(nodeClass.Spec.Zones, zone)
 	})
@@ -318,5 +308,5 @@ func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, 
 	for _, condition := range conditions.List() {
 		conditions.SetTrue(condition.Type)
 	}
-	return s.Objects.Status().Update(ctx, nodeClass)
+	s.Objects.Put(nodeClass)
 }
