@@ -17,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -66,9 +65,9 @@ func NewApp() *App {
 }
 
 // For makes an App over a cluster that is given; the reader may be nil.
-func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
+func For(reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
 	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, o connect.Options) (*connect.Session, error) {
-		return connect.NewFor(ctx, config, reader, o)
+		return connect.NewFor(ctx, reader, o)
 	}}
 }
 

@@ -94,7 +94,7 @@ var _ = Describe("plan suggest", func() {
 	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		reader, err := connect.NewFor(ctx, nil, nil, connect.Options{Offline: true})
+		reader, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		options := suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}
 		s, err := suggest.Compute(reader.Context(ctx), reader, options, time.Hour, func(int) {})
@@ -172,7 +172,7 @@ var _ = Describe("plan explain", func() {
 	It("should plan a few times for 200 workloads, by kind and not by workload", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		s, err := connect.NewFor(ctx, nil, nil, connect.Options{Offline: true})
+		s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		table, passes := "name,cpu,memory,zone\n", 0
 		for i := range 200 {

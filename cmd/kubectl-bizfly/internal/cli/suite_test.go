@@ -179,7 +179,7 @@ func (f *fixture) apply(text string) {
 func (f *fixture) run(args ...string) int {
 	GinkgoHelper()
 	var out, errOut bytes.Buffer
-	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
+	app := cli.For(f.reader, strings.NewReader(f.stdin), &out, &errOut)
 	app.PoolInterval = time.Millisecond
 	if open := app.Connect; f.change != nil {
 		app.Connect = func(ctx context.Context, o connect.Options) (*connect.Session, error) {

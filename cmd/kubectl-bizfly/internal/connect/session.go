@@ -106,20 +106,13 @@ func New(ctx context.Context, configure func() (*rest.Config, error), o Options)
 }
 
 // NewFor makes a session over a cluster that is given. The reader may be nil.
-func NewFor(ctx context.Context, config *rest.Config, reader client.Reader, o Options) (*Session, error) {
-	s := &Session{Cluster: reader, REST: config, options: o}
-	if o.Offline {
-		s.Cluster, s.REST, s.ClusterErr = nil, nil, errOffline
-		return s, s.settings(ctx)
-	}
-	if reader == nil {
+func NewFor(ctx context.Context, reader client.Reader, o Options) (*Session, error) {
+	s := &Session{Cluster: reader, options: o}
+	switch {
+	case o.Offline:
+		s.Cluster, s.ClusterErr = nil, errOffline
+	case reader == nil:
 		s.ClusterErr = errors.New("no cluster was given")
-	}
-	if config != nil {
-		var err error
-		if s.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
-			return nil, fmt.Errorf("making a client: %w", err)
-		}
 	}
 	return s, s.settings(ctx)
 }

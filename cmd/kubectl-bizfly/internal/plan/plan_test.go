@@ -106,7 +106,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 var _ = Describe("What core says in a simulation", func() {
 	simulate := func() *sim.Simulation {
 		GinkgoHelper()
-		s, err := connect.NewFor(ctx, nil, nil, connect.Options{Offline: true})
+		s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		cloud, err := s.Cloud(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -179,7 +179,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *sim.Result {
 	} {
 		GinkgoT().Setenv(key, value)
 	}
-	s, err := connect.NewFor(ctx, nil, w.Client, connect.Options{})
+	s, err := connect.NewFor(ctx, w.Client, connect.Options{})
 	Expect(err).ToNot(HaveOccurred())
 	s.Settings.Prices, s.Settings.BillingPeriod = w.Settings.Load().Prices, time.Hour
 	if !settled {

@@ -131,7 +131,7 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 // simulate is a copy of objects, and a session that reads it.
 func simulate(objects memory.Objects) (*connect.Session, *sim.Simulation) {
 	GinkgoHelper()
-	s, err := connect.NewFor(ctx, nil, nil, connect.Options{Offline: true})
+	s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 	Expect(err).ToNot(HaveOccurred())
 	bizfly, err := s.Cloud(ctx)
 	Expect(err).ToNot(HaveOccurred())
