@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -174,4 +175,14 @@ func (a *App) version() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// progress returns what shows on a terminal how far work is, in one line that is written over, and what clears the line.
+func progress(printer *output.Printer) (show func(format string, args ...any), end func()) {
+	file := output.File(printer.Err)
+	if file == nil || !term.IsTerminal(int(file.Fd())) {
+		return func(string, ...any) {}, func() {}
+	}
+	const clearLine = "\r\x1b[K"
+	return func(format string, args ...any) { output.Fprintf(file, clearLine+format, args...) }, func() { _, _ = fmt.Fprint(file, clearLine) }
 }
