@@ -18,6 +18,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,17 +55,13 @@ func New(objects Objects) *Client {
 	return c
 }
 
-// withStatus are the kinds whose definitions say that their status is written apart from the object.
-var withStatus = sync.OnceValue(func() map[schema.GroupVersionKind]bool {
-	found := map[schema.GroupVersionKind]bool{}
-	for _, crd := range apis.CRDs {
-		for _, version := range crd.Spec.Versions {
-			found[schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}] =
-				version.Subresources != nil && version.Subresources.Status != nil
-		}
-	}
-	return found
-})
+// withStatus reports whether the status of a kind is written apart from the object, as all our definitions and those of
+// core say.
+func withStatus(gvk schema.GroupVersionKind) bool {
+	return lo.ContainsBy(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return crd.Spec.Group == gvk.Group && crd.Spec.Names.Kind == gvk.Kind
+	})
+}
 
 // stamp sets what an API server sets when it creates an object.
 func (c *Client) stamp(object client.Object) {

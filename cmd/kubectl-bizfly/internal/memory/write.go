@@ -34,7 +34,7 @@ func (c *Client) Create(_ context.Context, object client.Object, opts ...client.
 	}
 	c.stamp(object)
 	stored := object.DeepCopyObject().(client.Object)
-	if withStatus()[gvk] {
+	if withStatus(gvk) {
 		status := reflect.ValueOf(stored).Elem().FieldByName("Status")
 		status.Set(reflect.Zero(status.Type()))
 	}
@@ -68,7 +68,7 @@ func (c *Client) write(object client.Object, ofStatus bool, change func(stored c
 		if err := copyStatus(result, changed); err != nil {
 			return err
 		}
-	case withStatus()[gvk]:
+	case withStatus(gvk):
 		if err := copyStatus(result, stored.DeepCopyObject().(client.Object)); err != nil {
 			return err
 		}
