@@ -237,7 +237,7 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 		content := lo.Must(yaml.Marshal(pod))
 		fmt.Fprintf(&manifest, "---\n%s", content)
 	}
-	s := lo.Must(connect.NewFor(ctx, nil, nil, connect.AllowOffline(true)))
+	s := lo.Must(connect.NewFor(ctx, nil, connect.Options{Offline: true}))
 	found := lo.Must(suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {}))
 	c := column{name: waySuggested, change: policies()[0].change}
 	for _, m := range found.NodePools {

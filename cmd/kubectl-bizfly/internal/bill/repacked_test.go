@@ -32,7 +32,7 @@ func repackedColumn() column {
 
 // repack runs kubectl bizfly repack --yes in a cluster.
 func (b *bench) repack(ctx context.Context, live *randomcluster.Live) {
-	s := lo.Must(connect.NewFor(ctx, nil, nil, connect.AllowOffline(true)))
+	s := lo.Must(connect.NewFor(ctx, nil, connect.Options{Offline: true}))
 	s.Cluster = live.Client
 	ctx = s.Context(ctx)
 	proposal := lo.Must(repack.Compute(ctx, s, repack.Options{}))

@@ -89,9 +89,7 @@ func (b *Bundle) collect(ctx context.Context, s *connect.Session) error {
 	}
 	if cloud, err := s.Cloud(ctx); err != nil {
 		b.miss("catalog", err)
-	} else if snapshot, err := cloud.Catalog.Snapshot(); err != nil {
-		b.miss("catalog", err)
-	} else if err := b.value("cloud/catalog.yaml", snapshot); err != nil {
+	} else if err := b.value("cloud/catalog.yaml", cloud.Snapshot); err != nil {
 		return err
 	}
 	return b.text("missing.txt", strings.Join(append(b.Missing, s.Notes...), "\n")+"\n")

@@ -358,11 +358,12 @@ var _ = Describe("doctor", func() {
 			f.put(controller)
 		}, (*fixture).install),
 		finding("missing rights", "RightsMissing", rules.Error, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: rules.NeededRules()[1:]})
+			role := clusterRole()
+			role.Rules = role.Rules[1:]
+			f.put(role)
 		}, (*fixture).install),
 		finding("rights that are too wide", "RightsTooWide", rules.Warning, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(rules.NeededRules(),
-				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
+			f.put(clusterRole(rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}}))
 		}, (*fixture).install),
 		finding("another Karpenter", "AnotherKarpenter", rules.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0"),
 			scaledToZero("karpenter")),

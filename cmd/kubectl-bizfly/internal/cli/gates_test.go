@@ -169,8 +169,8 @@ var _ = Describe("feature gates", func() {
 	It("should end a panic as one line that says what to report", func() {
 		for _, cause := range []any{"nothing is there", errors.New("nothing is there")} {
 			var out, errOut bytes.Buffer
-			app := cli.For(nil, nil, nil, &out, &errOut)
-			app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) { panic(cause) }
+			app := cli.For(nil, nil, &out, &errOut)
+			app.Connect = func(context.Context, connect.Options) (*connect.Session, error) { panic(cause) }
 			Expect(app.Run(context.Background(), "plan", "-f", "secret.yaml")).To(Equal(cli.ExitFailure))
 			Expect(strings.Count(errOut.String(), "\n")).To(Equal(1), errOut.String())
 			Expect(errOut.String()).To(And(HavePrefix("error: this is a defect of the plugin"), ContainSubstring("nothing is there"),

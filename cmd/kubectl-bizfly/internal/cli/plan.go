@@ -25,7 +25,7 @@ import (
 // planFlags are the flags of plan and the commands below it.
 type planFlags struct {
 	input.Options
-	offline, failUnplaced bool
+	failUnplaced bool
 	// failAbove is VND per month.
 	failAbove float64
 }
@@ -53,7 +53,7 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 	flags.StringSliceVarP(&shared.Files, "filename", "f", nil, `manifests, folders, tables of pods (.csv), or "-" for the standard input`)
 	flags.BoolVar(&shared.failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
 	flags.Float64Var(&shared.failAbove, "fail-above", 0, "exit with status 1 if a plan costs more VND per month; 0 is no limit")
-	flags.BoolVar(&shared.offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
+	flags.BoolVar(&a.options.Offline, "offline", false, "plan manifests with the catalog that is built in, without cluster and credentials")
 	cmd.Flags().BoolVar(&shared.Pending, "pending", false, "keep the nodes of the cluster and plan only the pods that are pending")
 	cmd.AddCommand(&cobra.Command{
 		Use: "compare FILE...", Args: cobra.MinimumNArgs(1), Short: "Plan with each of several files of NodePools and BizflyNodeClasses, side by side",
@@ -66,7 +66,8 @@ With -f it needs neither a cluster nor credentials: without them it uses a catal
 // connectPlan makes session and printer, and completes the options.
 func (a *App) connectPlan(ctx context.Context, flags *planFlags) (context.Context, *connect.Session, *output.Printer, error) {
 	flags.Stdin, flags.Namespace = a.In, a.namespace()
-	return a.connect(ctx, connect.AllowOffline(flags.offline))
+	a.options.AllowOffline = true
+	return a.connect(ctx)
 }
 
 // runPlan plans with the NodePools of each file in place of those of the cluster; with those, where there is none.

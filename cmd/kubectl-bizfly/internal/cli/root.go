@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,7 +47,7 @@ type App struct {
 	In       io.Reader
 	Out, Err io.Writer
 	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
-	Connect func(ctx context.Context, opts ...connect.Option) (*connect.Session, error)
+	Connect func(context.Context, connect.Options) (*connect.Session, error)
 	// PoolInterval is the time between two looks at a worker pool that was changed.
 	PoolInterval time.Duration
 	// Wait lets repack wait until it looks again; nil waits some seconds. Suites let a simulation go on instead.
@@ -55,11 +55,9 @@ type App struct {
 	// Clock ends the waiting of repack; nil is the real one.
 	Clock clock.PassiveClock
 
-	flags               *genericclioptions.ConfigFlags
-	format              string
-	controllerNamespace string
-	// region, and the files of an application credential.
-	region, idFile, secretFile string
+	flags   *genericclioptions.ConfigFlags
+	format  string
+	options connect.Options
 }
 
 // NewApp makes an App over the process's streams.
@@ -68,9 +66,9 @@ func NewApp() *App {
 }
 
 // For makes an App over a cluster that is given; the reader may be nil.
-func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
-	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
-		return connect.NewFor(ctx, config, reader, opts...)
+func For(reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
+	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, o connect.Options) (*connect.Session, error) {
+		return connect.NewFor(ctx, reader, o)
 	}}
 }
 
@@ -122,11 +120,11 @@ variables of the controller), else of the controller's Secret, if your kubeconfi
 	a.flags = genericclioptions.NewConfigFlags(true)
 	a.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json or yaml")
-	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
+	root.PersistentFlags().StringVar(&a.options.ControllerNamespace, "controller-namespace", "",
 		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
-	root.PersistentFlags().StringVar(&a.region, "region", "", "the region of BizFly Cloud, such as HN; default that of the environment or the controller")
-	root.PersistentFlags().StringVar(&a.idFile, "credential-id-file", "", "a file with the id of an application credential of BizFly Cloud")
-	root.PersistentFlags().StringVar(&a.secretFile, "credential-secret-file", "", "a file with its secret")
+	root.PersistentFlags().StringVar(&a.options.Region, "region", "", "the region of BizFly Cloud, such as HN; default that of the environment or the controller")
+	root.PersistentFlags().StringVar(&a.options.IDFile, "credential-id-file", "", "a file with the id of an application credential of BizFly Cloud")
+	root.PersistentFlags().StringVar(&a.options.SecretFile, "credential-secret-file", "", "a file with its secret")
 	root.MarkFlagsRequiredTogether("credential-id-file", "credential-secret-file")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.flavors(), a.plan(), a.repack(), a.why(), a.doctor(), a.top(), a.pool(), a.leftovers(), a.diff(), a.bundle(), a.version())
@@ -134,19 +132,18 @@ variables of the controller), else of the controller's Secret, if your kubeconfi
 }
 
 // connect makes session and printer.
-func (a *App) connect(ctx context.Context, opts ...connect.Option) (context.Context, *connect.Session, *output.Printer, error) {
+func (a *App) connect(ctx context.Context) (context.Context, *connect.Session, *output.Printer, error) {
 	printer, err := output.New(a.Out, a.Err, a.format)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
 	open := a.Connect
 	if open == nil {
-		open = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
-			return connect.New(ctx, a.flags.ToRESTConfig, opts...)
+		open = func(ctx context.Context, o connect.Options) (*connect.Session, error) {
+			return connect.New(ctx, a.flags.ToRESTConfig, o)
 		}
 	}
-	s, err := open(ctx, append(opts, connect.ControllerNamespace(a.controllerNamespace),
-		connect.Credentials(a.region, a.idFile, a.secretFile))...)
+	s, err := open(ctx, a.options)
 	if err != nil {
 		return ctx, nil, nil, err
 	}
@@ -178,4 +175,14 @@ func (a *App) version() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// progress returns what shows on a terminal how far work is, in one line that is written over, and what clears the line.
+func progress(printer *output.Printer) (show func(format string, args ...any), end func()) {
+	file := output.File(printer.Err)
+	if file == nil || !term.IsTerminal(int(file.Fd())) {
+		return func(string, ...any) {}, func() {}
+	}
+	const clearLine = "\r\x1b[K"
+	return func(format string, args ...any) { output.Fprintf(file, clearLine+format, args...) }, func() { _, _ = fmt.Fprint(file, clearLine) }
 }

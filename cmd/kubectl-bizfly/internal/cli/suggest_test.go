@@ -94,7 +94,7 @@ var _ = Describe("plan suggest", func() {
 	It("should search with some of many pods, and plan the best shapes with all", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		reader, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		reader, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		options := suggest.Options{Options: input.Options{Files: []string{mixed(90)}}, MaxPods: 60}
 		s, err := suggest.Compute(reader.Context(ctx), reader, options, time.Hour, func(int) {})
@@ -172,7 +172,7 @@ var _ = Describe("plan explain", func() {
 	It("should plan a few times for 200 workloads, by kind and not by workload", func(ctx context.Context) {
 		newFixture()
 		withoutCredentials()
-		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		table, passes := "name,cpu,memory,zone\n", 0
 		for i := range 200 {
@@ -195,16 +195,4 @@ var _ = Describe("plan explain", func() {
 			ContainSubstring("0 constraints with a price; 0 without")))
 		Expect(answer[explain.Explanation](f, "plan", "explain", "-f", file).TimeOver).To(BeFalse())
 	})
-
-	DescribeTable("should price the ratio of a request that is far from that of flavors", func(spec string) {
-		f.reader = nil
-		file := written("cache.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: cache}\nspec: {replicas: 6, template: {spec: {"+spec+"}}}\n")
-		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)
-		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindRatio), HaveField("Of", "default/cache"))))
-	},
-		Entry("of a container", "containers: [{name: main, resources: {requests: {cpu: 250m, memory: 12Gi}}}]"),
-		Entry("of the pod", "resources: {requests: {cpu: 250m, memory: 12Gi}}, containers: [{name: main}]"),
-		Entry("of a sidecar", "initContainers: [{name: cache, restartPolicy: Always, resources: {requests: {memory: 12Gi}}}], "+
-			"containers: [{name: main, resources: {requests: {cpu: 250m}}}]"),
-	)
 })

@@ -26,11 +26,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -178,11 +179,11 @@ func (f *fixture) apply(text string) {
 func (f *fixture) run(args ...string) int {
 	GinkgoHelper()
 	var out, errOut bytes.Buffer
-	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
+	app := cli.For(f.reader, strings.NewReader(f.stdin), &out, &errOut)
 	app.PoolInterval = time.Millisecond
 	if open := app.Connect; f.change != nil {
-		app.Connect = func(ctx context.Context, opts ...connect.Option) (*connect.Session, error) {
-			s, err := open(ctx, opts...)
+		app.Connect = func(ctx context.Context, o connect.Options) (*connect.Session, error) {
+			s, err := open(ctx, o)
 			if err == nil {
 				f.change(s)
 			}
@@ -212,13 +213,21 @@ func (f *fixture) install() {
 	}
 	f.put(
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}},
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, Rules: rules.NeededRules()},
+		clusterRole(),
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: operator.Name},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: operator.Name, Namespace: "karpenter"}},
 		},
 		f.controller(),
 	)
+}
+
+// clusterRole is what the manifests grant to the controller, and others.
+func clusterRole(others ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	role := &rbacv1.ClusterRole{}
+	Expect(yaml.Unmarshal(config.ClusterRole, role)).To(Succeed())
+	role.Rules = append(role.Rules, others...)
+	return role
 }
 
 // controller is the Deployment of the controller.

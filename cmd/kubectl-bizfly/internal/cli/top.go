@@ -58,7 +58,7 @@ func printIdle(printer *output.Printer, i *rules.Idle) {
 
 // hourly is the price of a node, where it is known.
 func hourly(n top.Node) string {
-	return lo.Ternary(n.VNDPerHour > 0 || n.Status == top.Deleted, output.VND(n.VNDPerHour), "?")
+	return lo.Ternary(n.Priced(), output.VND(n.VNDPerHour), "?")
 }
 
 // narrow is the width below which the bars would make rows of ordinary names wrap.
@@ -75,7 +75,7 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 		}))
 	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),
 		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
-	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return hourly(n) == "?" }); unpriced > 0 {
+	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return !n.Priced() }); unpriced > 0 {
 		printer.Printf(" without %s whose price is not known", output.Plural(unpriced, "node"))
 	}
 	printer.Printf("\n")

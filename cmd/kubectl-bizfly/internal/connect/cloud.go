@@ -43,6 +43,9 @@ type Cloud struct {
 	// Settings are the controller's, tuning included.
 	Settings *options.Store
 
+	// Snapshot is the catalog; nil until it is read.
+	Snapshot *catalog.Snapshot
+
 	*wiring.Providers
 	dependencies wiring.Dependencies
 }
@@ -89,12 +92,11 @@ func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
 	}
 	if !s.read {
 		s.read = true
-		if err := cloud.Catalog.Refresh(ctx); err != nil {
-			if _, unread := cloud.Catalog.Snapshot(); unread != nil {
-				s.readErr = fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
-			} else {
-				s.Note("parts of the catalog could not be read: %s", err)
-			}
+		err := cloud.Catalog.Refresh(ctx)
+		if cloud.Snapshot, _ = cloud.Catalog.Snapshot(); cloud.Snapshot == nil {
+			s.readErr = fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
+		} else if err != nil {
+			s.Note("parts of the catalog could not be read: %s", err)
 		}
 	}
 	if s.readErr != nil {
@@ -161,7 +163,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 // Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
 // allows it and there is neither a cluster nor any credential.
 func (s *Session) Offline() bool {
-	return s.offline || s.allowOffline && s.Cluster == nil && !s.anyCredential()
+	return s.options.Offline || s.options.AllowOffline && s.Cluster == nil && !s.anyCredential()
 }
 
 // embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.
@@ -265,20 +267,17 @@ type Catalog struct {
 }
 
 // EmbeddedCatalog describes the plugin's catalog; nil is that of BizFly Cloud.
-func (c *Cloud) EmbeddedCatalog() (*Catalog, error) {
+func (c *Cloud) EmbeddedCatalog() *Catalog {
 	if !c.Embedded {
-		return nil, nil
-	}
-	snapshot, err := c.Catalog.Snapshot()
-	if err != nil {
-		return nil, err
+		return nil
 	}
 	return &Catalog{
-		Region: snapshot.Region.ShortName, Zones: OpenZones(snapshot), Flavors: len(snapshot.Flavors), PricesAsOf: c.Settings.Load().Prices.AsOf,
-	}, nil
+		Region: c.Snapshot.Region.ShortName, Zones: c.OpenZones(), Flavors: len(c.Snapshot.Flavors),
+		PricesAsOf: c.Settings.Load().Prices.AsOf,
+	}
 }
 
-// OpenZones are the zones of a catalog in which servers can be launched.
-func OpenZones(snapshot *catalog.Snapshot) []string {
-	return lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) { return z.Name, z.Active })
+// OpenZones are the zones of the catalog in which servers can be launched.
+func (c *Cloud) OpenZones() []string {
+	return lo.FilterMap(c.Snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) { return z.Name, z.Active })
 }

@@ -51,8 +51,6 @@ type Session struct {
 	REST *rest.Config
 	// Deployment is the controller's; nil where none was found.
 	Deployment *appsv1.Deployment
-	// namespace is where the user says that the controller is; empty looks in all.
-	namespace string
 	// Core and Settings are the settings of the controller in the cluster, with the plugin's own environment over them.
 	Core     *coreoptions.Options
 	Settings *options.Options
@@ -61,11 +59,9 @@ type Session struct {
 	// Notes are what could not be read, for the user.
 	Notes []string
 
-	// region and the files of an application credential are those of the user's flags, and own the credentials of files and environment, by variable.
-	region, idFile, secretFile string
-	own                        map[string]string
-	// offline uses the catalog of the plugin, and no cluster; allowOffline does so where there is neither cluster nor credentials.
-	offline, allowOffline bool
+	options Options
+	// own are the credentials of files and environment, by variable.
+	own map[string]string
 
 	cloud    *Cloud
 	cloudErr error
@@ -82,35 +78,25 @@ func (s *Session) Note(format string, args ...any) {
 	}
 }
 
-// Option changes a session before it reads the controller's settings.
-type Option func(*Session)
-
-// ControllerNamespace names the namespace of the controller; empty looks for it in all.
-func ControllerNamespace(namespace string) Option {
-	return func(s *Session) { s.namespace = namespace }
-}
-
-// Credentials names the region, and the files with the id and the secret of an application credential; empty takes those of the environment.
-func Credentials(region, idFile, secretFile string) Option {
-	return func(s *Session) { s.region, s.idFile, s.secretFile = region, idFile, secretFile }
-}
-
-// AllowOffline lets the catalog that is built into the plugin take the place of BizFly Cloud's where there is neither a cluster nor any
-// credential; forced does so always, and leaves the cluster out.
-func AllowOffline(forced bool) Option {
-	return func(s *Session) { s.allowOffline, s.offline = true, forced }
+// Options are those of the user.
+type Options struct {
+	// ControllerNamespace is that of the controller; empty looks for it in all.
+	ControllerNamespace string
+	// Region, and the files with the id and the secret of an application credential; empty takes those of the environment
+	// or the controller.
+	Region, IDFile, SecretFile string
+	// AllowOffline lets the catalog that is built into the plugin take the place of BizFly Cloud's where there is neither a
+	// cluster nor any credential. Offline does so always, and leaves the cluster out.
+	AllowOffline, Offline bool
 }
 
 var errOffline = errors.New("--offline reads no cluster")
 
 // New connects to the cluster of a kubeconfig, if there is one, and reads the controller's settings. It never fails for want of
 // a cluster or of rights; it fails for settings that are not valid, and where several Deployments may be the controller.
-func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Option) (*Session, error) {
-	s := &Session{}
-	for _, apply := range opts {
-		apply(s)
-	}
-	if s.ClusterErr = errOffline; !s.offline {
+func New(ctx context.Context, configure func() (*rest.Config, error), o Options) (*Session, error) {
+	s := &Session{options: o, ClusterErr: errOffline}
+	if !o.Offline {
 		s.ClusterErr = s.connect(ctx, configure)
 	}
 	if s.ClusterErr != nil {
@@ -120,23 +106,13 @@ func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Op
 }
 
 // NewFor makes a session over a cluster that is given. The reader may be nil.
-func NewFor(ctx context.Context, config *rest.Config, reader client.Reader, opts ...Option) (*Session, error) {
-	s := &Session{Cluster: reader, REST: config}
-	for _, apply := range opts {
-		apply(s)
-	}
-	if s.offline {
-		s.Cluster, s.REST, s.ClusterErr = nil, nil, errOffline
-		return s, s.settings(ctx)
-	}
-	if reader == nil {
+func NewFor(ctx context.Context, reader client.Reader, o Options) (*Session, error) {
+	s := &Session{Cluster: reader, options: o}
+	switch {
+	case o.Offline:
+		s.Cluster, s.ClusterErr = nil, errOffline
+	case reader == nil:
 		s.ClusterErr = errors.New("no cluster was given")
-	}
-	if config != nil {
-		var err error
-		if s.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
-			return nil, fmt.Errorf("making a client: %w", err)
-		}
 	}
 	return s, s.settings(ctx)
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/samber/lo"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -36,14 +37,14 @@ func (s *Session) settings(ctx context.Context) error {
 	if err := s.readCredentials(); err != nil {
 		return err
 	}
-	s.namespace = lo.CoalesceOrEmpty(s.namespace, os.Getenv(namespaceVariable))
+	s.options.ControllerNamespace = lo.CoalesceOrEmpty(s.options.ControllerNamespace, os.Getenv(namespaceVariable))
 	variables, args := map[string]string{}, []string(nil)
 	if s.Cluster != nil {
 		if err := s.findDeployment(ctx); err != nil {
 			return err
 		}
 	}
-	namespace := s.namespace
+	namespace := s.options.ControllerNamespace
 	if s.Deployment != nil {
 		namespace = s.Deployment.Namespace
 		container, ok := lo.Find(s.Deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "controller" })
@@ -85,7 +86,7 @@ var (
 // readCredentials reads the user's own credentials: files that flags name, or else the environment.
 func (s *Session) readCredentials() error {
 	s.own = lo.SliceToMap(credentialVariables, func(variable string) (string, string) { return variable, os.Getenv(variable) })
-	for i, path := range []string{s.idFile, s.secretFile} {
+	for i, path := range []string{s.options.IDFile, s.options.SecretFile} {
 		if path == "" {
 			continue
 		}
@@ -141,7 +142,12 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 			return fmt.Errorf("the controller's %s: %w", setting.Variable, err)
 		}
 	}
-	if err := s.Core.Parse(fs, knownArguments(fs, args, foreign)...); err != nil {
+	err := parseArguments(fs, args, foreign)
+	if err == nil {
+		// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
+		err = s.Core.Parse(fs, "--log-level=info")
+	}
+	if err != nil {
 		return fmt.Errorf("parsing the settings of the controller: %w", err)
 	}
 	// Core's provisioner waits without a bound for the allocated devices, which only a controller over a real cluster fills in.
@@ -150,8 +156,8 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 		s.Note("IGNORE_DRA_REQUESTS=false is computed as true: devices of nodes that exist are not counted, so no pod with resourceClaims gets a place")
 	}
 	s.Settings.ClusterName = lo.CoalesceOrEmpty(s.Settings.ClusterName, "unknown")
-	s.Settings.Region = lo.CoalesceOrEmpty(s.region, s.Settings.Region)
-	if s.idFile != "" || s.secretFile != "" {
+	s.Settings.Region = lo.CoalesceOrEmpty(s.options.Region, s.Settings.Region)
+	if s.options.IDFile != "" || s.options.SecretFile != "" {
 		s.Settings.AppCredID, s.Settings.AppCredSecret = s.own[credentialVariables[0]], s.own[credentialVariables[1]]
 	}
 	if err := s.Settings.Validate(); err != nil {
@@ -160,29 +166,23 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 	return nil
 }
 
-// knownArguments are those of the controller that concern an answer of the plugin, but for what is foreign.
-func knownArguments(fs *coreoptions.FlagSet, args, foreign []string) []string {
-	// The level of the log concerns no answer, and LOG_LEVEL of the shell may be another program's.
-	kept, valued := []string{"--log-level=info"}, false
-	ours := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
-	for _, arg := range args {
-		if !strings.HasPrefix(arg, "-") {
-			if valued {
-				kept = append(kept, arg)
-			}
-			valued = false
-			continue
+// parseArguments sets the flags of the settings that the controller's arguments have, but for what is foreign. Flags of
+// other packages, such as those of the log, are ignored.
+func parseArguments(fs *coreoptions.FlagSet, args, foreign []string) error {
+	variables := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) {
+		return setting.Flag, setting.Variable
+	})
+	known := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	known.ParseErrorsAllowlist.UnknownFlags = true
+	fs.VisitAll(func(f *flag.Flag) {
+		if !lo.Contains(foreign, variables[f.Name]) {
+			known.AddGoFlag(f)
 		}
-		// Flags of other packages, such as those of the log, are skipped one by one.
-		name := flagName(arg)
-		known := fs.Lookup(name)
-		if valued = false; known == nil || lo.Contains(foreign, ours[name]) {
-			continue
-		}
-		kept = append(kept, arg)
-		valued = !strings.Contains(arg, "=") && !isBool(known)
-	}
-	return kept
+	})
+	return known.Parse(lo.Map(args, func(arg string, _ int) string {
+		// The controller takes one dash for two.
+		return lo.Ternary(strings.HasPrefix(arg, "-"), "--"+strings.TrimLeft(arg, "-"), arg)
+	}))
 }
 
 // invalid reports whether a variable of the shell is one that other programs have, too, and that core cannot parse.
@@ -226,41 +226,27 @@ var settingVariables = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// flagName returns the name of a flag as it is written on a command line.
-func flagName(arg string) string {
-	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-	return name
-}
-
 // Context carries the settings as the code of the controller expects them.
 func (s *Session) Context(ctx context.Context) context.Context {
 	return s.Settings.ToContext(s.Core.ToContext(ctx))
-}
-
-// SeveralControllersError says that the controller cannot be told from other Deployments with its label.
-type SeveralControllersError struct {
-	// Found are the Deployments, as namespace and name.
-	Found []string
-}
-
-// Error names the Deployments and the flag.
-func (e *SeveralControllersError) Error() string {
-	return fmt.Sprintf("%d Deployments have the label app.kubernetes.io/name=%s (%s), and settings are read from the controller alone: name its namespace with "+
-		"--controller-namespace, and delete the others if you do not know them", len(e.Found), operator.Name, strings.Join(e.Found, ", "))
 }
 
 // findDeployment finds the controller by the label that its chart gives it.
 func (s *Session) findDeployment(ctx context.Context) error {
 	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
 	deployments := &appsv1.DeploymentList{}
-	s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}, client.InNamespace(s.namespace))
+	s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name},
+		client.InNamespace(s.options.ControllerNamespace))
 	switch found := deployments.Items; {
 	case s.DeploymentErr != nil:
 		s.Note(unknown, s.DeploymentErr)
 	case len(found) == 0:
 		s.Note(unknown, "no Deployment has the label app.kubernetes.io/name="+operator.Name)
 	case len(found) > 1:
-		return &SeveralControllersError{Found: lo.Map(found, func(d appsv1.Deployment, _ int) string { return d.Namespace + "/" + d.Name })}
+		names := lo.Map(found, func(d appsv1.Deployment, _ int) string { return d.Namespace + "/" + d.Name })
+		return fmt.Errorf("%d Deployments have the label app.kubernetes.io/name=%s (%s), and settings are read from the controller "+
+			"alone: name its namespace with --controller-namespace, and delete the others if you do not know them", len(found),
+			operator.Name, strings.Join(names, ", "))
 	default:
 		s.Deployment = &found[0]
 	}

@@ -38,15 +38,13 @@ func (s *Session) Skew() Skew {
 	skew.Controller = lo.CoalesceOrEmpty(s.Deployment.Labels["app.kubernetes.io/version"], image[strings.LastIndex(image, ":")+1:], "unknown")
 	ours, errOurs := utilversion.ParseGeneric(skew.Plugin)
 	theirs, errTheirs := utilversion.ParseGeneric(skew.Controller)
-	switch {
-	case errOurs != nil || errTheirs != nil:
-		if skew.Plugin != skew.Controller {
-			skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s, which cannot be compared; their answers may differ", skew.Plugin,
-				skew.Controller)
-		}
-	case ours.Major() != theirs.Major() || ours.Minor() != theirs.Minor():
-		skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s; their answers may differ. Install the plugin of the controller's version",
-			skew.Plugin, skew.Controller)
+	differ := skew.Plugin != skew.Controller
+	if errOurs == nil && errTheirs == nil {
+		differ = ours.Major() != theirs.Major() || ours.Minor() != theirs.Minor()
+	}
+	if differ {
+		skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s; their answers may differ. Install the plugin "+
+			"of the controller's version", skew.Plugin, skew.Controller)
 	}
 	return skew
 }

@@ -107,11 +107,7 @@ func Compute(ctx context.Context, s *connect.Session, stdin io.Reader, files []s
 	for _, assumption := range simulation.Assumptions {
 		s.Note("%s", assumption)
 	}
-	rewired, err := result.firewallsChanged(ctx, simulation, cluster)
-	if err != nil {
-		return nil, err
-	}
-	result.compare(running.Nodes, reasons, rewired)
+	result.compare(running.Nodes, reasons, result.firewallsChanged(simulation, cluster))
 	order := []string{Replaced, AlreadyDrifted, InPlace, Stays}
 	slices.SortStableFunc(result.Nodes, func(a, b Node) int {
 		return cmp.Compare(slices.Index(order, a.Change), slices.Index(order, b.Change))
@@ -240,21 +236,17 @@ func fieldsOf(a, b client.Object) []string {
 }
 
 // firewallsChanged are the NodeClasses of which another selection gives servers other firewalls.
-func (d *Diff) firewallsChanged(ctx context.Context, simulation *sim.Simulation,
-	cluster memory.Objects) (map[string]bool, error) {
+func (d *Diff) firewallsChanged(simulation *sim.Simulation, cluster memory.Objects) map[string]bool {
 	changed := map[string]bool{}
 	idsOf := func(nodeClass *v1alpha1.BizflyNodeClass) []string {
 		return lo.Uniq(lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }))
 	}
 	for _, before := range memory.Of[*v1alpha1.BizflyNodeClass](cluster) {
-		after := &v1alpha1.BizflyNodeClass{}
-		if err := simulation.Objects.Get(ctx, client.ObjectKeyFromObject(before), after); err != nil {
-			return nil, err
-		}
+		after, _ := memory.Find[*v1alpha1.BizflyNodeClass](simulation.Objects, client.ObjectKeyFromObject(before))
 		selected := lo.ContainsBy(d.Objects, func(o Object) bool {
 			return o.Kind == kindOf(before) && o.Name == before.Name && slices.Contains(o.Fields, "firewallSelectorTerms")
 		})
 		changed[before.Name] = selected && !lo.ElementsMatch(idsOf(before), idsOf(after))
 	}
-	return changed, nil
+	return changed
 }

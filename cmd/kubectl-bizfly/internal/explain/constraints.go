@@ -5,7 +5,6 @@ package explain
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,16 +12,12 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
 // Kinds of constraints.
@@ -33,7 +28,6 @@ const (
 	KindVolumeZone   = "zone of volumes"
 	KindSelector     = "node selector"
 	KindNodeAffinity = "node affinity"
-	KindRatio        = "memory per CPU"
 	KindRequirement  = "requirement"
 )
 
@@ -59,27 +53,16 @@ func dropped(objects memory.Objects, constraints []droppable) memory.Objects {
 }
 
 // constraintsOf are those of workloads and NodePools. Each is of all pods of a workload.
-func constraintsOf(ctx context.Context, base *plan.Base) ([]droppable, error) {
-	var all []droppable
-	var ratios []float64
-	for _, pool := range memory.Of[*karpv1.NodePool](base.Objects) {
-		all = append(all, requirementsOf(pool)...)
-		flavors, err := base.Simulation.FlavorsOf(ctx, pool)
-		if err != nil {
-			return nil, err
-		}
-		for _, it := range flavors {
-			ratios = append(ratios, it.Capacity.Memory().AsApproximateFloat64()/(1<<30)/max(it.Capacity.Cpu().AsApproximateFloat64(), 1))
-		}
-	}
-	rates := lo.MinBy(lo.Values(base.Cloud.Settings.Load().Prices.Categories), func(a, b pricing.ComputeRates) bool { return a.CPU < b.CPU })
+func constraintsOf(objects memory.Objects) []droppable {
+	all := lo.FlatMap(memory.Of[*karpv1.NodePool](objects), func(pool *karpv1.NodePool, _ int) []droppable {
+		return requirementsOf(pool)
+	})
 	workloads := map[string][]*corev1.Pod{}
-	for _, pod := range memory.Of[*corev1.Pod](base.Objects) {
+	for _, pod := range memory.Of[*corev1.Pod](objects) {
 		if input.Counts(pod) {
 			workloads[input.WorkloadOf(pod)] = append(workloads[input.WorkloadOf(pod)], pod)
 		}
 	}
-	wanted := nearest(ratios, lo.Flatten(lo.Values(workloads)))
 	for name, pods := range workloads {
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
 			all = append(all, droppable{
@@ -91,13 +74,12 @@ func constraintsOf(ctx context.Context, base *plan.Base) ([]droppable, error) {
 		addSpreads(pods[0], add)
 		addAffinities(pods[0], add)
 		addNodeRequirements(pods[0], add)
-		addVolumes(base.Objects, pods, add)
-		addRatio(pods, wanted, rates, add)
+		addVolumes(objects, pods, add)
 	}
 	slices.SortFunc(all, func(a, b droppable) int {
 		return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind), cmp.Compare(a.detail, b.detail))
 	})
-	return all, nil
+	return all
 }
 
 func addSpreads(pod *corev1.Pod, add func(kind, detail string, drop func(*corev1.Pod))) {
@@ -163,43 +145,6 @@ func addVolumes(objects memory.Objects, pods []*corev1.Pod, add func(kind, detai
 		add(KindVolumeZone, fmt.Sprintf("volumes of %d pods", count), func(pod *corev1.Pod) {
 			pod.Spec.Volumes = lo.Reject(pod.Spec.Volumes, func(v corev1.Volume, _ int) bool { return fixed(pod, v) })
 		})
-	}
-}
-
-// nearest is the ratio that is the nearest to that of pods together.
-func nearest(ratios []float64, pods []*corev1.Pod) float64 {
-	cpu, memory := amountsOf(pods)
-	return lo.MinBy(ratios, func(a, b float64) bool { return max(memory/cpu/a, a*cpu/memory) < max(memory/cpu/b, b*cpu/memory) })
-}
-
-// amountsOf are what pods request, in vCPU and GiB.
-func amountsOf(pods []*corev1.Pod) (cpu, memory float64) {
-	requests := resources.RequestsForPods(pods...)
-	return max(requests.Cpu().AsApproximateFloat64(), 1e-3), max(requests.Memory().AsApproximateFloat64()/(1<<30), 1e-3)
-}
-
-// addRatio adds the ratio of the requests of a workload. Without it, its pods request as much by price, in the ratio of all.
-func addRatio(pods []*corev1.Pod, wanted float64, rates pricing.ComputeRates, add func(kind, detail string, drop func(*corev1.Pod))) {
-	cpu, memory := amountsOf(pods)
-	if has := memory / cpu; wanted > 0 && (has < 0.75*wanted || has > 1.33*wanted) {
-		newCPU := (rates.CPU*cpu + rates.MemoryGiB*memory) / (rates.CPU + rates.MemoryGiB*wanted)
-		add(KindRatio, fmt.Sprintf("%.2g GiB per vCPU instead of %.2g", has, wanted), func(pod *corev1.Pod) {
-			scale(pod, corev1.ResourceCPU, newCPU/cpu)
-			scale(pod, corev1.ResourceMemory, newCPU*wanted/memory)
-		})
-	}
-}
-
-// scale multiplies requests, of the pod and of every container: each may decide what the pod requests in total.
-func scale(pod *corev1.Pod, name corev1.ResourceName, by float64) {
-	requests := []corev1.ResourceList{lo.FromPtr(pod.Spec.Resources).Requests}
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		requests = append(requests, container.Resources.Requests)
-	}
-	for _, list := range requests {
-		if amount, ok := list[name]; ok {
-			list[name] = *resource.NewMilliQuantity(int64(amount.AsApproximateFloat64()*by*1000), amount.Format)
-		}
 	}
 }
 

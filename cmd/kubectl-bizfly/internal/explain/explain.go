@@ -65,10 +65,7 @@ func Compute(ctx context.Context, s *connect.Session, o input.Options, limit tim
 	if err != nil {
 		return nil, err
 	}
-	all, err := constraintsOf(ctx, base)
-	if err != nil {
-		return nil, err
-	}
+	all := constraintsOf(base.Objects)
 	p := &pricer{base: base, until: until, onPass: onPass}
 	kinds := lo.PartitionBy(all, func(d droppable) string { return d.kind })
 	found, err := p.dear(ctx, true, kinds...)

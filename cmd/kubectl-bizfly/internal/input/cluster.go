@@ -23,7 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/config/samples"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -141,7 +141,7 @@ func (s *Set) addDaemonSets(cluster memory.Objects) {
 func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
 	var added []string
 	if len(memory.Of[*karpv1.NodePool](objects)) == 0 {
-		set, err := Read(bytes.NewReader(samples.NodePool), "-")
+		set, err := Read(bytes.NewReader(config.NodePool), "-")
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the sample of a NodePool: %w", err)
 		}
@@ -156,7 +156,7 @@ func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
 		if name == "" || known[name] != nil {
 			continue
 		}
-		set, err := Read(bytes.NewReader(samples.NodeClass), "-")
+		set, err := Read(bytes.NewReader(config.NodeClass), "-")
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the sample of a BizflyNodeClass: %w", err)
 		}

@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -34,14 +35,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 )
 
-// byKey are objects of one kind.
-type byKey map[client.ObjectKey]client.Object
-
 // Client is a client of the copy. Its objects are never changed, only replaced, so that lists may share them.
 type Client struct {
-	mu     sync.RWMutex
-	kinds  map[schema.GroupVersionKind]byKey
-	byNode map[string]byKey // pods: core lists those of each node again and again
+	mu    sync.RWMutex
+	kinds map[schema.GroupVersionKind]cache.Indexer
 	// created is how many objects have got a UID here, version the last resource version, and named the names that were given.
 	created, version int
 	named            map[string]bool
@@ -49,7 +46,7 @@ type Client struct {
 
 // New returns a client of copies of the objects. Those without UID get one, as from an API server: core tells pods apart by it.
 func New(objects Objects) *Client {
-	c := &Client{kinds: map[schema.GroupVersionKind]byKey{}, byNode: map[string]byKey{}, named: map[string]bool{}}
+	c := &Client{kinds: map[schema.GroupVersionKind]cache.Indexer{}, named: map[string]bool{}}
 	for _, object := range objects {
 		object = object.DeepCopyObject().(client.Object)
 		c.stamp(object)
@@ -58,17 +55,13 @@ func New(objects Objects) *Client {
 	return c
 }
 
-// withStatus are the kinds whose definitions say that their status is written apart from the object.
-var withStatus = sync.OnceValue(func() map[schema.GroupVersionKind]bool {
-	found := map[schema.GroupVersionKind]bool{}
-	for _, crd := range apis.CRDs {
-		for _, version := range crd.Spec.Versions {
-			found[schema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}] =
-				version.Subresources != nil && version.Subresources.Status != nil
-		}
-	}
-	return found
-})
+// withStatus reports whether the status of a kind is written apart from the object, as all our definitions and those of
+// core say.
+func withStatus(gvk schema.GroupVersionKind) bool {
+	return lo.ContainsBy(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return crd.Spec.Group == gvk.Group && crd.Spec.Names.Kind == gvk.Kind
+	})
+}
 
 // stamp sets what an API server sets when it creates an object.
 func (c *Client) stamp(object client.Object) {
@@ -91,33 +84,27 @@ func (c *Client) stamp(object client.Object) {
 func (c *Client) store(gvk schema.GroupVersionKind, object client.Object) {
 	c.version++
 	object.SetResourceVersion(strconv.Itoa(c.version))
-	key := client.ObjectKeyFromObject(object)
-	c.named[key.Name] = true
-	c.forget(gvk, key)
+	c.named[object.GetName()] = true
 	if c.kinds[gvk] == nil {
-		c.kinds[gvk] = byKey{}
+		c.kinds[gvk] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers[gvk.Kind])
 	}
-	c.kinds[gvk][key] = object
-	if pod, ok := object.(*corev1.Pod); ok {
-		if c.byNode[pod.Spec.NodeName] == nil {
-			c.byNode[pod.Spec.NodeName] = byKey{}
-		}
-		c.byNode[pod.Spec.NodeName][key] = pod
-	}
+	lo.Must0(c.kinds[gvk].Add(object), "each object has a key")
 }
 
-func (c *Client) forget(gvk schema.GroupVersionKind, key client.ObjectKey) {
-	if pod, ok := c.kinds[gvk][key].(*corev1.Pod); ok {
-		delete(c.byNode[pod.Spec.NodeName], key)
+func (c *Client) forget(gvk schema.GroupVersionKind, object client.Object) {
+	if c.kinds[gvk] != nil {
+		lo.Must0(c.kinds[gvk].Delete(object), "each object has a key")
 	}
-	delete(c.kinds[gvk], key)
 }
 
 // find returns the stored object. Core asks for PersistentVolumes with the namespace of the claim, which an API server ignores.
 func (c *Client) find(gvk schema.GroupVersionKind, key client.ObjectKey) (client.Object, error) {
-	for _, key := range []client.ObjectKey{key, {Name: key.Name}} {
-		if object, ok := c.kinds[gvk][key]; ok {
-			return object, nil
+	for _, name := range []cache.ObjectName{cache.ObjectName(key), {Name: key.Name}} {
+		if c.kinds[gvk] == nil {
+			break
+		}
+		if object, ok, _ := c.kinds[gvk].GetByKey(name.String()); ok {
+			return object.(client.Object), nil
 		}
 	}
 	return nil, apierrors.NewNotFound(resourceOf(gvk), key.Name)
@@ -138,11 +125,8 @@ func copyInto(into client.Object, object client.Object) error {
 }
 
 // Put writes an object with its status, as a simulation does in place of the kubelet and of controllers.
-func (c *Client) Put(object client.Object) error {
-	gvk, err := c.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+func (c *Client) Put(object client.Object) {
+	gvk := lo.Must(c.GroupVersionKindFor(object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if object.GetUID() == "" {
@@ -151,19 +135,14 @@ func (c *Client) Put(object client.Object) error {
 	stored := object.DeepCopyObject().(client.Object)
 	c.store(gvk, stored)
 	object.SetResourceVersion(stored.GetResourceVersion())
-	return nil
 }
 
 // Remove deletes an object that nothing keeps.
-func (c *Client) Remove(object client.Object) error {
-	gvk, err := c.GroupVersionKindFor(object)
-	if err != nil {
-		return err
-	}
+func (c *Client) Remove(object client.Object) {
+	gvk := lo.Must(c.GroupVersionKindFor(object))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(gvk, client.ObjectKeyFromObject(object))
-	return nil
+	c.forget(gvk, object)
 }
 
 // SetPods replaces all pods. They belong to the client then.
@@ -171,7 +150,7 @@ func (c *Client) SetPods(pods []*corev1.Pod) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kinds[gvk], c.byNode = byKey{}, map[string]byKey{}
+	delete(c.kinds, gvk)
 	for _, pod := range pods {
 		c.stamp(pod)
 		c.store(gvk, pod)
@@ -196,16 +175,15 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, into client.Object
 	return copyInto(into, found)
 }
 
-// fields are what lists can be selected by, as the controller's cache indexes it.
-var fields = map[string]func(client.Object) (string, bool){
-	"spec.providerID": func(object client.Object) (string, bool) {
-		node, ok := object.(*corev1.Node)
-		return lo.FromPtr(node).Spec.ProviderID, ok
-	},
-	"status.providerID": func(object client.Object) (string, bool) {
-		claim, ok := object.(*karpv1.NodeClaim)
-		return lo.FromPtr(claim).Status.ProviderID, ok
-	},
+// indexers are what lists can be selected by, as the controller's cache indexes it.
+var indexers = map[string]cache.Indexers{
+	"Pod":       {"spec.nodeName": indexBy(func(pod *corev1.Pod) string { return pod.Spec.NodeName })},
+	"Node":      {"spec.providerID": indexBy(func(node *corev1.Node) string { return node.Spec.ProviderID })},
+	"NodeClaim": {"status.providerID": indexBy(func(claim *karpv1.NodeClaim) string { return claim.Status.ProviderID })},
+}
+
+func indexBy[T client.Object](value func(T) string) cache.IndexFunc {
+	return func(object any) ([]string, error) { return []string{value(object.(T))}, nil }
 }
 
 // List implements client.Reader. Objects are sorted by namespace and name.
@@ -220,9 +198,6 @@ func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(selected, func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
 	if limit := int(options.Limit); limit > 0 {
 		selected = lo.Slice(selected, 0, limit)
 	}
@@ -249,32 +224,53 @@ func (c *Client) List(_ context.Context, into client.ObjectList, opts ...client.
 func (c *Client) selected(gvk schema.GroupVersionKind, options *client.ListOptions) ([]client.Object, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	from := c.kinds[gvk]
-	matches := func(client.Object) bool { return true }
+	if c.kinds[gvk] == nil {
+		return nil, nil
+	}
+	from := c.kinds[gvk].List()
 	if options.FieldSelector != nil && !options.FieldSelector.Empty() {
-		requirement := options.FieldSelector.Requirements()[0]
-		value, exact := options.FieldSelector.RequiresExactMatch(requirement.Field)
-		field, known := fields[requirement.Field]
-		switch {
-		case !exact || len(options.FieldSelector.Requirements()) != 1:
-			known = false
-		case gvk.Kind == "Pod" && requirement.Field == "spec.nodeName":
-			from, known = c.byNode[value], true
-		case known:
-			matches = func(object client.Object) bool {
-				has, ok := field(object)
-				return ok && has == value
-			}
-		}
-		if !known {
+		requirements := options.FieldSelector.Requirements()
+		value, exact := options.FieldSelector.RequiresExactMatch(requirements[0].Field)
+		indexed, err := c.kinds[gvk].ByIndex(requirements[0].Field, value)
+		if err != nil || !exact || len(requirements) != 1 {
 			return nil, fmt.Errorf("listing %s by %s is not supported", resourceOf(gvk).Resource, options.FieldSelector)
 		}
+		from = indexed
 	}
-	return lo.Filter(slices.Collect(maps.Values(from)), func(object client.Object, _ int) bool {
-		return (options.Namespace == "" || object.GetNamespace() == options.Namespace) && matches(object) &&
+	selected := lo.FilterMap(from, func(stored any, _ int) (client.Object, bool) {
+		object := stored.(client.Object)
+		return object, (options.Namespace == "" || object.GetNamespace() == options.Namespace) &&
 			(options.LabelSelector == nil || options.LabelSelector.Matches(labels.Set(object.GetLabels())))
-	}), nil
+	})
+	slices.SortFunc(selected, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return selected, nil
 }
+
+// All are the objects of a kind, copied as a list's are. That cannot fail: what there is none of is nothing.
+func All[T client.Object](c *Client, opts ...client.ListOption) []T {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	selected := lo.Must(c.selected(lo.Must(c.GroupVersionKindFor(newOf[T]())), options))
+	return lo.Map(selected, func(object client.Object, _ int) T {
+		into := newOf[T]()
+		if !lo.FromPtr(options.UnsafeDisableDeepCopy) {
+			object = object.DeepCopyObject().(client.Object)
+		}
+		lo.Must0(copyInto(into, object))
+		return into
+	})
+}
+
+// Find is the object of a kind and name, if there is one.
+func Find[T client.Object](c *Client, key client.ObjectKey) (T, bool) {
+	into := newOf[T]()
+	err := c.Get(context.Background(), key, into)
+	lo.Must0(client.IgnoreNotFound(err))
+	return into, err == nil
+}
+
+func newOf[T client.Object]() T { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
 
 // Scheme implements client.Client.
 func (c *Client) Scheme() *runtime.Scheme { return scheme.Scheme }
@@ -290,4 +286,37 @@ func (c *Client) GroupVersionKindFor(object runtime.Object) (schema.GroupVersion
 // IsObjectNamespaced implements client.Client.
 func (c *Client) IsObjectNamespaced(object runtime.Object) (bool, error) {
 	return false, fmt.Errorf("whether %T has a namespace is not known here", object)
+}
+
+// Objects are what a client starts with.
+type Objects []client.Object
+
+// With returns the objects with others, which take the place of those of the same kind, namespace and name.
+func (o Objects) With(others ...client.Object) Objects {
+	type id struct {
+		kind reflect.Type
+		key  client.ObjectKey
+	}
+	idOf := func(object client.Object) id { return id{reflect.TypeOf(object), client.ObjectKeyFromObject(object)} }
+	result, at := slices.Clone(o), map[id]int{}
+	for i, object := range o {
+		at[idOf(object)] = i
+	}
+	for _, object := range others {
+		if i, ok := at[idOf(object)]; ok {
+			result[i] = object
+			continue
+		}
+		at[idOf(object)] = len(result)
+		result = append(result, object)
+	}
+	return result
+}
+
+// Of returns the objects of a kind.
+func Of[T client.Object](objects Objects) []T {
+	return lo.FilterMap(objects, func(object client.Object, _ int) (T, bool) {
+		typed, ok := object.(T)
+		return typed, ok
+	})
 }

@@ -26,7 +26,7 @@ func (c *Client) Create(_ context.Context, object client.Object, opts ...client.
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, exists := c.kinds[gvk][client.ObjectKeyFromObject(object)]; exists {
+	if _, err := c.find(gvk, client.ObjectKeyFromObject(object)); err == nil {
 		return apierrors.NewAlreadyExists(resourceOf(gvk), object.GetName())
 	}
 	if len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
@@ -34,7 +34,7 @@ func (c *Client) Create(_ context.Context, object client.Object, opts ...client.
 	}
 	c.stamp(object)
 	stored := object.DeepCopyObject().(client.Object)
-	if withStatus()[gvk] {
+	if withStatus(gvk) {
 		status := reflect.ValueOf(stored).Elem().FieldByName("Status")
 		status.Set(reflect.Zero(status.Type()))
 	}
@@ -68,13 +68,13 @@ func (c *Client) write(object client.Object, ofStatus bool, change func(stored c
 		if err := copyStatus(result, changed); err != nil {
 			return err
 		}
-	case withStatus()[gvk]:
+	case withStatus(gvk):
 		if err := copyStatus(result, stored.DeepCopyObject().(client.Object)); err != nil {
 			return err
 		}
 	}
 	if !result.GetDeletionTimestamp().IsZero() && len(result.GetFinalizers()) == 0 && len(stored.GetFinalizers()) > 0 {
-		c.forget(gvk, client.ObjectKeyFromObject(object))
+		c.forget(gvk, stored)
 	} else {
 		c.store(gvk, result)
 	}
@@ -143,7 +143,7 @@ func (c *Client) Delete(_ context.Context, object client.Object, opts ...client.
 	case err != nil:
 		return err
 	case len(stored.GetFinalizers()) == 0:
-		c.forget(gvk, client.ObjectKeyFromObject(stored))
+		c.forget(gvk, stored)
 	case stored.GetDeletionTimestamp().IsZero():
 		marked := stored.DeepCopyObject().(client.Object)
 		marked.SetDeletionTimestamp(lo.ToPtr(metav1.Now()))

@@ -1,17 +1,29 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package plan computes what Karpenter would run, and reports nodes, prices and pods that fit nowhere.
 package plan
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Plan is what Karpenter would run.
@@ -24,6 +36,21 @@ type Plan struct {
 	Catalog *connect.Catalog `json:"catalog,omitempty"`
 	// Assumed names the objects that the manifests do not have, and that are those of the default sample.
 	Assumed []string `json:"assumed,omitempty"`
+}
+
+// Today is what runs now.
+type Today struct {
+	// Nodes is how many nodes there are, Karpenter's and those of worker pools, and NodeClaims without a node yet.
+	Nodes int `json:"nodes"`
+	// VNDPerHour is what those cost whose flavor is known; Unpriced is how many are left out.
+	VNDPerHour  float64 `json:"vndPerHour"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	Unpriced    int     `json:"unpriced"`
+	// Waiting is how many of the planned pods run on none of them yet, and Added what nodes for these would cost beside them, so that both
+	// sums are of the same pods.
+	Waiting         int     `json:"waiting,omitempty"`
+	AddedNodes      int     `json:"addedNodes,omitempty"`
+	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
 }
 
 // Group is nodes of one NodePool, flavor and zone.
@@ -67,4 +94,161 @@ func (p *Plan) Used(name corev1.ResourceName) float64 {
 		return 0
 	}
 	return lo.SumBy(p.Nodes, func(n sim.Node) float64 { return n.Used[name] }) / float64(len(p.Nodes))
+}
+
+// Options say what to plan.
+type Options struct {
+	input.Options
+	// Alternatives are files of NodePools and NodeClasses, each planned in place of the others.
+	Alternatives []string
+	// OnStart is called when scheduling begins, with the number of pods; it may be nil.
+	OnStart func(pods int)
+}
+
+// Base is a plan from empty, with what it was made of.
+type Base struct {
+	*Plan
+	Cloud   *connect.Cloud
+	Objects memory.Objects
+	// Simulation is the one in which the planned nodes run.
+	Simulation *sim.Simulation
+}
+
+// Compute plans, once for each alternative.
+func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error) {
+	base, cloud, err := read(ctx, s, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	price.NotePeriod(s, cloud)
+	if len(o.Alternatives) == 0 {
+		p, err := compute(ctx, s, cloud, base, o)
+		if err != nil {
+			return nil, err
+		}
+		return []*Plan{p.Plan}, nil
+	}
+	var plans []*Plan
+	for _, file := range o.Alternatives {
+		objects, err := alternative(s, base, file)
+		if err != nil {
+			return nil, err
+		}
+		p, err := compute(ctx, s, cloud, objects, o)
+		if err != nil {
+			return nil, fmt.Errorf("planning %s: %w", file, err)
+		}
+		p.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		plans = append(plans, p.Plan)
+	}
+	return plans, nil
+}
+
+// ComputeBase plans before anything is varied.
+func ComputeBase(ctx context.Context, s *connect.Session, o input.Options) (*Base, error) {
+	objects, cloud, err := read(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	return compute(ctx, s, cloud, objects, Options{Options: o})
+}
+
+func read(ctx context.Context, s *connect.Session, o input.Options) (memory.Objects, *connect.Cloud, error) {
+	objects, err := input.Objects(ctx, s, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	cloud, err := s.Cloud(ctx)
+	return objects, cloud, err
+}
+
+// compute plans with the default sample where there is no cluster whose NodePools count.
+func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, objects memory.Objects,
+	o Options) (base *Base, err error) {
+	p := &Plan{}
+	if s.Cluster == nil {
+		if objects, p.Assumed, err = input.WithSamples(objects); err != nil {
+			return nil, err
+		}
+	}
+	simulation, err := sim.New(ctx, cloud, objects)
+	if err != nil {
+		return nil, err
+	}
+	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
+		if p.Today, err = measure(ctx, cloud, simulation, objects); err != nil {
+			s.Note("today's cost is not known: %s", err)
+		}
+	}
+	prepare, run := simulation.Empty, simulation.Settle
+	if o.Pending {
+		prepare, run = simulation.Observe, simulation.Run
+	}
+	if err := prepare(ctx); err != nil {
+		return nil, err
+	}
+	if o.OnStart != nil {
+		o.OnStart(len(simulation.Waiting()))
+	}
+	if p.Result, err = run(ctx); err != nil {
+		return nil, err
+	}
+	p.Catalog = cloud.EmbeddedCatalog()
+	return &Base{p, cloud, objects, simulation}, nil
+}
+
+// alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the
+// same name, since NodePools may use ones that exist.
+func alternative(s *connect.Session, base memory.Objects, file string) (memory.Objects, error) {
+	set, err := input.Read(nil, file)
+	if err != nil {
+		return nil, err
+	}
+	read := set.Kinds()
+	set.LeaveForeign()
+	for _, note := range set.Notes {
+		s.Note("%s: %s", file, note)
+	}
+	switch {
+	case len(memory.Of[*karpv1.NodePool](set.Objects)) > 0:
+		base = lo.Reject(base, func(object client.Object, _ int) bool {
+			pool, ok := object.(*karpv1.NodePool)
+			return ok && pool.Spec.Replicas == nil
+		})
+	case len(memory.Of[*v1alpha1.BizflyNodeClass](set.Objects)) == 0:
+		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, read)
+	}
+	return base.With(set.Objects...), nil
+}
+
+// measure sums up what top shows, without the nodes of static NodePools, and the nodes that pods without a node would
+// need beside these.
+func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulation, objects memory.Objects) (*Today, error) {
+	flavors, _, err := price.StandardFlavors(ctx, cloud)
+	if err != nil {
+		return nil, err
+	}
+	static := simulation.Static()
+	rows := lo.Reject(top.Rows(objects, flavors), func(row top.Node, _ int) bool { return static.Has(row.NodePool) })
+	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
+	today := &Today{
+		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
+		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }),
+	}
+	if len(simulation.Waiting()) == 0 {
+		return today, nil
+	}
+	beside, err := sim.New(ctx, cloud, objects)
+	if err != nil {
+		return nil, err
+	}
+	if err := beside.Observe(ctx); err != nil {
+		return nil, err
+	}
+	added, err := beside.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = added.Pods, len(added.Nodes), added.VNDPerHour
+	return today, nil
 }

@@ -106,7 +106,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 var _ = Describe("What core says in a simulation", func() {
 	simulate := func() *sim.Simulation {
 		GinkgoHelper()
-		s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+		s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 		Expect(err).ToNot(HaveOccurred())
 		cloud, err := s.Cloud(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -124,7 +124,7 @@ var _ = Describe("What core says in a simulation", func() {
 		simulation := simulate()
 		nodeClasses := &v1alpha1.BizflyNodeClassList{}
 		Expect(simulation.Objects.List(ctx, nodeClasses)).To(Succeed())
-		Expect(simulation.Objects.Remove(&nodeClasses.Items[0])).To(Succeed())
+		simulation.Objects.Remove(&nodeClasses.Items[0])
 		result, err := simulation.Run(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.Notes).To(ContainElement(ContainSubstring("Karpenter reports an error: skipping, unable to resolve instance types")))
@@ -179,7 +179,7 @@ func planOf(w *randomcluster.Simulation, settled bool) *sim.Result {
 	} {
 		GinkgoT().Setenv(key, value)
 	}
-	s, err := connect.NewFor(ctx, nil, w.Client)
+	s, err := connect.NewFor(ctx, w.Client, connect.Options{})
 	Expect(err).ToNot(HaveOccurred())
 	s.Settings.Prices, s.Settings.BillingPeriod = w.Settings.Load().Prices, time.Hour
 	if !settled {

@@ -119,15 +119,6 @@ func (c *Cluster) read(ctx context.Context, id string) (Pool, error) {
 	return selected[0], nil
 }
 
-// StillScalesError says that BizFly Cloud has accepted neither way to stop a pool's autoscaling.
-type StillScalesError struct{ Result Result }
-
-// Error says what to do instead.
-func (e *StillScalesError) Error() string {
-	return fmt.Sprintf("the worker pool %s still scales by itself (%s): switch its autoscaling off in the BizFly Cloud console", e.Result.After.Name,
-		e.Result.After)
-}
-
 // Pin keeps BKE's autoscaler from changing a pool's size: it switches autoscaling off and, where the cloud does not do that,
 // sets least and greatest size to the present one.
 func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
@@ -147,7 +138,8 @@ func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
 	err = c.change(ctx, &result, fmt.Sprintf("desired_size, min_size and max_size: %d", *size),
 		bizfly.WorkerPoolChange{DesiredSize: size, MinSize: size, MaxSize: size})
 	if err == nil && result.After.Scales() {
-		err = &StillScalesError{Result: result}
+		err = fmt.Errorf("the worker pool %s still scales by itself (%s): switch its autoscaling off in the BizFly Cloud console",
+			result.After.Name, result.After)
 	}
 	return result, err
 }

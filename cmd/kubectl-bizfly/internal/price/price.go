@@ -6,7 +6,6 @@ package price
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/samber/lo"
@@ -39,28 +38,27 @@ func NotePeriod(s *connect.Session, cloud *connect.Cloud) {
 
 // StandardNodeClass is the NodeClass of "spec: {}", in every zone of the region: the prices of worker pools are those of its
 // flavors.
-func StandardNodeClass(zones []string) (*v1alpha1.BizflyNodeClass, error) {
+func StandardNodeClass(zones []string) *v1alpha1.BizflyNodeClass {
 	nodeClass := &v1alpha1.BizflyNodeClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BizflyNodeClass"},
 		ObjectMeta: metav1.ObjectMeta{Name: "standard", UID: "standard", Generation: 1},
 	}
-	if err := input.Default(nodeClass); err != nil {
-		return nil, fmt.Errorf("making a NodeClass of defaults: %w", err)
-	}
+	lo.Must0(input.Default(nodeClass), "no build that passed its tests has another definition")
 	nodeClass.Status.Zones = zones
-	return nodeClass, nil
+	return nodeClass
 }
 
 // StandardFlavors returns every flavor with its prices for a server of the defaults.
 func StandardFlavors(ctx context.Context, cloud *connect.Cloud) ([]*corecloudprovider.InstanceType, *v1alpha1.BizflyNodeClass, error) {
-	snapshot, err := cloud.Catalog.Snapshot()
-	if err != nil {
-		return nil, nil, err
-	}
-	nodeClass, err := StandardNodeClass(lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name }))
-	if err != nil {
-		return nil, nil, err
-	}
+	nodeClass := StandardNodeClass(lo.Map(cloud.Snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name }))
 	instanceTypes, err := wiring.Build(cloud.Over(memory.New(nil))).Flavors.List(ctx, nodeClass)
 	return instanceTypes, nodeClass, err
+}
+
+// ByFlavor are the prices of flavors in VND per hour, which do not differ between zones.
+func ByFlavor(flavors []*corecloudprovider.InstanceType) map[string]float64 {
+	return lo.FilterSliceToMap(flavors, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
+		offering, ok := lo.First(it.Offerings)
+		return it.Name, lo.FromPtr(offering).Price, ok
+	})
 }

@@ -131,7 +131,7 @@ func newCluster(seed uint64, budget string, pods ...*corev1.Pod) *cluster {
 // simulate is a copy of objects, and a session that reads it.
 func simulate(objects memory.Objects) (*connect.Session, *sim.Simulation) {
 	GinkgoHelper()
-	s, err := connect.NewFor(ctx, nil, nil, connect.AllowOffline(true))
+	s, err := connect.NewFor(ctx, nil, connect.Options{Offline: true})
 	Expect(err).ToNot(HaveOccurred())
 	bizfly, err := s.Cloud(ctx)
 	Expect(err).ToNot(HaveOccurred())
@@ -192,7 +192,7 @@ func (c *cluster) jobs() int {
 			c.began[job.Name] = c.Now()
 		}
 		if c.over(c.began[job.Name], job.Spec.ActiveDeadlineSeconds) {
-			Expect(c.EndPods(ctx, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, job) })).To(Succeed())
+			c.EndPods(func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, job) })
 			Expect(c.Objects.Delete(ctx, job)).To(Succeed())
 			continue
 		}
@@ -230,7 +230,7 @@ func (c *cluster) gatesEnd() int {
 		over[gate.Name] = c.over(c.began[gate.Name], gate.Spec.ActiveDeadlineSeconds)
 		return over[gate.Name]
 	})
-	Expect(c.EndPods(ctx, func(p *corev1.Pod) bool { return over[p.Name] })).To(Succeed())
+	c.EndPods(func(p *corev1.Pod) bool { return over[p.Name] })
 	return len(c.gates)
 }
 

@@ -29,9 +29,9 @@ var _ = Describe("kubectl bizfly repack", func() {
 	run := func(wait func(context.Context) error, args ...string) (status int, out, errOut string) {
 		GinkgoHelper()
 		var stdout, stderr bytes.Buffer
-		app := cli.For(nil, c.Objects, nil, &stdout, &stderr)
+		app := cli.For(c.Objects, nil, &stdout, &stderr)
 		app.Wait, app.Clock = wait, passing
-		app.Connect = func(context.Context, ...connect.Option) (*connect.Session, error) {
+		app.Connect = func(context.Context, connect.Options) (*connect.Session, error) {
 			c.session.Changes = c.client(enough)
 			return c.session, nil
 		}

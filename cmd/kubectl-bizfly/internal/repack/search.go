@@ -376,8 +376,6 @@ func (s *search) try(ctx context.Context, t *sim.Simulation, p *Proposal) error 
 	if err := t.Rest(ctx); err != nil {
 		return err
 	}
-	if err := t.EndPods(ctx, func(pod *corev1.Pod) bool { return pod.Labels[HoldLabel] != "" }); err != nil {
-		return err
-	}
+	t.EndPods(func(pod *corev1.Pod) bool { return pod.Labels[HoldLabel] != "" })
 	return t.Rest(ctx)
 }

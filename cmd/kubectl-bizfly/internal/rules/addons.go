@@ -5,21 +5,24 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
+	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
-
-	"github.com/bizflycloud/gobizfly"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -227,3 +230,50 @@ func billingPlans(nodeClasses []v1alpha1.BizflyNodeClass) []string {
 		return normalPlan(string(n.EffectiveBillingPlan()))
 	}))
 }
+
+const metadataAddress = "169.254.169.254"
+
+// clusterPolicies are the kinds of policies that hold for the pods of all namespaces.
+var clusterPolicies = []schema.GroupVersionKind{
+	{Group: "cilium.io", Version: "v2", Kind: "CiliumClusterwideNetworkPolicy"},
+	{Group: "projectcalico.org", Version: "v3", Kind: "GlobalNetworkPolicy"},
+	{Group: "crd.projectcalico.org", Version: "v1", Kind: "GlobalNetworkPolicy"},
+}
+
+// metadataRules look for what keeps pods from the metadata service, from which every pod could otherwise read the user
+// data of its node and the join token of BKE. A NodeClass has no effect on the nodes of BKE's pools, whose servers have
+// the same token. Whether a policy works is not tried.
+var metadataRules = []rule{
+	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
+		why: "any pod can read the user data and the join token of its node there, and join a node of its own",
+		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there), or set " +
+			"metadataOptions.podAccess of the NodeClass to Blocked",
+		given: given2(factNodeClasses, factMetadataPolicy, func(all *v1alpha1.BizflyNodeClassList, guarded bool) outcome {
+			open := lo.FilterMap(all.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
+				return n.Name, !podAccessEnforced(&n)
+			})
+			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: BizflyNodeClass %s "+
+				"does not block it by a %s that is True, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
+				"names %s", list(open), v1alpha1.ConditionTypePodAccessEnforced, metadataAddress)
+		})},
+	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
+		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
+			"its own",
+		fix: "kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there; with kube-router, let only " +
+			"trusted pods run on these nodes)",
+		given: given2(factPoolNodes, factMetadataPolicy, func(nodes *corev1.NodeList, guarded bool) outcome {
+			return failsIf(!guarded && len(nodes.Items) > 0, "nothing is found that keeps pods on BKE's pool nodes %s from the "+
+				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and a "+
+				"BizflyNodeClass does not apply there",
+				list(namesOf(nodes, func(*corev1.Node) bool { return true })), metadataAddress)
+		})},
+}
+
+// podAccessEnforced reports whether the metadataOptions of a NodeClass keep pods from the metadata service.
+func podAccessEnforced(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked &&
+		nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypePodAccessEnforced).IsTrue()
+}
+
+// sortedKeys are the keys of a map by name.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -59,7 +59,7 @@ var (
 	})
 
 	factCatalog = catalogFact("catalog", func(_ context.Context, cloud *connect.Cloud) (*catalog.Snapshot, error) {
-		return cloud.Catalog.Snapshot()
+		return cloud.Snapshot, nil
 	})
 
 	factAccount = loginFact("account", func(ctx context.Context, cloud *connect.Cloud) (bizfly.Account, error) {

@@ -139,7 +139,7 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		return n.Name
 	})
 	failed := launches.failures(at.now)
-	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.FromPtr(pools).Items,
+	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.ToSlicePtr(lo.FromPtr(pools).Items),
 		func() []*corecloudprovider.InstanceType { return cluster.Flavors })
 	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
 	return cluster, func(row top.Node) *nodeFacts {

@@ -55,11 +55,7 @@ var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *read
 	if w.simulation, err = w.simulate(ctx, w.objects, true); err != nil {
 		return nil, err
 	}
-	list := &karpv1.NodePoolList{}
-	if err := w.simulation.Objects.List(ctx, list); err != nil {
-		return nil, err
-	}
-	w.pools = lo.ToSlicePtr(list.Items)
+	w.pools = memory.All[*karpv1.NodePool](w.simulation.Objects)
 	return w, nil
 })
 
@@ -70,23 +66,17 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 		return made, err
 	}
 	// The simulation's NodeClasses have no managed fields, which say when they were changed.
-	pools, nodeClasses := &karpv1.NodePoolList{}, memory.Of[*v1alpha1.BizflyNodeClass](objects)
-	if err := made.Objects.List(ctx, pools); err != nil {
-		return nil, err
-	}
-	unavailable := w.launches.unavailable(w.session, nodeClasses, pools.Items, func() []*corecloudprovider.InstanceType {
-		return lo.FlatMap(pools.Items, func(pool karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
-			all, _ := made.Provider.GetInstanceTypes(ctx, &pool) // where it fails, the rule about flavors says so
+	pools, nodeClasses := memory.All[*karpv1.NodePool](made.Objects), memory.Of[*v1alpha1.BizflyNodeClass](objects)
+	unavailable := w.launches.unavailable(w.session, nodeClasses, pools, func() []*corecloudprovider.InstanceType {
+		return lo.FlatMap(pools, func(pool *karpv1.NodePool, _ int) []*corecloudprovider.InstanceType {
+			all, _ := made.Provider.GetInstanceTypes(ctx, pool) // where it fails, the rule about flavors says so
 			return all
 		})
 	})
 	keys := map[string]string{}
 	for _, stored := range nodeClasses {
 		// The copy's NodeClass has what the controller's code has resolved, which is part of its key.
-		resolved := &v1alpha1.BizflyNodeClass{}
-		if err := made.Objects.Get(ctx, client.ObjectKeyFromObject(stored), resolved); err != nil {
-			return nil, err
-		}
+		resolved, _ := memory.Find[*v1alpha1.BizflyNodeClass](made.Objects, client.ObjectKeyFromObject(stored))
 		key := capacity.NodeClassKey(resolved)
 		if falseMessage(stored.Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding) != "" {
 			made.Providers.Capacity.MarkUnavailable(ctx, capacity.Offering{NodeClass: key}, "launches pause", time.Hour)
@@ -103,12 +93,8 @@ func (w *world) simulate(ctx context.Context, objects memory.Objects, marked boo
 
 // waitAlone lets no other pod wait than this one.
 func waitAlone(ctx context.Context, s *sim.Simulation, pod *corev1.Pod) error {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods); err != nil {
-		return err
-	}
-	bound := lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
-		return &other, other.Spec.NodeName != ""
+	bound := lo.Filter(memory.All[*corev1.Pod](s.Objects), func(other *corev1.Pod, _ int) bool {
+		return other.Spec.NodeName != ""
 	})
 	s.Objects.SetPods(append(bound, pod))
 	return s.Observe(ctx)
@@ -168,10 +154,10 @@ type unavailableOffering struct {
 // unavailable are the offerings whose launches lately failed, with the scope that the controller gives its marks, which
 // it keeps in memory, and for as long as a first failure does: repeated ones last longer. A size that the quota does
 // not allow is all flavors of that size or bigger ones.
-func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []karpv1.NodePool,
+func (l launches) unavailable(s *connect.Session, nodeClasses []*v1alpha1.BizflyNodeClass, pools []*karpv1.NodePool,
 	types func() []*corecloudprovider.InstanceType) []unavailableOffering {
 	byName := lo.KeyBy(nodeClasses, func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
-	ofPool := lo.SliceToMap(pools, func(pool karpv1.NodePool) (string, string) {
+	ofPool := lo.SliceToMap(pools, func(pool *karpv1.NodePool) (string, string) {
 		return pool.Name, lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 	})
 	var found []unavailableOffering
@@ -296,4 +282,43 @@ func (l launches) warnings(pools map[string]bool) []Entry {
 		return Entry{Time: at, From: "NodeClaim " + name, What: event.Reason + ": " + event.Message, Problem: true},
 			failed && pools[l.nodePoolOf(name)] && time.Since(at) < ttl.NotRegistered
 	})
+}
+
+// recently is how far back events are looked at.
+const recently = 24 * time.Hour
+
+var launchRules = []rule{
+	{code: "QuotaRejected", about: "rejected launches", severity: Warning,
+		why: "pods stay pending, or run on flavors that cost more",
+		fix: "raise the project's quota in the BizFly Cloud console, or top up the balance",
+		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
+			quota := lo.Filter(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
+			return failsIf(len(quota) > 0, "%d launches were rejected by quota or balance within a day; the last one: %s",
+				len(quota), lo.LastOrEmpty(quota).Message)
+		})},
+	{code: "LaunchesFailed", about: "rejected launches", severity: Warning,
+		why: "nodes come late, and each attempt is paid for",
+		fix: "kubectl get events --namespace default --field-selector type=Warning",
+		given: given2(factEvents, factTime, func(all []corev1.Event, now time.Time) outcome {
+			other := lo.Reject(failedLaunches(all, now), func(e corev1.Event, _ int) bool { return ofQuota(&e) })
+			return failsIf(len(other) > 0, "%d launches failed within a day; the last one: %s", len(other),
+				lo.LastOrEmpty(other).Message)
+		})},
+}
+
+// failedLaunches are the events of the last day that report one, the oldest first.
+func failedLaunches(all []corev1.Event, now time.Time) []corev1.Event {
+	of := lo.Filter(all, func(e corev1.Event, _ int) bool {
+		return now.Sub(lastSeen(&e)) <= recently && (ofQuota(&e) || lo.Contains([]string{ourevents.ReasonLaunchesPaused,
+			ourevents.ReasonLaunchRejected,
+			ourevents.ReasonLaunchFailed, ourevents.ReasonNodeNotRegistered}, e.Reason))
+	})
+	slices.SortStableFunc(of, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	return of
+}
+
+// ofQuota reports whether a launch was rejected by quota or balance.
+func ofQuota(e *corev1.Event) bool {
+	return e.Reason == ourevents.ReasonAccountLimit || e.Reason == ourevents.ReasonQuotaTooSmall ||
+		e.Reason == ourevents.ReasonLaunchesPaused && strings.Contains(e.Message, capacity.ReasonQuotaExceeded)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
@@ -48,22 +47,15 @@ var (
 	// factFlavorPrices are the prices of flavors with the default disk, in VND per hour.
 	factFlavorPrices = catalogFact("prices of flavors", func(ctx context.Context, cloud *connect.Cloud) (map[string]float64, error) {
 		instanceTypes, _, err := price.StandardFlavors(ctx, cloud)
-		if err != nil {
-			return nil, err
-		}
-		return lo.FilterSliceToMap(instanceTypes, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
-			offering, ok := lo.First(it.Offerings)
-			return it.Name, lo.FromPtr(offering).Price, ok
-		}), nil
+		return price.ByFlavor(instanceTypes), err
 	})
 
 	// factDiskPrices is what a disk costs, in VND per hour.
 	factDiskPrices = catalogFact("prices of disks", func(_ context.Context,
 		cloud *connect.Cloud) (func(*gobizfly.Volume) float64, error) {
-		snapshot, err := cloud.Catalog.Snapshot()
 		return func(volume *gobizfly.Volume) float64 {
-			return diskPrice(cloud.Settings.Load().Prices, snapshot, volume)
-		}, err
+			return diskPrice(cloud.Settings.Load().Prices, cloud.Snapshot, volume)
+		}, nil
 	})
 )
 

@@ -40,18 +40,23 @@ type NodePool struct {
 // ForNodePool explains a NodePool.
 func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePool, error) {
 	r := newReading(s)
-	asked, err := askNodePool(ctx, r, name)
+	pools, _, err := poolsIn(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := factNodePools.in(ctx, r)
-	if err != nil {
-		return nil, err
+	pool, exists := lo.Find(pools, func(p *karpv1.NodePool) bool { return p.Name == name })
+	if !exists {
+		return nil, fmt.Errorf("there is no NodePool %q", name)
 	}
-	pool, _ := lo.Find(lo.ToSlicePtr(pools.Items), func(p *karpv1.NodePool) bool { return p.Name == name })
-	answer := &NodePool{Pool: *asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
+	// As for a pod that requests and requires nothing; what is about pods alone does not matter.
 	tolerates := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: tolerates}}, pool: pool})
+	asked := askPool(ctx, about)
+	asked.Checks = lo.Reject(asked.Checks, func(c Check, _ int) bool {
+		return c.Name == "taints" || c.Name == "static" || c.Name == "size" && c.OK
+	})
+	asked.Fits = lo.EveryBy(asked.Checks, func(c Check) bool { return c.OK })
+	answer := &NodePool{Pool: asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
 	if fits, err := factFit.in(ctx, about); err == nil {
 		answer.Filters, answer.Unavailable = filters(fits), fits.unavailable
 	}
@@ -120,7 +125,7 @@ func impossible(pool *karpv1.NodePool, now time.Time) []string {
 }
 
 // elsewhere says why the pods that were created last run on nodes of other NodePools.
-func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodePool, pools *karpv1.NodePoolList,
+func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodePool, pools []*karpv1.NodePool,
 	cluster *top.Cluster) {
 	const most = 3
 	byPool := map[*corev1.Pod]string{}
@@ -138,14 +143,40 @@ func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodeP
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	for _, pod := range pods[:min(most, len(pods))] {
 		why := "its node existed, or was the cheapest"
-		other, _ := lo.Find(pools.Items, func(p karpv1.NodePool) bool { return p.Name == byPool[pod] })
-		if lo.FromPtr(other.Spec.Weight) > n.Weight {
+		other, _ := lo.Find(pools, func(p *karpv1.NodePool) bool { return p.Name == byPool[pod] })
+		if lo.FromPtr(lo.FromPtr(other).Spec.Weight) > n.Weight {
 			why = fmt.Sprintf("its weight is higher (%d)", *other.Spec.Weight)
 		}
-		if failed, ok := lo.Find(askPool(ctx, r.ask(question{pod: pod, pool: pool}), pool.Name).Checks, Check.failed); ok {
+		if failed, ok := lo.Find(askPool(ctx, r.ask(question{pod: pod, pool: pool})).Checks, Check.failed); ok {
 			why = fmt.Sprintf("%s cannot run it: %s: %s", pool.Name, failed.Name, failed.Detail)
 		}
 		n.Elsewhere = append(n.Elsewhere, fmt.Sprintf("pod %s/%s runs on NodePool %s: %s", pod.Namespace, pod.Name,
 			byPool[pod], why))
 	}
+}
+
+// Window is a time in which a NodePool's budgets allow as many disruptions for a reason.
+type Window struct {
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Allowed int       `json:"allowed"`
+}
+
+// week are the windows of the next seven days. Schedules and durations of budgets have minutes, so each is asked.
+func week(pool *karpv1.NodePool, nodes int, reason karpv1.DisruptionReason, now time.Time) []Window {
+	const days = 7 * 24 * time.Hour
+	step := days
+	if lo.ContainsBy(pool.Spec.Disruption.Budgets, func(b karpv1.Budget) bool { return b.Schedule != nil }) {
+		step = time.Minute
+	}
+	var windows []Window
+	from := now.Truncate(time.Minute)
+	for at := from; at.Before(from.Add(days)); at = at.Add(step) {
+		allowed := min(pool.MustGetAllowedDisruptions(stoppedClock{now: at}, nodes, reason), nodes)
+		if last := len(windows) - 1; last < 0 || windows[last].Allowed != allowed {
+			windows = append(windows, Window{From: at, Allowed: allowed})
+		}
+		windows[len(windows)-1].To = at.Add(step)
+	}
+	return windows
 }

@@ -43,10 +43,7 @@ var (
 		if len(all.Items) > 0 {
 			return lo.Filter(all.Items, func(n v1alpha1.BizflyNodeClass, _ int) bool { return n.DeletionTimestamp == nil }), nil
 		}
-		standard, err := price.StandardNodeClass(nil)
-		if err != nil {
-			return nil, err
-		}
+		standard := price.StandardNodeClass(nil)
 		standard.Name = ofDefaults
 		return []v1alpha1.BizflyNodeClass{*standard}, nil
 	})

@@ -79,7 +79,7 @@ func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (
 	if pod.Spec.NodeName != "" || !input.Counts(pod) || waitsForScheduler(pod) {
 		return answer, nil
 	}
-	return answer, answer.explain(ctx, newReading(s), pod, "")
+	return answer, answer.explain(ctx, newReading(s), pod)
 }
 
 // ForWorkload explains one of the pods of a workload, one that is pending if there is any. It knows some types by the
@@ -129,56 +129,40 @@ func ForWorkload(ctx context.Context, s *connect.Session, kind string, key types
 	return answer, true, err
 }
 
-// askNodePool says whether nodes can be launched for a NodePool, as for a pod that requests and requires nothing.
-func askNodePool(ctx context.Context, r *reading, name string) (*Pool, error) {
-	if err := r.Get(ctx, types.NamespacedName{Name: name}, &karpv1.NodePool{}); err != nil {
-		return nil, fmt.Errorf("reading the NodePool: %w", err)
-	}
-	answer := &Pod{}
-	all := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	if err := answer.explain(ctx, r, &corev1.Pod{Spec: corev1.PodSpec{Tolerations: all}}, name); err != nil {
-		return nil, err
-	}
-	if len(answer.Pools) == 0 {
-		return nil, fmt.Errorf("NodePool %s was not looked at", name)
-	}
-	pool := &answer.Pools[0]
-	// What is about pods alone does not matter here.
-	pool.Checks = lo.Reject(pool.Checks, func(c Check, _ int) bool {
-		return c.Name == "taints" || c.Name == "static" || c.Name == "size" && c.OK
-	})
-	pool.Fits = lo.EveryBy(pool.Checks, func(c Check) bool { return c.OK })
-	return pool, nil
-}
-
-// explain applies the rules about a pod to each NodePool, or to the one that is named alone.
-func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod, only string) error {
-	s := facts.Session
+// poolsIn are the NodePools as the copy of the cluster has them; as the cluster has them, where there is no copy.
+func poolsIn(ctx context.Context, facts *reading) ([]*karpv1.NodePool, *world, error) {
 	pools, err := factNodePools.in(ctx, facts)
 	if err != nil {
+		return nil, nil, err
+	}
+	w, err := factWorld.in(ctx, facts)
+	if _, cloudErr := facts.Cloud(ctx); cloudErr != nil {
+		facts.Note("flavors and offerings were not looked at: %s", cloudErr)
+		return lo.ToSlicePtr(pools.Items), nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.pools, w, nil
+}
+
+// explain applies the rules about a pod to each NodePool.
+func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod) error {
+	s := facts.Session
+	if _, err := factNodePools.in(ctx, facts); err != nil {
 		s.Note("NodePools were not looked at: %s", err)
 		return nil
 	}
 	launches, _ := factLaunches.in(ctx, facts)
-	list := lo.ToSlicePtr(pools.Items)
-	w, err := factWorld.in(ctx, facts)
-	switch _, cloudErr := s.Cloud(ctx); {
-	case cloudErr != nil:
-		s.Note("flavors and offerings were not looked at: %s", cloudErr)
-	case err != nil:
+	list, w, err := poolsIn(ctx, facts)
+	if err != nil {
 		return err
-	default:
-		p.Notes, list = w.simulation.Notes(), w.pools
 	}
 	for _, pool := range list {
-		if only == "" || pool.Name == only {
-			p.Pools = append(p.Pools, askPool(ctx, facts.ask(question{pod: pod, pool: pool}), pool.Name))
-		}
-	}
-	if only != "" {
-		return nil
+		p.Pools = append(p.Pools, askPool(ctx, facts.ask(question{pod: pod, pool: pool})))
 	}
 	if w != nil {
+		p.Notes = w.simulation.Notes()
 		placed, err := p.decide(ctx, facts, w, pod)
 		if err != nil {
 			return err
@@ -245,9 +229,9 @@ func stateOf(pod *corev1.Pod) string {
 	return "kube-scheduler found no node: " + scheduled.Message
 }
 
-// askPool applies the rules about a pod to one NodePool.
-func askPool(ctx context.Context, facts *reading, name string) Pool {
-	pool := Pool{Name: name, Checks: []Check{}}
+// askPool applies the rules about a pod to the NodePool that is asked about.
+func askPool(ctx context.Context, facts *reading) Pool {
+	pool := Pool{Name: facts.asked.pool.Name, Checks: []Check{}}
 	byAbout := map[string][]outcome{}
 	for i := range podRules {
 		byAbout[podRules[i].about] = append(byAbout[podRules[i].about], podRules[i].apply(ctx, facts))

@@ -6,17 +6,12 @@ package rules
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/component-helpers/auth/rbac/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
@@ -82,17 +77,5 @@ var _ = ginkgo.Describe("a rule", func() {
 			HaveKeyWithValue("thing", "none"))))
 		Expect(checksOf("launches", []outcome{unknown, yes("nothing holds them back")})).To(
 			Equal([]Check{{Code: "A", Name: "launches", Unknown: true, Detail: "forbidden"}}))
-	})
-})
-
-var _ = ginkgo.Describe("the controller", func() {
-	ginkgo.It("should need the rights that the manifests grant, and no others", func() {
-		text := lo.Must(os.ReadFile("../../../../config/rbac/clusterrole.yaml"))
-		role := &rbacv1.ClusterRole{}
-		Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), role)).To(Succeed())
-		covered, missing := validation.Covers(role.Rules, neededRules)
-		Expect(covered).To(BeTrue(), "%v", missing)
-		covered, missing = validation.Covers(neededRules, role.Rules)
-		Expect(covered).To(BeTrue(), "%v", missing)
 	})
 })

@@ -263,3 +263,31 @@ func lastSeen(event *corev1.Event) time.Time {
 		event.EventTime.Time),
 		event.LastTimestamp.Time)
 }
+
+// disruption says what marks the node for its end, and why it is still there, which is the reason of top --idle.
+func disruption(ctx context.Context, s *connect.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
+	r := newReading(s)
+	cluster, facts, err := factsOf(ctx, r)
+	if err != nil {
+		return "not known: " + err.Error()
+	}
+	row, _ := lo.Find(cluster.Nodes, func(n top.Node) bool { return n.Object != nil && n.Name == lo.FromPtr(node).Name })
+	row.Object, row.Claim = node, claim
+	row.NodePool = lo.CoalesceOrEmpty(row.NodePool, lo.FromPtr(claim).Labels[karpv1.NodePoolLabelKey])
+	f := facts(row)
+	var parts []string
+	lives := lo.FromPtr(claim).Spec.ExpireAfter.Duration
+	if lives != nil && f.Since(claim.CreationTimestamp.Time) >= *lives {
+		parts = append(parts, fmt.Sprintf("it has expired at %s (expireAfter): Karpenter deletes it, which no budget of the "+
+			"NodePool and no %s annotation prevents", claim.CreationTimestamp.Add(*lives).Local().Format(time.DateTime),
+			karpv1.DoNotDisruptAnnotationKey))
+		if !f.deleting() {
+			return parts[0]
+		}
+	}
+	rule, why := reasonFor(ctx, r, f)
+	if drifted := f.drifted(); drifted != "" && rule.code != "Drifted" {
+		parts = append(parts, "it has drifted and is to be replaced: "+drifted)
+	}
+	return strings.Join(append(parts, rule.what+": "+why.detail), "; ")
+}

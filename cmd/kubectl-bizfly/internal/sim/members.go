@@ -12,6 +12,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 // member is a node of a NodeClaim of the copy.
@@ -34,45 +36,22 @@ func (m *member) requests() corev1.ResourceList {
 }
 
 // members are the nodes of NodeClaims, in the order of the NodeClaims' names.
-func (s *Simulation) members(ctx context.Context) ([]*member, error) {
-	claims := &karpv1.NodeClaimList{}
-	if err := s.Objects.List(ctx, claims); err != nil {
-		return nil, err
-	}
-	var all []*member
-	for i := range claims.Items {
-		claim, node := &claims.Items[i], &corev1.Node{}
-		if claim.Status.NodeName == "" || !claim.DeletionTimestamp.IsZero() {
-			continue
-		}
-		if err := s.Objects.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); client.IgnoreNotFound(err) != nil {
-			return nil, err
-		} else if err != nil {
-			continue
-		}
-		pods, err := s.PodsOn(ctx, node.Name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, &member{claim, node, pods, s.daemons[claim.Name]})
-	}
-	return all, nil
+func (s *Simulation) members() []*member {
+	return lo.FilterMap(memory.All[*karpv1.NodeClaim](s.Objects), func(claim *karpv1.NodeClaim, _ int) (*member, bool) {
+		node, joined := memory.Find[*corev1.Node](s.Objects, client.ObjectKey{Name: claim.Status.NodeName})
+		return &member{claim, node, s.podsOn(node.Name), s.daemons[claim.Name]}, joined && claim.DeletionTimestamp.IsZero()
+	})
 }
 
-// PodsOn returns the pods of a node that have not ended.
-func (s *Simulation) PodsOn(ctx context.Context, node string) ([]*corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, !podutils.IsTerminal(&pod) }), nil
+// podsOn returns the pods of a node that have not ended; those that wait are on none.
+func (s *Simulation) podsOn(node string) []*corev1.Pod {
+	return lo.Reject(memory.All[*corev1.Pod](s.Objects, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy),
+		func(pod *corev1.Pod, _ int) bool { return podutils.IsTerminal(pod) })
 }
 
 // put writes an object, and lets core know.
 func (s *Simulation) put(ctx context.Context, object client.Object) error {
-	if err := s.Objects.Put(object); err != nil {
-		return err
-	}
+	s.Objects.Put(object)
 	switch o := object.(type) {
 	case *corev1.Pod:
 		return s.Cluster.UpdatePod(ctx, o)
@@ -85,10 +64,8 @@ func (s *Simulation) put(ctx context.Context, object client.Object) error {
 }
 
 // remove deletes an object, which nothing keeps in the copy, and lets core know.
-func (s *Simulation) remove(object client.Object) error {
-	if err := s.Objects.Remove(object); err != nil {
-		return err
-	}
+func (s *Simulation) remove(object client.Object) {
+	s.Objects.Remove(object)
 	switch o := object.(type) {
 	case *corev1.Pod:
 		s.Cluster.DeletePod(client.ObjectKeyFromObject(o))
@@ -97,5 +74,4 @@ func (s *Simulation) remove(object client.Object) error {
 	case *karpv1.NodeClaim:
 		s.Cluster.DeleteNodeClaim(o.Name)
 	}
-	return nil
 }

@@ -5,10 +5,11 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -54,45 +55,20 @@ func (r *record) note(format string, args ...any) {
 	}
 }
 
-// recorded is a context whose log is kept: an error of a core controller becomes a line of the result.
-func (s *Simulation) recorded(ctx context.Context) context.Context {
-	return log.IntoContext(ctx, logr.New(errorSink{record: s.record}))
-}
-
 // reportedElsewhere are errors that the result has in other words: pods without a place with their reason, and NodePools that are left out.
-var reportedElsewhere = []string{"could not schedule pod", "failed getting volume topology requirements", "ignoring nodepool, not ready"}
+var reportedElsewhere = []any{"could not schedule pod", "failed getting volume topology requirements", "ignoring nodepool, not ready"}
 
-// errorSink keeps errors alone, with the values that say of what they are.
-type errorSink struct {
-	record *record
-	values string
-}
-
-// Init implements logr.LogSink.
-func (errorSink) Init(logr.RuntimeInfo) {}
-
-// Enabled implements logr.LogSink.
-func (errorSink) Enabled(int) bool { return false }
-
-// Info implements logr.LogSink.
-func (errorSink) Info(int, string, ...any) {}
-
-// Error implements logr.LogSink.
-func (e errorSink) Error(err error, message string, values ...any) {
-	if !lo.Contains(reportedElsewhere, message) {
-		e.record.note("Karpenter reports an error: %s: %v%s", message, err, e.with(values).values)
-	}
-}
-
-// WithValues implements logr.LogSink.
-func (e errorSink) WithValues(values ...any) logr.LogSink { return e.with(values) }
-
-// WithName implements logr.LogSink.
-func (e errorSink) WithName(string) logr.LogSink { return e }
-
-func (e errorSink) with(values []any) errorSink {
-	for _, pair := range lo.Chunk(values, 2) {
-		e.values += fmt.Sprintf("; %v", lo.Map(pair, func(part any, _ int) string { return fmt.Sprint(part) }))
-	}
-	return e
+// recorded is a context of whose log only errors are kept: one of a core controller becomes a line of the result, with
+// the values that say of what it is.
+func (s *Simulation) recorded(ctx context.Context) context.Context {
+	return log.IntoContext(ctx, funcr.NewJSON(func(line string) {
+		entry := map[string]any{}
+		if json.Unmarshal([]byte(line), &entry) != nil {
+			entry["msg"] = line
+		}
+		if of, err := json.Marshal(lo.OmitByKeys(entry, []string{"logger", "msg", "error"})); err == nil &&
+			!lo.Contains(reportedElsewhere, entry["msg"]) {
+			s.note("Karpenter reports an error: %v: %v; %s", entry["msg"], entry["error"], of)
+		}
+	}, funcr.Options{Verbosity: -1}))
 }

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -23,6 +22,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 )
 
@@ -67,34 +67,22 @@ type Result struct {
 
 // Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim. The nodes join, and the pods run there.
 func (s *Simulation) Run(ctx context.Context) (*Result, error) {
-	pods, err := s.Waiting(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, err := s.members(ctx)
-	if err != nil {
-		return nil, err
-	}
+	pods, before := s.Waiting(), s.members()
 	result := &Result{Pods: len(pods), Unplaced: []Unplaced{}}
 	var failed map[types.UID]error
 	left := pods
 	// Within one pass core counts a new node in the limits with the largest flavor that it may become; a later pass counts what was launched.
 	for waiting := len(left) + 1; 0 < len(left) && len(left) < waiting; {
 		waiting = len(left)
+		var err error
 		if failed, err = s.provision(ctx); err != nil {
 			return nil, err
 		}
-		if left, err = s.Waiting(ctx); err != nil {
-			return nil, err
-		}
+		left = s.Waiting()
 	}
 	placed := lo.SliceToMap(pods, func(pod *corev1.Pod) (types.UID, bool) { return pod.UID, true })
 	for _, m := range before {
-		on, err := s.PodsOn(ctx, m.node.Name)
-		if err != nil {
-			return nil, err
-		}
-		result.OnExisting += lo.CountBy(on, func(pod *corev1.Pod) bool { return placed[pod.UID] })
+		result.OnExisting += lo.CountBy(s.podsOn(m.node.Name), func(pod *corev1.Pod) bool { return placed[pod.UID] })
 	}
 	for _, pod := range left {
 		reason, list := s.reason(ctx, pod, failed[pod.UID]), &result.Unplaced
@@ -109,13 +97,9 @@ func (s *Simulation) Run(ctx context.Context) (*Result, error) {
 
 // fill writes the nodes into a result, without those that were there before.
 func (s *Simulation) fill(ctx context.Context, p *Result, before []*member) error {
-	members, err := s.members(ctx)
-	if err != nil {
-		return err
-	}
 	known := lo.SliceToMap(before, func(m *member) (string, bool) { return m.claim.Name, true })
 	p.Nodes, p.VNDPerHour = []Node{}, 0
-	for _, m := range members {
+	for _, m := range s.members() {
 		if known[m.claim.Name] {
 			continue
 		}
@@ -131,12 +115,8 @@ func (s *Simulation) fill(ctx context.Context, p *Result, before []*member) erro
 }
 
 // Waiting returns the pods that core would provision for.
-func (s *Simulation) Waiting(ctx context.Context) ([]*corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, input.Counts(&pod) }), nil
+func (s *Simulation) Waiting() []*corev1.Pod {
+	return lo.Filter(s.podsOn(""), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
 }
 
 // reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
@@ -148,8 +128,9 @@ func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) err
 		_, err = scheduling.NewVolumeTopology(s.Objects).GetRequirements(ctx, pod)
 	}
 	if err == nil {
-		if pools := (&karpv1.NodePoolList{}); s.Objects.List(ctx, pools) == nil &&
-			!lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
+		if lo.NoneBy(memory.All[*karpv1.NodePool](s.Objects), func(pool *karpv1.NodePool) bool {
+			return pool.StatusConditions().Root().IsTrue()
+		}) {
 			err = errors.New("no NodePool is ready")
 		}
 	}
@@ -230,10 +211,8 @@ func RequirementsOf(pool *karpv1.NodePool) corescheduling.Requirements {
 }
 
 // Static returns the names of static NodePools: how many nodes they have is decided by no pod, so no plan has any of them.
-func (s *Simulation) Static(ctx context.Context) (sets.Set[string], error) {
-	pools := &karpv1.NodePoolList{}
-	if err := s.Objects.List(ctx, pools); err != nil {
-		return nil, err
-	}
-	return sets.New(lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (string, bool) { return pool.Name, pool.Spec.Replicas != nil })...), nil
+func (s *Simulation) Static() sets.Set[string] {
+	return sets.New(lo.FilterMap(memory.All[*karpv1.NodePool](s.Objects), func(pool *karpv1.NodePool, _ int) (string, bool) {
+		return pool.Name, pool.Spec.Replicas != nil
+	})...)
 }

@@ -110,18 +110,16 @@ func daemonsOf(requests corev1.ResourceList, pods []*corev1.Pod) corev1.Resource
 }
 
 // leave removes a node and its NodeClaim.
-func (s *Simulation) leave(m *member) error {
+func (s *Simulation) leave(m *member) {
 	s.replaced = append(s.replaced, m)
 	delete(s.daemons, m.claim.Name)
-	return errors.Join(s.remove(m.node), s.remove(m.claim))
+	s.remove(m.node)
+	s.remove(m.claim)
 }
 
 // provision lets core's provisioner place the pods that wait, and runs them there. It returns why the others have no place.
 func (s *Simulation) provision(ctx context.Context) (failed map[types.UID]error, err error) {
-	pods, err := s.Waiting(ctx)
-	if err != nil {
-		return nil, err
-	}
+	pods := s.Waiting()
 	ctx = s.recorded(ctx)
 	results, err := s.Provisioner.Schedule(ctx)
 	if err != nil {
@@ -171,12 +169,10 @@ func (s *Simulation) launched(ctx context.Context, proposed *scheduling.NodeClai
 	if err != nil {
 		return "", fmt.Errorf("creating a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
 	}
-	claim := &karpv1.NodeClaim{}
-	if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
-		return "", err
-	}
+	claim, _ := memory.Find[*karpv1.NodeClaim](s.Objects, client.ObjectKey{Name: name})
 	if err := s.Join(ctx, name, daemonsOf(claim.Spec.Resources.Requests, proposed.Pods)); err != nil {
-		return "", errors.Join(fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err), s.remove(claim))
+		s.remove(claim)
+		return "", fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
 	}
 	return name, nil
 }
@@ -287,12 +283,8 @@ func (s *Simulation) carryOut(ctx context.Context, command *disruption.Command) 
 			planned[pod.UID] = replacement.Name
 		}
 	}
-	members, err := s.members(ctx)
-	if err != nil {
-		return err
-	}
 	names := lo.SliceToMap(command.Candidates, func(c *disruption.Candidate) (string, bool) { return c.NodeClaim.Name, true })
-	leaving, staying := lo.FilterReject(members, func(m *member, _ int) bool { return names[m.claim.Name] })
+	leaving, staying := lo.FilterReject(s.members(), func(m *member, _ int) bool { return names[m.claim.Name] })
 	if len(leaving) < len(command.Candidates) {
 		return fmt.Errorf("only %d of its nodes are known", len(leaving))
 	}
@@ -314,9 +306,7 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 		}
 		// What no drain evicts ends with its node.
 		for _, pod := range lo.Without(m.pods, m.movable()...) {
-			if err := s.remove(pod); err != nil {
-				return err
-			}
+			s.remove(pod)
 		}
 	}
 	slices.SortFunc(pods, func(a, b moving) int { return cmp.Compare(a.pod.UID, b.pod.UID) })
@@ -336,9 +326,7 @@ func (s *Simulation) drain(ctx context.Context, leaving, staying []*member, plan
 		waiting = waiting || node == ""
 	}
 	for _, m := range leaving {
-		if err := s.leave(m); err != nil {
-			return err
-		}
+		s.leave(m)
 	}
 	if !waiting {
 		return nil

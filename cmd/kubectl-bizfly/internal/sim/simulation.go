@@ -16,10 +16,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,36 +108,29 @@ func New(ctx context.Context, cloud *connect.Cloud, objects memory.Objects) (*Si
 		return nil, fmt.Errorf("wiring Karpenter core: %w", err)
 	}
 	s.Provider, s.Cluster = s.core.CloudProvider, s.core.Cluster
-	if err := s.overlay(ctx); err != nil {
-		return nil, err
-	}
+	s.overlay(ctx)
 	s.deciders = s.core.Deciders(ctx, s.record)
 	s.Provisioner = s.deciders.Provisioner
 	return s, nil
 }
 
 // overlay lets core's controller evaluate the NodeOverlays.
-func (s *Simulation) overlay(ctx context.Context) error {
+func (s *Simulation) overlay(ctx context.Context) {
 	if !coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
 		for _, overlay := range memory.Of[*karpv1alpha1.NodeOverlay](s.given) {
 			s.note("NodeOverlay %s is not applied: the feature gate NodeOverlay is off", overlay.Name)
 		}
-		return nil
+		return
 	}
 	if _, err := nodeoverlay.NewController(s.clock, s.Objects, s.CloudProvider, s.core.Overlays, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
 		s.note("NodeOverlays were not applied everywhere: %s", err)
 	}
-	overlays := &karpv1alpha1.NodeOverlayList{}
-	if err := s.Objects.List(ctx, overlays); err != nil {
-		return err
-	}
-	for i := range overlays.Items {
-		if ready := overlays.Items[i].StatusConditions().Root(); !ready.IsTrue() {
-			s.note("NodeOverlay %s is not applied: %s", overlays.Items[i].Name, lo.CoalesceOrEmpty(
-				overlays.Items[i].StatusConditions().Get(karpv1alpha1.ConditionTypeValidationSucceeded).Message, ready.Message))
+	for _, overlay := range memory.All[*karpv1alpha1.NodeOverlay](s.Objects) {
+		if ready := overlay.StatusConditions().Root(); !ready.IsTrue() {
+			s.note("NodeOverlay %s is not applied: %s", overlay.Name, lo.CoalesceOrEmpty(
+				overlay.StatusConditions().Get(karpv1alpha1.ConditionTypeValidationSucceeded).Message, ready.Message))
 		}
 	}
-	return nil
 }
 
 // pool returns a NodePool of the copy.
@@ -161,16 +152,9 @@ func (s *Simulation) Notes() []string {
 func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
 	controller := status.NewController(s.Objects, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap,
 		s.Providers.Flavors)
-	nodeClasses := &v1alpha1.BizflyNodeClassList{}
-	if err := s.Objects.List(ctx, nodeClasses); err != nil {
-		return err
-	}
-	for i := range nodeClasses.Items {
-		nodeClass := &nodeClasses.Items[i]
+	for _, nodeClass := range memory.All[*v1alpha1.BizflyNodeClass](s.Objects) {
 		if cloud.Embedded {
-			if err := s.resolveEmbedded(ctx, cloud, nodeClass); err != nil {
-				return err
-			}
+			s.resolveEmbedded(cloud, nodeClass)
 			continue
 		}
 		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
@@ -190,37 +174,29 @@ func (s *Simulation) resolve(ctx context.Context, cloud *connect.Cloud) error {
 				nodeClass.StatusConditions().SetTrue(condition.Type)
 			}
 		}
-		if err := s.Objects.Status().Update(ctx, nodeClass); err != nil {
-			return err
-		}
+		s.Objects.Put(nodeClass)
 	}
 	return s.readyNodePools(ctx)
 }
 
 // readyNodePools makes NodePools ready that no controller has seen yet. Those that a controller has rejected stay as they are.
 func (s *Simulation) readyNodePools(ctx context.Context) error {
-	nodePools := &karpv1.NodePoolList{}
-	if err := s.Objects.List(ctx, nodePools); err != nil {
-		return err
-	}
-	for i := range nodePools.Items {
-		pool := &nodePools.Items[i]
+	nodePools := memory.All[*karpv1.NodePool](s.Objects)
+	for _, pool := range nodePools {
 		if pool.Spec.Replicas != nil {
 			s.note("NodePool %s is static (spec.replicas: %d): no plan launches, removes or counts its nodes, and the pods on them stay there", pool.Name,
 				*pool.Spec.Replicas)
 		}
-		ref := pool.Spec.Template.Spec.NodeClassRef
-		nodeClass := &v1alpha1.BizflyNodeClass{}
-		if ref == nil || s.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
-			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
+		ref := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef)
+		nodeClass, exists := memory.Find[*v1alpha1.BizflyNodeClass](s.Objects, client.ObjectKey{Name: ref.Name})
+		if !exists {
+			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, ref.Name)
 			continue
 		}
 		if invalid := InvalidClaims(pool); invalid != "" {
 			s.note("NodePool %s is left out: %s", pool.Name, invalid)
 			pool.StatusConditions().SetFalse(karpv1.ConditionTypeValidationSucceeded, "NodeClaimsInvalid", invalid)
-			if err := s.Objects.Status().Update(ctx, pool); err != nil {
-				return err
-			}
+			s.Objects.Put(pool)
 			continue
 		}
 		if len(pool.Status.Conditions) > 0 {
@@ -244,7 +220,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 			s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, root.Message)
 		}
 	}
-	if len(nodePools.Items) == 0 {
+	if len(nodePools) == 0 {
 		s.note("no NodePool is known, so no pod fits anywhere; plan with those of a file (plan compare FILE: a NodePool and its BizflyNodeClass, as " +
 			"in config/samples), or plan manifests with the default sample (plan -f FILE --offline)")
 	}
@@ -270,36 +246,27 @@ func (s *Simulation) Empty(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
-	static, err := s.Static(ctx)
-	if err != nil {
-		return err
-	}
-	pods, nodes, claims := &corev1.PodList{}, &corev1.NodeList{}, &karpv1.NodeClaimList{}
-	budgets, pools := &policyv1.PodDisruptionBudgetList{}, &karpv1.NodePoolList{}
-	for _, list := range []client.ObjectList{pods, nodes, claims, budgets, pools} {
-		if err := s.Objects.List(ctx, list); err != nil {
-			return err
-		}
-	}
-	poolOf := lo.SliceToMap(nodes.Items, func(node corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
-	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
+	static, nodes := s.Static(), memory.All[*corev1.Node](s.Objects)
+	poolOf := lo.SliceToMap(nodes, func(node *corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
+	s.Objects.SetPods(lo.Filter(memory.All[*corev1.Pod](s.Objects), func(pod *corev1.Pod, _ int) bool {
 		stays := static.Has(poolOf[pod.Spec.NodeName])
-		input.Unbind(&pod)
-		return &pod, !stays && input.Counts(&pod)
+		input.Unbind(pod)
+		return !stays && input.Counts(pod)
 	}))
-	for _, list := range []client.ObjectList{nodes, claims, budgets} {
-		if err := meta.EachListItem(list, func(object runtime.Object) error { return s.Objects.Remove(object.(client.Object)) }); err != nil {
-			return err
-		}
-	}
-	for i := range pools.Items {
-		pool := &pools.Items[i]
+	removeAll(s.Objects, nodes)
+	removeAll(s.Objects, memory.All[*karpv1.NodeClaim](s.Objects))
+	removeAll(s.Objects, memory.All[*policyv1.PodDisruptionBudget](s.Objects))
+	for _, pool := range memory.All[*karpv1.NodePool](s.Objects) {
 		pool.Spec.Disruption.Budgets = lo.Filter(pool.Spec.Disruption.Budgets, func(b karpv1.Budget, _ int) bool { return b.Schedule == nil })
-		if err := s.Objects.Put(pool); err != nil {
-			return err
-		}
+		s.Objects.Put(pool)
 	}
 	return nil
+}
+
+func removeAll[T client.Object](from *memory.Client, objects []T) {
+	for _, object := range objects {
+		from.Remove(object)
+	}
 }
 
 // Observe passes the nodes that exist to core's state.
@@ -307,19 +274,12 @@ func (s *Simulation) Observe(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
-	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
-	if err := s.Objects.List(ctx, claims); err != nil {
-		return err
+	for _, claim := range memory.All[*karpv1.NodeClaim](s.Objects) {
+		s.Cluster.UpdateNodeClaim(claim)
 	}
-	if err := s.Objects.List(ctx, nodes); err != nil {
-		return err
-	}
-	for i := range claims.Items {
-		s.Cluster.UpdateNodeClaim(&claims.Items[i])
-	}
-	for i := range nodes.Items {
-		if err := s.Cluster.UpdateNode(ctx, &nodes.Items[i]); err != nil {
-			return fmt.Errorf("reading node %s: %w", nodes.Items[i].Name, err)
+	for _, node := range memory.All[*corev1.Node](s.Objects) {
+		if err := s.Cluster.UpdateNode(ctx, node); err != nil {
+			return fmt.Errorf("reading node %s: %w", node.Name, err)
 		}
 	}
 	return nil
@@ -327,25 +287,17 @@ func (s *Simulation) Observe(ctx context.Context) error {
 
 // learnDaemonSets lets core see the newest pod of each DaemonSet, which admission may have changed.
 func (s *Simulation) learnDaemonSets(ctx context.Context) error {
-	daemonSets := &appsv1.DaemonSetList{}
-	if err := s.Objects.List(ctx, daemonSets); err != nil {
-		return err
-	}
-	for i := range daemonSets.Items {
-		if err := s.Cluster.UpdateDaemonSet(ctx, &daemonSets.Items[i]); err != nil {
-			return fmt.Errorf("reading DaemonSet %s: %w", daemonSets.Items[i].Name, err)
+	for _, daemonSet := range memory.All[*appsv1.DaemonSet](s.Objects) {
+		if err := s.Cluster.UpdateDaemonSet(ctx, daemonSet); err != nil {
+			return fmt.Errorf("reading DaemonSet %s: %w", daemonSet.Name, err)
 		}
 	}
 	return nil
 }
 
 // resolveEmbedded makes a NodeClass ready in the zones that it asks for: what else it names is in an account, and prices do not depend on it.
-func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) error {
-	snapshot, err := cloud.Catalog.Snapshot()
-	if err != nil {
-		return err
-	}
-	open := connect.OpenZones(snapshot)
+func (s *Simulation) resolveEmbedded(cloud *connect.Cloud, nodeClass *v1alpha1.BizflyNodeClass) {
+	open := cloud.OpenZones()
 	nodeClass.Status.Zones = lo.Filter(open, func(zone string, _ int) bool {
 		return len(nodeClass.Spec.Zones) == 0 || slices.Contains(nodeClass.Spec.Zones, zone)
 	})
@@ -356,5 +308,5 @@ func (s *Simulation) resolveEmbedded(ctx context.Context, cloud *connect.Cloud, 
 	for _, condition := range conditions.List() {
 		conditions.SetTrue(condition.Type)
 	}
-	return s.Objects.Status().Update(ctx, nodeClass)
+	s.Objects.Put(nodeClass)
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 // Trial lets the simulation go on with the nodes of the copy. From now on evicted pods run where the kube-scheduler would put them, one at a time
@@ -24,20 +26,14 @@ import (
 // enough to be consolidated soon are treated as if they were already.
 func (s *Simulation) Trial(ctx context.Context, seed uint64) error {
 	s.random, s.Moved = rand.New(rand.NewPCG(seed, 2)), map[types.UID]int{} //nolint:gosec // a seed is tried again
-	members, err := s.members(ctx)
-	if err != nil {
-		return err
-	}
-	for _, m := range members {
+	for _, m := range s.members() {
 		pool, err := s.pool(ctx, m.claim.Labels[karpv1.NodePoolLabelKey])
 		if err != nil {
 			return err
 		}
 		if pool.Spec.Disruption.ConsolidateAfter.Duration != nil && m.claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
 			m.claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
-			if err := s.Objects.Put(m.claim); err != nil {
-				return err
-			}
+			s.Objects.Put(m.claim)
 		}
 	}
 	return s.Observe(ctx)
@@ -53,19 +49,12 @@ func (s *Simulation) RunPod(ctx context.Context, pod *corev1.Pod, node string) e
 }
 
 // EndPods ends the pods of which a function says so. They leave no others behind.
-func (s *Simulation) EndPods(ctx context.Context, ends func(*corev1.Pod) bool) error {
-	list := &corev1.PodList{}
-	if err := s.Objects.List(ctx, list); err != nil {
-		return err
-	}
-	for i := range list.Items {
-		if ends(&list.Items[i]) {
-			if err := s.remove(&list.Items[i]); err != nil {
-				return err
-			}
+func (s *Simulation) EndPods(ends func(*corev1.Pod) bool) {
+	for _, pod := range memory.All[*corev1.Pod](s.Objects) {
+		if ends(pod) {
+			s.remove(pod)
 		}
 	}
-	return nil
 }
 
 // Now is the simulated time.
@@ -100,12 +89,8 @@ func (s *Simulation) Managed(ctx context.Context) ([]*Managed, error) {
 		return nil, err
 	}
 	disruptable := lo.SliceToMap(candidates, func(c *disruption.Candidate) (string, bool) { return c.NodeClaim.Name, true })
-	members, err := s.members(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var all []*Managed
-	for _, m := range members {
+	for _, m := range s.members() {
 		described, err := s.describe(ctx, m)
 		if err != nil {
 			return nil, err

@@ -14,12 +14,16 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -69,16 +73,29 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 	if claimsErr != nil {
 		s.Note("NodeClaims are not shown: %s", claimsErr)
 	}
+	var objects memory.Objects
+	for _, list := range []client.ObjectList{nodes, pods, claims} {
+		_ = meta.EachListItem(list, func(object runtime.Object) error {
+			objects = append(objects, object.(client.Object))
+			return nil
+		})
+	}
 	flavors := flavors(ctx, s)
-	prices := lo.FilterSliceToMap(flavors, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
-		offering, ok := lo.First(it.Offerings)
-		return it.Name, lo.FromPtr(offering).Price, ok
-	})
-	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
-	byClaimNode := lo.KeyBy(lo.ToSlicePtr(claims.Items), func(claim *karpv1.NodeClaim) string { return claim.Status.NodeName })
-	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], input.Counts), ClaimsErr: claimsErr, Flavors: flavors}
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
+	cluster := &Cluster{Nodes: Rows(objects, flavors), ClaimsErr: claimsErr, Flavors: flavors}
+	cluster.Pending = lo.CountBy(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" && input.Counts(&pod) })
+	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
+	cluster.VNDPerMonth = cluster.VNDPerHour * price.HoursPerMonth
+	return cluster, nil
+}
+
+// Rows are the nodes among objects, and the NodeClaims that have none yet.
+func Rows(objects memory.Objects, flavors []*corecloudprovider.InstanceType) []Node {
+	prices := price.ByFlavor(flavors)
+	claims := memory.Of[*karpv1.NodeClaim](objects)
+	byNode := lo.GroupBy(memory.Of[*corev1.Pod](objects), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
+	byClaimNode := lo.KeyBy(claims, func(claim *karpv1.NodeClaim) string { return claim.Status.NodeName })
+	rows := []Node{}
+	for _, node := range memory.Of[*corev1.Node](objects) {
 		running := lo.Filter(byNode[node.Name], func(pod *corev1.Pod, _ int) bool {
 			return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 		})
@@ -93,11 +110,11 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 		if row.Status != Deleted {
 			row.VNDPerHour = priceOf(lo.Assign(lo.FromPtr(row.Claim).Labels, node.Labels), prices)
 		}
-		cluster.Nodes = append(cluster.Nodes, row)
+		rows = append(rows, row)
 	}
-	for i := range claims.Items {
-		if claim := &claims.Items[i]; claim.Status.NodeName == "" {
-			cluster.Nodes = append(cluster.Nodes, Node{
+	for _, claim := range claims {
+		if claim.Status.NodeName == "" {
+			rows = append(rows, Node{
 				Name: claim.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Flavor: claim.Labels[corev1.LabelInstanceTypeStable],
 				Zone:    claim.Labels[corev1.LabelTopologyZone],
 				Created: claim.CreationTimestamp.Time, Status: lo.Ternary(claim.Status.ProviderID == "", "Launching", "Joining"), VNDPerHour: priceOf(claim.Labels, prices),
@@ -105,14 +122,15 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 			})
 		}
 	}
-	slices.SortFunc(cluster.Nodes, func(a, b Node) int {
+	slices.SortFunc(rows, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(lo.Ternary(a.NodePool == "", 1, 0), lo.Ternary(b.NodePool == "", 1, 0)), cmp.Compare(a.NodePool, b.NodePool),
 			cmp.Compare(a.Name, b.Name))
 	})
-	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
-	cluster.VNDPerMonth = cluster.VNDPerHour * price.HoursPerMonth
-	return cluster, nil
+	return rows
 }
+
+// Priced reports whether it is known what the node costs.
+func (n Node) Priced() bool { return n.VNDPerHour > 0 || n.Status == Deleted }
 
 func part(requested, allocatable corev1.ResourceList, name corev1.ResourceName) float64 {
 	wanted, has := requested[name], allocatable[name]

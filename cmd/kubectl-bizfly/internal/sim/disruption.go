@@ -5,10 +5,14 @@ package sim
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	claimdisruption "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 )
 
 // consolidate returns false where core still finds something after many times.
@@ -46,10 +50,8 @@ func (s *Simulation) consolidate(ctx context.Context) (done bool, err error) {
 // looked at in vain: these are passed over until it finds nothing else, and are then looked at again.
 func (s *Simulation) setConsolidatable(ctx context.Context, names []string, consolidatable bool) error {
 	for _, name := range names {
-		claim := &karpv1.NodeClaim{}
-		if err := s.Objects.Get(ctx, client.ObjectKey{Name: name}, claim); client.IgnoreNotFound(err) != nil {
-			return err
-		} else if err != nil {
+		claim, exists := memory.Find[*karpv1.NodeClaim](s.Objects, client.ObjectKey{Name: name})
+		if !exists {
 			continue
 		}
 		if conditions := claim.StatusConditions(); consolidatable {
@@ -62,4 +64,21 @@ func (s *Simulation) setConsolidatable(ctx context.Context, names []string, cons
 		}
 	}
 	return nil
+}
+
+// Drift returns why core would replace each NodeClaim of the copy, by its own controller and this provider. Those that
+// stay are left out.
+func (s *Simulation) Drift(ctx context.Context) (map[string]string, error) {
+	reasons := map[string]string{}
+	controller := claimdisruption.NewController(s.clock, s.Objects, s.Provider)
+	for _, claim := range memory.All[*karpv1.NodeClaim](s.Objects) {
+		if _, err := controller.Reconcile(ctx, claim); err != nil {
+			return nil, fmt.Errorf("comparing NodeClaim %s: %w", claim.Name, err)
+		}
+		drifted := claim.StatusConditions().Get(karpv1.ConditionTypeDrifted)
+		if drifted.IsTrue() && claim.DeletionTimestamp.IsZero() {
+			reasons[claim.Name] = drifted.Reason
+		}
+	}
+	return reasons, nil
 }
