@@ -922,6 +922,16 @@ var _ = Describe("doctor", func() {
 		Expect(disks[1].VNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<", disks[0].VNDPerMonth)))
 	})
 
+	It("should promise no hours for servers whose price is not known", func() {
+		f.AddServer(cloud.ServerSpec{Name: "priced"})
+		f.AddServer(cloud.ServerSpec{Name: "old", Flavor: "p2.8c_16g"})
+		f.Edit(func(c *cloud.Catalog) {
+			c.Flavors[cloud.RegionHN] = lo.Reject(c.Flavors[cloud.RegionHN], func(of cloud.Flavor, _ int) bool { return of.Name == "p2.8c_16g" })
+		})
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Facts).To(ContainElement(And(HaveField("Name", "balance"),
+			HaveField("Value", MatchRegexp(`pays for at most \d+ hours .* without other services and 1 server whose price is not known`)))))
+	})
+
 	It("should price what is paid for without need", func() {
 		f.install()
 		f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
