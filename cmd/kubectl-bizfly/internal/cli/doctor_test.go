@@ -420,6 +420,14 @@ var _ = Describe("doctor", func() {
 			func(f *fixture) {
 				f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 			}),
+		finding("a policy that lets pods reach the metadata service", "MetadataServiceOpen", rules.Warning, func(f *fixture) {
+			nodeClass("{}")(f)
+			allows := policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32")
+			allows.Object["spec"] = map[string]any{"egress": []any{map[string]any{"toCIDR": []any{"169.254.169.254/32"}}}}
+			f.put(allows)
+		}, func(f *fixture) {
+			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		}),
 		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", rules.Warning, nodeClass("{}"),
 			nodeClass("{publicIPv4: false}")),
 		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", rules.Error, func(f *fixture) {

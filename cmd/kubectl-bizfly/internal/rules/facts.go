@@ -187,10 +187,7 @@ var (
 			if err := r.List(ctx, policies); err != nil && !connect.IsMissing(err) {
 				return false, err
 			}
-			if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool {
-				text, err := p.MarshalJSON()
-				return err == nil && strings.Contains(string(text), metadataAddress)
-			}) {
+			if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool { return denies(p.Object, false) }) {
 				return true, nil
 			}
 		}
