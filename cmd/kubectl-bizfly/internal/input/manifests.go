@@ -211,19 +211,21 @@ func (s *Set) document(text []byte) error {
 		if len(content.object) == 0 {
 			continue
 		}
-		object := &unstructured.Unstructured{Object: content.object}
-		if !object.IsList() {
-			errs = append(errs, s.object(object))
-			continue
-		}
-		list, err := object.ToList()
-		if err != nil {
-			return fmt.Errorf("it is no list of objects: %w", err)
-		}
-		for i := range list.Items {
-			if err := s.object(&list.Items[i]); err != nil {
-				errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
-			}
+		errs = append(errs, s.object(&unstructured.Unstructured{Object: content.object}))
+	}
+	return errors.Join(errs...)
+}
+
+// list reads the objects of a list, which may be lists again.
+func (s *Set) list(object *unstructured.Unstructured) error {
+	list, err := object.ToList()
+	if err != nil {
+		return fmt.Errorf("it is no list of objects: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		if err := s.object(&list.Items[i]); err != nil {
+			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -256,6 +258,9 @@ func contents(text []byte) (all []content) {
 }
 
 func (s *Set) object(object *unstructured.Unstructured) error {
+	if object.IsList() {
+		return s.list(object)
+	}
 	gvk := object.GroupVersionKind()
 	if gvk.Kind == "" || gvk.Version == "" {
 		return errors.New("it has no apiVersion and kind")
@@ -265,8 +270,10 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		object.SetName(fmt.Sprintf("%s%d", object.GetGenerateName(), s.generated))
 	}
 	where := strings.TrimSuffix(gvk.Kind+" "+object.GetName(), " ")
-	if served := servedVersions[gvk.Kind]; served != "" && served != gvk.GroupVersion().String() && formerGroups[gvk.Group] {
-		return fmt.Errorf("%s: %s is not served any more: write apiVersion: %s", where, gvk.GroupVersion(), served)
+	served := servedVersions[gvk.Kind]
+	group, _, _ := strings.Cut(lo.FirstOrEmpty(served), "/")
+	if len(served) > 0 && !slices.Contains(served, gvk.GroupVersion().String()) && slices.Contains([]string{group, "extensions"}, gvk.Group) {
+		return fmt.Errorf("%s: %s is not served any more: write apiVersion: %s", where, gvk.GroupVersion(), served[0])
 	}
 	if err := applyDefinition(gvk, object); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
@@ -324,14 +331,12 @@ func (s *Set) drop(objects []client.Object) {
 	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return gone[object] })
 }
 
-// servedVersions are those in which API servers have the kinds that are planned. Objects of other groups with the same kind are others'.
-var (
-	servedVersions = map[string]string{
-		"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
-		"HorizontalPodAutoscaler": "autoscaling/v2", "NodePool": "karpenter.sh/v1", "NodeClaim": "karpenter.sh/v1",
-	}
-	formerGroups = map[string]bool{"extensions": true, "apps": true, "batch": true, "autoscaling": true, "karpenter.sh": true}
-)
+// servedVersions are those in which API servers have the kinds that are planned, the best first. Objects of other groups with the same kind are others'.
+var servedVersions = map[string][]string{
+	"Deployment": {"apps/v1"}, "ReplicaSet": {"apps/v1"}, "StatefulSet": {"apps/v1"}, "DaemonSet": {"apps/v1"}, "Job": {"batch/v1"}, "CronJob": {"batch/v1"},
+	"HorizontalPodAutoscaler": {"autoscaling/v2", "autoscaling/v1"}, "StorageClass": {"storage.k8s.io/v1"}, "PriorityClass": {"scheduling.k8s.io/v1"},
+	"RuntimeClass": {"node.k8s.io/v1"}, "NodePool": {"karpenter.sh/v1"}, "NodeClaim": {"karpenter.sh/v1"},
+}
 
 // plannedKinds are those that are read; what is wrong in others changes no plan.
 var plannedKinds = sets.New("Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "HorizontalPodAutoscaler", "Job", "CronJob",

@@ -146,6 +146,12 @@ var _ = Describe("Read", func() {
 		Entry("of a Deployment that is scaled", deployment("web", "minReadySeconds: 0")+autoscaler(6, 20), 6, "12", "24Gi",
 			"Deployment web counts with 6 pods: HorizontalPodAutoscaler default/scaler keeps 6 to 20"),
 		Entry("of a Deployment that has more replicas than it is scaled to", autoscaler(1, 2)+deployment("web", "replicas: 4"), 2, "4", "8Gi", "counts with 2 pods"),
+		Entry("of a Deployment that an autoscaler of the first version scales",
+			deployment("web", "minReadySeconds: 0")+strings.Replace(autoscaler(6, 20), "autoscaling/v2", "autoscaling/v1", 1), 6, "12", "24Gi", "keeps 6 to 20"),
+		Entry("of a Deployment that is scaled to 0", deployment("web", "replicas: 0")+autoscaler(2, 3), 0, "0", "0", "does not scale Deployment web, which has 0"),
+		Entry("of a Deployment that two autoscalers scale", deployment("web", "replicas: 2")+autoscaler(4, 9)+
+			strings.Replace(autoscaler(5, 9), "{name: scaler}", "{name: other}", 1), 2, "4", "8Gi", "scaler is not planned: others scale", "other is not planned: others scale"),
+		Entry("of a list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: ["+strings.TrimSpace(jsonPod("a"))+"]}]}", 1, "0", "0"),
 		Entry("of an autoscaler of something else", deployment("api", "replicas: 1")+autoscaler(2, 3), 1, "2", "4Gi",
 			"HorizontalPodAutoscaler default/scaler is not planned: its target Deployment web is not in the files"),
 		Entry("of a later version of a kind that adds pods", deployment("web", "replicas: 1")+
@@ -205,6 +211,8 @@ var _ = Describe("Read", func() {
 		Entry("where a CronJob's version is not", "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: old}\n", "app.yaml:1: CronJob old",
 			"write apiVersion: batch/v1"),
 		Entry("where a NodePool's version is not", "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: old}\n", "write apiVersion: karpenter.sh/v1"),
+		Entry("where a class's version is not", "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 9\n",
+			"PriorityClass high: scheduling.k8s.io/v1beta1 is not served any more: write apiVersion: scheduling.k8s.io/v1"),
 		Entry("where it is a patch", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n",
 			"app.yaml:1: Deployment web: its template has no containers", "kubectl kustomize DIR | kubectl bizfly plan -f -"),
 		Entry("where a number stands for a text", strings.Replace(deployment("web", "replicas: 1"), "      - name: main\n",

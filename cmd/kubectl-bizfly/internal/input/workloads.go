@@ -12,6 +12,7 @@ import (
 
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +66,10 @@ func (s *Set) add(where string, object client.Object) error {
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
 	case *corev1.ReplicationController:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, lo.CoalesceOrEmpty(o.Spec.Template, &corev1.PodTemplateSpec{}), nil)
+	case *autoscalingv1.HorizontalPodAutoscaler:
+		return s.add(where, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: o.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(o.Spec.ScaleTargetRef), MinReplicas: o.Spec.MinReplicas, MaxReplicas: o.Spec.MaxReplicas,
+		}})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		s.inNamespace(o)
 		s.autoscalers = append(lo.Reject(s.autoscalers, func(other *autoscalingv2.HorizontalPodAutoscaler, _ int) bool {
@@ -195,12 +200,24 @@ type scaled struct {
 
 // autoscale gives workloads the pods that their HorizontalPodAutoscalers keep at least, and at most.
 func (s *Set) autoscale() error {
+	targetOf := func(autoscaler *autoscalingv2.HorizontalPodAutoscaler) string {
+		return idOf(autoscaler.Spec.ScaleTargetRef.Kind, autoscaler.Namespace, autoscaler.Spec.ScaleTargetRef.Name)
+	}
+	scalers := lo.CountValuesBy(s.autoscalers, targetOf)
 	for _, autoscaler := range s.autoscalers {
-		target, name := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name
-		id := idOf(target.Kind, autoscaler.Namespace, target.Name)
+		target, name, id := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name, targetOf(autoscaler)
 		workload, known := s.scaled[id]
-		if !known {
-			s.note(fmt.Sprintf("HorizontalPodAutoscaler %s is not planned: its target %s %s is not in the files", name, target.Kind, target.Name))
+		why := ""
+		switch {
+		case !known:
+			why = fmt.Sprintf("is not planned: its target %s %s is not in the files", target.Kind, target.Name)
+		case scalers[id] > 1:
+			why = fmt.Sprintf("is not planned: others scale %s %s, too, so that none does", target.Kind, target.Name)
+		case lo.FromPtrOr(workload.replicas, 1) == 0:
+			why = fmt.Sprintf("does not scale %s %s, which has 0 replicas", target.Kind, target.Name)
+		}
+		if why != "" {
+			s.note("HorizontalPodAutoscaler " + name + " " + why)
 			continue
 		}
 		count := min(max(lo.FromPtrOr(workload.replicas, 1), lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1)), max(autoscaler.Spec.MaxReplicas, 1))
