@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,6 +151,9 @@ func (s *Set) stream(name string, from io.Reader) error {
 	if len(text) > maxBytes {
 		return fmt.Errorf("%s: %w", name, s.grow(0, len(text)))
 	}
+	if text, _, err = transform.Bytes(marked(), text); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
 	var errs []error
 	start := 1
 	var document [][]byte
@@ -179,6 +184,9 @@ func (s *Set) stream(name string, from io.Reader) error {
 	read(0)
 	return errors.Join(errs...)
 }
+
+// marked decodes what begins with a byte order mark, as files of spreadsheets and of PowerShell do.
+func marked() transform.Transformer { return unicode.BOMOverride(transform.Nop) }
 
 // unjoined are the errors that were joined.
 func unjoined(err error) []error {

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"golang.org/x/text/encoding/unicode"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -86,6 +87,16 @@ var _ = Describe("Read", func() {
 		Expect(podsIn(deployment + stateful)).To(ConsistOf("app-0-deployment", "app-1", "app-0"))
 		Expect(podsIn(deployment+deployment)).To(ConsistOf("app-0", "app-1"), "the second replaces the first")
 		Expect(podsIn(deployment + deployment + stateful)).To(HaveLen(3))
+	})
+
+	It("should read each document of a file as PowerShell writes it", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
+		text, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(deployment("a", "replicas: 1") + deployment("b", "replicas: 1"))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+		set, err := input.Read(nil, path)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(set.Pods()).To(HaveLen(2))
 	})
 
 	DescribeTable("should count each pod of a dump of a cluster once", func(text string, expected ...string) {
