@@ -111,6 +111,7 @@ var _ = Describe("Read", func() {
 				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
 		Entry("that has ended", "apiVersion: v1\nkind: Pod\nmetadata: {name: done}\nstatus: {phase: Succeeded}\n---\n"+
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nstatus: {phase: Failed}\n"),
+		Entry("of a StatefulSet that does not begin at 0", workload("apps/v1", "StatefulSet", "db", "", "ordinals: {start: 3}, replicas: 2, "), "db-3", "db-4"),
 		Entry("of a Job with fewer completions", workload("batch/v1", "Job", "once", "", "parallelism: 5, completions: 2, "), "once-0", "once-1"),
 		Entry("of a Job that is suspended", workload("batch/v1", "Job", "once", "", "suspend: true, ")),
 		Entry("of a Job that has ended", workload("batch/v1", "Job", "once", "", "")+"status: {conditions: [{type: Complete, status: 'True'}]}\n"),
@@ -195,10 +196,28 @@ var _ = Describe("Read", func() {
 		Entry("with volumes that are created at once", example("immediate"), 3, "3", "StorageClasses create volumes before their pods have a node (replicated)"),
 		Entry("with volumes that are created at once, since no mode is given", example("nomode"), 3, "3", "(replicated)"),
 		Entry("with a volume that is in the files", example("staticpv"), 2, "2"),
-		Entry("with volumes that are not", example("stsdump"), 2, "2", "StorageClasses are not in the files (ssd)",
-			"PersistentVolumes of claims are not in the files (pvc-1 of shop/data-db-0, pvc-2 of shop/data-db-1)"),
+		Entry("with volumes that are not", example("stsdump"), 2, "2",
+			"PersistentVolumes of claims are not in the files (pvc-1 of shop/data-db-0, pvc-2 of shop/data-db-1)", "StorageClasses are not in the files (ssd)"),
+		Entry("with memory in the unit of CPUs", strings.Replace(deployment("web", "replicas: 2"), "4Gi", "512m", 1), 2, "4",
+			"containers request less than 1 MiB of memory (main of Deployment default/web)"),
+		Entry("without what requests more than its limit", example("overlimit"), 2, "2", "not planned, since an API server rejects them: default/cpu-0, "+
+			"default/cpu-1; container main requests 2 cpu, and its limit is 1", "default/default-0; container main requests 1 cpu, and its limit is 500m",
+			"default/gpu-0; container main requests 1 nvidia.com/gpu, and its limit is 0"),
 		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
 	)
+
+	It("should give pods of a StatefulSet the claims that exist, in the files or in the cluster", func() {
+		volumes := "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: pvc-1}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\n" +
+			"metadata: {name: data-db-0}\nspec: {volumeName: pvc-1}\n"
+		stateful := workload("apps/v1", "StatefulSet", "db", "", "volumeClaimTemplates: [{metadata: {name: data}}], ")
+		there, err := input.Read(strings.NewReader(volumes), "-")
+		Expect(err).ToNot(HaveOccurred())
+		for text, cluster := range map[string]memory.Objects{volumes + stateful: nil, stateful: there.Objects} {
+			set, err := input.Read(strings.NewReader(text), "-")
+			Expect(err).ToNot(HaveOccurred())
+			Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(cluster))).To(HaveExactElements(HaveField("Spec.VolumeName", "pvc-1")))
+		}
+	})
 
 	It("should leave out NodePools of other providers", func() {
 		set, err := input.Read(strings.NewReader(nodePool("karpenter.k8s.aws", "EC2NodeClass", "")), "-")

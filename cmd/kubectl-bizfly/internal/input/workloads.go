@@ -63,7 +63,7 @@ func (s *Set) add(where string, object client.Object) error {
 	case *appsv1.ReplicaSet:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.StatefulSet:
-		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
+		return s.replicas(o, kind, int(lo.FromPtr(o.Spec.Ordinals).Start), o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
 	case *corev1.ReplicationController:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, lo.CoalesceOrEmpty(o.Spec.Template, &corev1.PodTemplateSpec{}), nil)
 	case *autoscalingv1.HorizontalPodAutoscaler:
@@ -140,7 +140,7 @@ func ended(job *batchv1.Job) bool {
 	})
 }
 
-// source is what a pod was read from.
+// source is what a pod, or a claim of a StatefulSet, was read from.
 type source struct {
 	kind string
 	// controller is the ID of the workload that created it; empty if there is none.
@@ -315,7 +315,7 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 			claim := claims[c].DeepCopy()
 			volume := claim.Name
 			claim.Name, claim.Namespace = fmt.Sprintf("%s-%s", volume, pod.Name), pod.Namespace
-			s.Objects = append(s.Objects, claim)
+			s.sources[claim], s.Objects = source{kind: kind}, append(s.Objects, claim)
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 				Name: volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}},
 			})
