@@ -311,7 +311,8 @@ var _ = Describe("plan", func() {
 
 	It("should count pods that fit on nodes of any kind that exist", func() {
 		f.apply(pools + "---\n" + web)
-		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("16")), corev1.ResourceMemory: lo.Must(parse("32Gi")), corev1.ResourcePods: lo.Must(parse("110"))}
+		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("16")), corev1.ResourceMemory: lo.Must(parse("32Gi")),
+			corev1.ResourcePods: lo.Must(parse("110"))}
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"},
 			Status: corev1.NodeStatus{Allocatable: room, Capacity: room}})
 		p := answer[plan.Plan](f, "plan", "--pending")

@@ -161,7 +161,8 @@ func mergeLabelKeys(pod *corev1.Pod) {
 		add(metav1.LabelSelectorOpIn, term.MatchLabelKeys)
 		add(metav1.LabelSelectorOpNotIn, term.MismatchLabelKeys)
 	}
-	for _, required := range [][]corev1.PodAffinityTerm{with.RequiredDuringSchedulingIgnoredDuringExecution, apart.RequiredDuringSchedulingIgnoredDuringExecution} {
+	for _, required := range [][]corev1.PodAffinityTerm{with.RequiredDuringSchedulingIgnoredDuringExecution,
+		apart.RequiredDuringSchedulingIgnoredDuringExecution} {
 		for i := range required {
 			merge(&required[i])
 		}

@@ -44,7 +44,8 @@ type Set struct {
 	bytes int
 	// namespace is that of objects which name none.
 	namespace string
-	// sources are by pod and by claim of a StatefulSet, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by namespace and name.
+	// sources are by pod and by claim of a StatefulSet, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by
+	// namespace and name.
 	sources   map[client.Object]source
 	workloads map[string]bool
 	rows      map[client.ObjectKey]int

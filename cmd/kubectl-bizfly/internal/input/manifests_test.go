@@ -162,8 +162,10 @@ var _ = Describe("Read", func() {
 			deployment("web", "minReadySeconds: 0")+strings.Replace(autoscaler(6, 20), "autoscaling/v2", "autoscaling/v1", 1), 6, "12", "24Gi", "keeps 6 to 20"),
 		Entry("of a Deployment that is scaled to 0", deployment("web", "replicas: 0")+autoscaler(2, 3), 0, "0", "0", "does not scale Deployment web, which has 0"),
 		Entry("of a Deployment that two autoscalers scale", deployment("web", "replicas: 2")+autoscaler(4, 9)+
-			strings.Replace(autoscaler(5, 9), "{name: scaler}", "{name: other}", 1), 2, "4", "8Gi", "scaler is not planned: others scale", "other is not planned: others scale"),
-		Entry("of a list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: ["+strings.TrimSpace(jsonPod("a"))+"]}]}", 1, "0", "0"),
+			strings.Replace(autoscaler(5, 9), "{name: scaler}", "{name: other}", 1), 2, "4", "8Gi",
+			"scaler is not planned: others scale", "other is not planned: others scale"),
+		Entry("of a list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: ["+
+			strings.TrimSpace(jsonPod("a"))+"]}]}", 1, "0", "0"),
 		Entry("of an autoscaler of something else", deployment("api", "replicas: 1")+autoscaler(2, 3), 1, "2", "4Gi",
 			"HorizontalPodAutoscaler default/scaler is not planned: its target Deployment web is not in the files"),
 		Entry("of a later version of a kind that adds pods", deployment("web", "replicas: 1")+
