@@ -49,6 +49,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -420,6 +421,14 @@ var _ = Describe("doctor", func() {
 			func(f *fixture) {
 				f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 			}),
+		finding("a policy that lets pods reach the metadata service", "MetadataServiceOpen", rules.Warning, func(f *fixture) {
+			nodeClass("{}")(f)
+			allows := policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32")
+			allows.Object["spec"] = map[string]any{"egress": []any{map[string]any{"toCIDR": []any{"169.254.169.254/32"}}}}
+			f.put(allows)
+		}, func(f *fixture) {
+			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		}),
 		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", rules.Warning, nodeClass("{}"),
 			nodeClass("{publicIPv4: false}")),
 		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", rules.Error, func(f *fixture) {
@@ -531,8 +540,11 @@ var _ = Describe("doctor", func() {
 			f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "launching"}})
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
 		}, removeServers),
-		finding("disks without owner", "DiskWithoutOwner", rules.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) },
-			removeVolumes),
+		finding("disks without owner", "DiskWithoutOwner", rules.Warning, func(f *fixture) {
+			f.AddVolume(cloud.VolumeSpec{Name: instance.Name("lost", "lost", clusterUID, 1) + instance.RootDiskSuffix})
+		}, removeVolumes),
+		finding("volumes of pods without a PersistentVolume", "DiskWithoutOwner", rules.Warning,
+			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-lost"}) }, removeVolumes),
 		finding("addresses without owner", "AddressWithoutOwner", rules.Warning, func(f *fixture) {
 			server := f.AddServer(cloud.ServerSpec{Name: "short"})
 			Expect(f.AddWanIP(server.ID, "kept")).ToNot(BeEmpty())
@@ -905,22 +917,34 @@ var _ = Describe("doctor", func() {
 		Entry("one made from a snapshot, perhaps to restore a root disk", func(f *fixture) {
 			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk", SnapshotID: "s"})
 		}),
+		Entry("one whose name does not prove that it is of this cluster", func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk"}) }),
 		Entry("one named like the root disk of a server that exists", func(f *fixture) {
-			f.AddServer(cloud.ServerSpec{Name: "n"})
-			f.AddVolume(cloud.VolumeSpec{Name: "n_rootdisk"})
+			name := instance.Name("n", "n", clusterUID, 1)
+			f.AddServer(cloud.ServerSpec{Name: name, Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
+			f.AddVolume(cloud.VolumeSpec{Name: name + instance.RootDiskSuffix})
 		}),
 	)
 
 	It("should price a disk without owner by its own billing plan", func() {
 		f.install()
-		f.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", BillingPlan: cloud.PlanOnDemand})
-		f.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", BillingPlan: cloud.PlanSaving})
+		f.AddVolume(cloud.VolumeSpec{Name: "pvc-a", BillingPlan: cloud.PlanOnDemand})
+		f.AddVolume(cloud.VolumeSpec{Name: "pvc-b", BillingPlan: cloud.PlanSaving})
 		disks := lo.Filter(answer[rules.Report](f, "doctor").Findings, func(finding rules.Finding, _ int) bool {
 			return finding.Code == "DiskWithoutOwner"
 		})
 		slices.SortFunc(disks, func(a, b rules.Finding) int { return strings.Compare(a.What, b.What) })
 		Expect(disks).To(HaveLen(2))
 		Expect(disks[1].VNDPerMonth).To(And(BeNumerically(">", 0), BeNumerically("<", disks[0].VNDPerMonth)))
+	})
+
+	It("should promise no hours for servers whose price is not known", func() {
+		f.AddServer(cloud.ServerSpec{Name: "priced"})
+		f.AddServer(cloud.ServerSpec{Name: "old", Flavor: "p2.8c_16g"})
+		f.Edit(func(c *cloud.Catalog) {
+			c.Flavors[cloud.RegionHN] = lo.Reject(c.Flavors[cloud.RegionHN], func(of cloud.Flavor, _ int) bool { return of.Name == "p2.8c_16g" })
+		})
+		Expect(answer[rules.Report](f, "doctor", "--preflight").Facts).To(ContainElement(And(HaveField("Name", "balance"),
+			HaveField("Value", MatchRegexp(`pays for at most \d+ hours .* without other services and 1 server whose price is not known`)))))
 	})
 
 	It("should price what is paid for without need", func() {

@@ -853,6 +853,8 @@ var _ = Describe("top", func() {
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
 		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(HaveSuffix("2 nodes, 0 pods pending: 1,234 VND per hour, 888,480 VND per month without 1 node whose price is not known\n"))
+		Expect(f.run("top", "--idle")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(HaveSuffix("888,480 VND per month without 1 node whose price is not known\n"))
 		gone := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone", Finalizers: []string{"example.com/keep"},
 			Labels: map[string]string{v1alpha1.LabelLaunchPrice: "1234", karpv1.NodePoolLabelKey: "default"}}}
 		f.put(gone)

@@ -299,6 +299,27 @@ var _ = Describe("plan", func() {
 		Expect(f.run("plan", basic)).To(Equal(cli.ExitFailure))
 	})
 
+	It("should compare alternatives for the same pods, and say which of their objects change nothing", func() {
+		f.apply(pools + "---\n" + web)
+		other := written("other.yaml", strings.ReplaceAll(strings.Split(pools, "---\n")[0], "{name: default}", "{name: other}")+"---\n"+
+			strings.Replace(web, "name: web,", "name: more,", 1))
+		plans := answer[[]plan.Plan](f, "plan", "compare", other, written("same.yaml", pools))
+		Expect(plans).To(HaveEach(HaveField("Pods", 6)))
+		Expect(f.err).To(And(ContainSubstring("of 1 BizflyNodeClass, 6 Pod, only NodePools"),
+			ContainSubstring("no NodePool uses BizflyNodeClass other, so it changes nothing"), Not(ContainSubstring("BizflyNodeClass default"))))
+	})
+
+	It("should count pods that fit on nodes of any kind that exist", func() {
+		f.apply(pools + "---\n" + web)
+		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("16")), corev1.ResourceMemory: lo.Must(parse("32Gi")),
+			corev1.ResourcePods: lo.Must(parse("110"))}
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"},
+			Status: corev1.NodeStatus{Allocatable: room, Capacity: room}})
+		p := answer[plan.Plan](f, "plan", "--pending")
+		Expect([]int{p.Pods, p.OnExisting, len(p.Nodes)}).To(Equal([]int{6, 6, 0}))
+		Expect(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Outcome).To(HavePrefix("it fits on a node that exists"))
+	})
+
 	It("should send nothing but logins and reads to the cloud, and write nothing to the cluster", func() {
 		f.install()
 		f.apply(pools + "---\n" + web)

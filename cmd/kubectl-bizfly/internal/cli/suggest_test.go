@@ -145,6 +145,14 @@ var _ = Describe("plan explain", func() {
 		Expect(f.out).To(MatchRegexp(`anti-affinity +shop/web +kubernetes.io/hostname +[\d,]+`))
 	})
 
+	DescribeTable("should price what some pods of a name have alone", func(first, second string) {
+		f.reader = nil
+		many := strings.Replace(constrained, "replicas: 6", "replicas: 16", 1)
+		file := written("web.yaml", strings.Replace(many, "kind: Deployment", "kind: "+first, 1)+"---\n"+strings.Replace(web, "kind: Deployment", "kind: "+second, 1))
+		e := answer[explain.Explanation](f, "plan", "explain", "-f", file)
+		Expect(e.Constraints).To(ContainElement(And(HaveField("Kind", explain.KindAntiAffinity), HaveField("Of", "shop/web"))))
+	}, Entry("the first ones", "Deployment", "ReplicaSet"), Entry("others", "StatefulSet", "Deployment"))
+
 	It("should name first what keeps pods from having a place", func() {
 		f.reader = nil
 		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"))

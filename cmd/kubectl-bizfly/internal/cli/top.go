@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -52,8 +53,15 @@ func printIdle(printer *output.Printer, i *rules.Idle) {
 			return []string{n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, output.Percent(n.CPU),
 				output.Percent(n.Memory), hourly(n.Node), what[n.Reason] + ": " + n.Detail}
 		}))
-	printer.Printf("\n%s: %s VND per hour, %s of it for what no pod requests; %s VND per month\n",
-		output.Plural(len(i.Nodes), "node"), output.VND(i.VNDPerHour), output.VND(i.UnusedVNDPerHour), output.VND(i.VNDPerMonth))
+	printer.Printf("\n%s: %s VND per hour, %s of it for what no pod requests; %s VND per month%s\n",
+		output.Plural(len(i.Nodes), "node"), output.VND(i.VNDPerHour), output.VND(i.UnusedVNDPerHour), output.VND(i.VNDPerMonth),
+		unpriced(lo.Map(i.Nodes, func(n rules.IdleNode, _ int) top.Node { return n.Node })))
+}
+
+// unpriced says which nodes a sum leaves out.
+func unpriced(nodes []top.Node) string {
+	count := lo.CountBy(nodes, func(n top.Node) bool { return !n.Priced() })
+	return lo.Ternary(count > 0, fmt.Sprintf(" without %s whose price is not known", output.Plural(count, "node")), "")
 }
 
 // hourly is the price of a node, where it is known.
@@ -73,10 +81,6 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 				printer.Bar(n.CPU, bar), printer.Bar(n.Memory, bar), strconv.Itoa(n.Pods), hourly(n),
 			}
 		}))
-	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month", output.Plural(len(c.Nodes), "node"),
-		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
-	if unpriced := lo.CountBy(c.Nodes, func(n top.Node) bool { return !n.Priced() }); unpriced > 0 {
-		printer.Printf(" without %s whose price is not known", output.Plural(unpriced, "node"))
-	}
-	printer.Printf("\n")
+	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month%s\n", output.Plural(len(c.Nodes), "node"),
+		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth), unpriced(c.Nodes))
 }

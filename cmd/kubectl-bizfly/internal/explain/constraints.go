@@ -64,16 +64,24 @@ func constraintsOf(objects memory.Objects) []droppable {
 		}
 	}
 	for name, pods := range workloads {
+		seen := map[string]bool{}
 		add := func(kind, detail string, drop func(*corev1.Pod)) {
+			if seen[kind+detail] {
+				return
+			}
+			seen[kind+detail] = true
 			all = append(all, droppable{
 				kind: kind, of: name, detail: detail,
 				objects: lo.Map(pods, func(pod *corev1.Pod, _ int) client.Object { return pod }),
 				drop:    func(o client.Object) { drop(o.(*corev1.Pod)) },
 			})
 		}
-		addSpreads(pods[0], add)
-		addAffinities(pods[0], add)
-		addNodeRequirements(pods[0], add)
+		// Those of one name may differ, as while a Deployment is rolled out.
+		for _, pod := range pods {
+			addSpreads(pod, add)
+			addAffinities(pod, add)
+			addNodeRequirements(pod, add)
+		}
 		addVolumes(objects, pods, add)
 	}
 	slices.SortFunc(all, func(a, b droppable) int {
@@ -97,11 +105,20 @@ func addAffinities(pod *corev1.Pod, add func(kind, detail string, drop func(*cor
 	}
 	if anti := pod.Spec.Affinity.PodAntiAffinity; anti != nil {
 		add(KindAntiAffinity, topologyKeys(anti.RequiredDuringSchedulingIgnoredDuringExecution, anti.PreferredDuringSchedulingIgnoredDuringExecution),
-			func(pod *corev1.Pod) { pod.Spec.Affinity.PodAntiAffinity = nil })
+			ofAffinity(func(affinity *corev1.Affinity) { affinity.PodAntiAffinity = nil }))
 	}
 	if affinity := pod.Spec.Affinity.PodAffinity; affinity != nil {
 		add(KindAffinity, topologyKeys(affinity.RequiredDuringSchedulingIgnoredDuringExecution, affinity.PreferredDuringSchedulingIgnoredDuringExecution),
-			func(pod *corev1.Pod) { pod.Spec.Affinity.PodAffinity = nil })
+			ofAffinity(func(affinity *corev1.Affinity) { affinity.PodAffinity = nil }))
+	}
+}
+
+// ofAffinity changes the affinity of pods that have one.
+func ofAffinity(change func(*corev1.Affinity)) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		if pod.Spec.Affinity != nil {
+			change(pod.Spec.Affinity)
+		}
 	}
 }
 

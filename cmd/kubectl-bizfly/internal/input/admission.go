@@ -16,6 +16,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,6 +66,12 @@ func (a *admission) mutate(owner, namespace string, spec *corev1.PodSpec) (rejec
 	for _, limits := range a.limits[namespace] {
 		for i := range limits.Spec.Limits {
 			applyLimits(withDefaults(limits.Spec.Limits[i]), spec)
+		}
+	}
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if requested := container.Resources.Requests.Memory(); requested.Sign() > 0 && requested.Value() < 1<<20 {
+			a.note("containers request less than 1 MiB of memory (%s): without a unit it is bytes, and m is a thousandth; write Mi or Gi",
+				container.Name+" of "+owner)
 		}
 	}
 	a.prioritize(owner, spec)
@@ -138,13 +145,62 @@ func (a *admission) sandbox(owner string, spec *corev1.PodSpec) (rejected string
 	return ""
 }
 
-// limit returns why a LimitRange rejects a pod.
+// mergeLabelKeys writes what matchLabelKeys and mismatchLabelKeys of a pod's affinity select into the selectors.
+func mergeLabelKeys(pod *corev1.Pod) {
+	affinity := lo.FromPtr(pod.Spec.Affinity)
+	with, apart := lo.FromPtr(affinity.PodAffinity), lo.FromPtr(affinity.PodAntiAffinity)
+	merge := func(term *corev1.PodAffinityTerm) {
+		add := func(operator metav1.LabelSelectorOperator, keys []string) {
+			for _, key := range keys {
+				if value, has := pod.Labels[key]; has && term.LabelSelector != nil {
+					term.LabelSelector.MatchExpressions = append(term.LabelSelector.MatchExpressions,
+						metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}})
+				}
+			}
+		}
+		add(metav1.LabelSelectorOpIn, term.MatchLabelKeys)
+		add(metav1.LabelSelectorOpNotIn, term.MismatchLabelKeys)
+	}
+	for _, required := range [][]corev1.PodAffinityTerm{with.RequiredDuringSchedulingIgnoredDuringExecution,
+		apart.RequiredDuringSchedulingIgnoredDuringExecution} {
+		for i := range required {
+			merge(&required[i])
+		}
+	}
+	for _, preferred := range [][]corev1.WeightedPodAffinityTerm{with.PreferredDuringSchedulingIgnoredDuringExecution,
+		apart.PreferredDuringSchedulingIgnoredDuringExecution} {
+		for i := range preferred {
+			merge(&preferred[i].PodAffinityTerm)
+		}
+	}
+}
+
+// overLimit returns why an API server rejects what a container requests: more than its limit or, of resources that cannot be shared, another amount.
+func overLimit(container *corev1.Container) string {
+	for _, name := range slices.Sorted(maps.Keys(container.Resources.Requests)) {
+		request := container.Resources.Requests[name]
+		limit, limited := container.Resources.Limits[name]
+		whole := strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+			strings.Contains(string(name), "/") && !strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+		if request.Sign() < 0 || limited && request.Cmp(limit) > 0 || whole && request.Cmp(limit) != 0 {
+			return fmt.Sprintf("container %s requests %s %s, and its limit is %s; change one of them", container.Name, request.String(), name, limit.String())
+		}
+	}
+	return ""
+}
+
+// limit returns why a LimitRange, or a limit of its own, rejects a pod.
 func (a *admission) limit(namespace string, spec *corev1.PodSpec) (rejected string) {
 	for _, limits := range a.limits[namespace] {
 		for _, item := range limits.Spec.Limits {
 			if why := exceeded(item, &corev1.Pod{Spec: *spec}); why != "" {
 				return fmt.Sprintf("LimitRange %s/%s allows %s; change it, or their resources", limits.Namespace, limits.Name, why)
 			}
+		}
+	}
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if why := overLimit(&container); why != "" {
+			return why
 		}
 	}
 	return ""
@@ -295,6 +351,7 @@ func (s *Set) admit(cluster memory.Objects) {
 		var why string
 		switch o := object.(type) {
 		case *corev1.Pod:
+			mergeLabelKeys(o)
 			why = cmp.Or(a.mutate(s.ownerOf(o), o.Namespace, &o.Spec), a.limit(o.Namespace, &o.Spec))
 			if why == "" {
 				why = a.count(o)

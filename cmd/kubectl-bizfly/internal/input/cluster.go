@@ -103,6 +103,7 @@ func (s *Set) Within(cluster memory.Objects) memory.Objects {
 	s.LeaveForeign()
 	s.addDaemonSets(cluster)
 	s.admit(cluster)
+	s.takeClaims(cluster)
 	objects := slices.Clip(cluster)
 	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(s.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
 	for _, object := range s.Objects {

@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +44,8 @@ type Set struct {
 	bytes int
 	// namespace is that of objects which name none.
 	namespace string
-	// sources are by pod, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by namespace and name.
+	// sources are by pod and by claim of a StatefulSet, workloads are the IDs of those whose pods are there, and rows counts the pods of tables by
+	// namespace and name.
 	sources   map[client.Object]source
 	workloads map[string]bool
 	rows      map[client.ObjectKey]int
@@ -149,6 +152,9 @@ func (s *Set) stream(name string, from io.Reader) error {
 	if len(text) > maxBytes {
 		return fmt.Errorf("%s: %w", name, s.grow(0, len(text)))
 	}
+	if text, _, err = transform.Bytes(marked(), text); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
 	var errs []error
 	start := 1
 	var document [][]byte
@@ -179,6 +185,9 @@ func (s *Set) stream(name string, from io.Reader) error {
 	read(0)
 	return errors.Join(errs...)
 }
+
+// marked decodes what begins with a byte order mark, as files of spreadsheets and of PowerShell do.
+func marked() transform.Transformer { return unicode.BOMOverride(transform.Nop) }
 
 // unjoined are the errors that were joined.
 func unjoined(err error) []error {
@@ -211,19 +220,21 @@ func (s *Set) document(text []byte) error {
 		if len(content.object) == 0 {
 			continue
 		}
-		object := &unstructured.Unstructured{Object: content.object}
-		if !object.IsList() {
-			errs = append(errs, s.object(object))
-			continue
-		}
-		list, err := object.ToList()
-		if err != nil {
-			return fmt.Errorf("it is no list of objects: %w", err)
-		}
-		for i := range list.Items {
-			if err := s.object(&list.Items[i]); err != nil {
-				errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
-			}
+		errs = append(errs, s.object(&unstructured.Unstructured{Object: content.object}))
+	}
+	return errors.Join(errs...)
+}
+
+// list reads the objects of a list, which may be lists again.
+func (s *Set) list(object *unstructured.Unstructured) error {
+	list, err := object.ToList()
+	if err != nil {
+		return fmt.Errorf("it is no list of objects: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		if err := s.object(&list.Items[i]); err != nil {
+			errs = append(errs, fmt.Errorf("item %d: %w", i+1, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -256,6 +267,9 @@ func contents(text []byte) (all []content) {
 }
 
 func (s *Set) object(object *unstructured.Unstructured) error {
+	if object.IsList() {
+		return s.list(object)
+	}
 	gvk := object.GroupVersionKind()
 	if gvk.Kind == "" || gvk.Version == "" {
 		return errors.New("it has no apiVersion and kind")
@@ -265,8 +279,10 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		object.SetName(fmt.Sprintf("%s%d", object.GetGenerateName(), s.generated))
 	}
 	where := strings.TrimSuffix(gvk.Kind+" "+object.GetName(), " ")
-	if served := servedVersions[gvk.Kind]; served != "" && served != gvk.GroupVersion().String() && formerGroups[gvk.Group] {
-		return fmt.Errorf("%s: %s is not served any more: write apiVersion: %s", where, gvk.GroupVersion(), served)
+	served := servedVersions[gvk.Kind]
+	group, _, _ := strings.Cut(lo.FirstOrEmpty(served), "/")
+	if len(served) > 0 && !slices.Contains(served, gvk.GroupVersion().String()) && slices.Contains([]string{group, "extensions"}, gvk.Group) {
+		return fmt.Errorf("%s: %s is not served any more: write apiVersion: %s", where, gvk.GroupVersion(), served[0])
 	}
 	if err := applyDefinition(gvk, object); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
@@ -324,14 +340,12 @@ func (s *Set) drop(objects []client.Object) {
 	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool { return gone[object] })
 }
 
-// servedVersions are those in which API servers have the kinds that are planned. Objects of other groups with the same kind are others'.
-var (
-	servedVersions = map[string]string{
-		"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
-		"HorizontalPodAutoscaler": "autoscaling/v2", "NodePool": "karpenter.sh/v1", "NodeClaim": "karpenter.sh/v1",
-	}
-	formerGroups = map[string]bool{"extensions": true, "apps": true, "batch": true, "autoscaling": true, "karpenter.sh": true}
-)
+// servedVersions are those in which API servers have the kinds that are planned, the best first. Objects of other groups with the same kind are others'.
+var servedVersions = map[string][]string{
+	"Deployment": {"apps/v1"}, "ReplicaSet": {"apps/v1"}, "StatefulSet": {"apps/v1"}, "DaemonSet": {"apps/v1"}, "Job": {"batch/v1"}, "CronJob": {"batch/v1"},
+	"HorizontalPodAutoscaler": {"autoscaling/v2", "autoscaling/v1"}, "StorageClass": {"storage.k8s.io/v1"}, "PriorityClass": {"scheduling.k8s.io/v1"},
+	"RuntimeClass": {"node.k8s.io/v1"}, "NodePool": {"karpenter.sh/v1"}, "NodeClaim": {"karpenter.sh/v1"},
+}
 
 // plannedKinds are those that are read; what is wrong in others changes no plan.
 var plannedKinds = sets.New("Pod", "Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "HorizontalPodAutoscaler", "Job", "CronJob",

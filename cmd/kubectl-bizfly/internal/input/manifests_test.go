@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"golang.org/x/text/encoding/unicode"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
@@ -88,6 +89,16 @@ var _ = Describe("Read", func() {
 		Expect(podsIn(deployment + deployment + stateful)).To(HaveLen(3))
 	})
 
+	It("should read each document of a file as PowerShell writes it", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "app.yaml")
+		text, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(deployment("a", "replicas: 1") + deployment("b", "replicas: 1"))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+		set, err := input.Read(nil, path)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(set.Pods()).To(HaveLen(2))
+	})
+
 	DescribeTable("should count each pod of a dump of a cluster once", func(text string, expected ...string) {
 		Expect(podsIn(text)).To(ConsistOf(lo.ToAnySlice(expected)...))
 	},
@@ -100,6 +111,7 @@ var _ = Describe("Read", func() {
 				"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {name: web}\n", "web-5f-0"),
 		Entry("that has ended", "apiVersion: v1\nkind: Pod\nmetadata: {name: done}\nstatus: {phase: Succeeded}\n---\n"+
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: broken}\nstatus: {phase: Failed}\n"),
+		Entry("of a StatefulSet that does not begin at 0", workload("apps/v1", "StatefulSet", "db", "", "ordinals: {start: 3}, replicas: 2, "), "db-3", "db-4"),
 		Entry("of a Job with fewer completions", workload("batch/v1", "Job", "once", "", "parallelism: 5, completions: 2, "), "once-0", "once-1"),
 		Entry("of a Job that is suspended", workload("batch/v1", "Job", "once", "", "suspend: true, ")),
 		Entry("of a Job that has ended", workload("batch/v1", "Job", "once", "", "")+"status: {conditions: [{type: Complete, status: 'True'}]}\n"),
@@ -146,6 +158,14 @@ var _ = Describe("Read", func() {
 		Entry("of a Deployment that is scaled", deployment("web", "minReadySeconds: 0")+autoscaler(6, 20), 6, "12", "24Gi",
 			"Deployment web counts with 6 pods: HorizontalPodAutoscaler default/scaler keeps 6 to 20"),
 		Entry("of a Deployment that has more replicas than it is scaled to", autoscaler(1, 2)+deployment("web", "replicas: 4"), 2, "4", "8Gi", "counts with 2 pods"),
+		Entry("of a Deployment that an autoscaler of the first version scales",
+			deployment("web", "minReadySeconds: 0")+strings.Replace(autoscaler(6, 20), "autoscaling/v2", "autoscaling/v1", 1), 6, "12", "24Gi", "keeps 6 to 20"),
+		Entry("of a Deployment that is scaled to 0", deployment("web", "replicas: 0")+autoscaler(2, 3), 0, "0", "0", "does not scale Deployment web, which has 0"),
+		Entry("of a Deployment that two autoscalers scale", deployment("web", "replicas: 2")+autoscaler(4, 9)+
+			strings.Replace(autoscaler(5, 9), "{name: scaler}", "{name: other}", 1), 2, "4", "8Gi",
+			"scaler is not planned: others scale", "other is not planned: others scale"),
+		Entry("of a list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List, items: ["+
+			strings.TrimSpace(jsonPod("a"))+"]}]}", 1, "0", "0"),
 		Entry("of an autoscaler of something else", deployment("api", "replicas: 1")+autoscaler(2, 3), 1, "2", "4Gi",
 			"HorizontalPodAutoscaler default/scaler is not planned: its target Deployment web is not in the files"),
 		Entry("of a later version of a kind that adds pods", deployment("web", "replicas: 1")+
@@ -178,10 +198,28 @@ var _ = Describe("Read", func() {
 		Entry("with volumes that are created at once", example("immediate"), 3, "3", "StorageClasses create volumes before their pods have a node (replicated)"),
 		Entry("with volumes that are created at once, since no mode is given", example("nomode"), 3, "3", "(replicated)"),
 		Entry("with a volume that is in the files", example("staticpv"), 2, "2"),
-		Entry("with volumes that are not", example("stsdump"), 2, "2", "StorageClasses are not in the files (ssd)",
-			"PersistentVolumes of claims are not in the files (pvc-1 of shop/data-db-0, pvc-2 of shop/data-db-1)"),
+		Entry("with volumes that are not", example("stsdump"), 2, "2",
+			"PersistentVolumes of claims are not in the files (pvc-1 of shop/data-db-0, pvc-2 of shop/data-db-1)", "StorageClasses are not in the files (ssd)"),
+		Entry("with memory in the unit of CPUs", strings.Replace(deployment("web", "replicas: 2"), "4Gi", "512m", 1), 2, "4",
+			"containers request less than 1 MiB of memory (main of Deployment default/web)"),
+		Entry("without what requests more than its limit", example("overlimit"), 2, "2", "not planned, since an API server rejects them: default/cpu-0, "+
+			"default/cpu-1; container main requests 2 cpu, and its limit is 1", "default/default-0; container main requests 1 cpu, and its limit is 500m",
+			"default/gpu-0; container main requests 1 nvidia.com/gpu, and its limit is 0"),
 		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
 	)
+
+	It("should give pods of a StatefulSet the claims that exist, in the files or in the cluster", func() {
+		volumes := "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: pvc-1}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\n" +
+			"metadata: {name: data-db-0}\nspec: {volumeName: pvc-1}\n"
+		stateful := workload("apps/v1", "StatefulSet", "db", "", "volumeClaimTemplates: [{metadata: {name: data}}], ")
+		there, err := input.Read(strings.NewReader(volumes), "-")
+		Expect(err).ToNot(HaveOccurred())
+		for text, cluster := range map[string]memory.Objects{volumes + stateful: nil, stateful: there.Objects} {
+			set, err := input.Read(strings.NewReader(text), "-")
+			Expect(err).ToNot(HaveOccurred())
+			Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(cluster))).To(HaveExactElements(HaveField("Spec.VolumeName", "pvc-1")))
+		}
+	})
 
 	It("should leave out NodePools of other providers", func() {
 		set, err := input.Read(strings.NewReader(nodePool("karpenter.k8s.aws", "EC2NodeClass", "")), "-")
@@ -205,6 +243,8 @@ var _ = Describe("Read", func() {
 		Entry("where a CronJob's version is not", "apiVersion: batch/v1beta1\nkind: CronJob\nmetadata: {name: old}\n", "app.yaml:1: CronJob old",
 			"write apiVersion: batch/v1"),
 		Entry("where a NodePool's version is not", "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: old}\n", "write apiVersion: karpenter.sh/v1"),
+		Entry("where a class's version is not", "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 9\n",
+			"PriorityClass high: scheduling.k8s.io/v1beta1 is not served any more: write apiVersion: scheduling.k8s.io/v1"),
 		Entry("where it is a patch", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n",
 			"app.yaml:1: Deployment web: its template has no containers", "kubectl kustomize DIR | kubectl bizfly plan -f -"),
 		Entry("where a number stands for a text", strings.Replace(deployment("web", "replicas: 1"), "      - name: main\n",

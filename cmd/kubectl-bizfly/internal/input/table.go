@@ -4,7 +4,6 @@
 package input
 
 import (
-	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	"golang.org/x/text/transform"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,16 +26,9 @@ import (
 // columns are those that a table of pods may have.
 var columns = []string{"name", "namespace", "count", "cpu", "memory", "gpu", "zone", "category"}
 
-// byteOrderMark is how spreadsheets begin a file in UTF-8.
-const byteOrderMark = "\ufeff"
-
 // csv reads a table of pods, whose first line names the columns; name, cpu and memory are required.
 func (s *Set) csv(name string, from io.Reader) error {
-	text := bufio.NewReader(from)
-	if start, _ := text.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
-		_, _ = text.Discard(len(byteOrderMark))
-	}
-	reader := csv.NewReader(text)
+	reader := csv.NewReader(transform.NewReader(from, marked()))
 	reader.TrimLeadingSpace = true
 	header, err := reader.Read()
 	if err != nil {

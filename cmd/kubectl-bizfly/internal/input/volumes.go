@@ -31,6 +31,19 @@ type binder struct {
 	assumed []client.Object
 }
 
+// takeClaims leaves out the claims of StatefulSets that exist, in the files or in the cluster: their pods use these.
+func (s *Set) takeClaims(cluster memory.Objects) {
+	made := func(claim *corev1.PersistentVolumeClaim) bool { return s.sources[claim].kind != "" }
+	there := map[client.ObjectKey]bool{}
+	for _, claim := range slices.Concat(memory.Of[*corev1.PersistentVolumeClaim](cluster), memory.Of[*corev1.PersistentVolumeClaim](s.Objects)) {
+		there[client.ObjectKeyFromObject(claim)] = there[client.ObjectKeyFromObject(claim)] || !made(claim)
+	}
+	s.Objects = lo.Reject(s.Objects, func(object client.Object, _ int) bool {
+		claim, ok := object.(*corev1.PersistentVolumeClaim)
+		return ok && made(claim) && there[client.ObjectKeyFromObject(claim)]
+	})
+}
+
 // bindVolumes makes the claims of the set's pods such as they are when kube-scheduler looks at the pods, and adds what the files lack.
 func (s *Set) bindVolumes(objects memory.Objects) memory.Objects {
 	b := &binder{set: s, volumes: memory.Of[*corev1.PersistentVolume](objects), taken: map[string]bool{},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -62,9 +63,13 @@ func (s *Set) add(where string, object client.Object) error {
 	case *appsv1.ReplicaSet:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, nil)
 	case *appsv1.StatefulSet:
-		return s.replicas(o, kind, 0, o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
+		return s.replicas(o, kind, int(lo.FromPtr(o.Spec.Ordinals).Start), o.Spec.Replicas, &o.Spec.Template, o.Spec.VolumeClaimTemplates)
 	case *corev1.ReplicationController:
 		return s.replicas(o, kind, 0, o.Spec.Replicas, lo.CoalesceOrEmpty(o.Spec.Template, &corev1.PodTemplateSpec{}), nil)
+	case *autoscalingv1.HorizontalPodAutoscaler:
+		return s.add(where, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: o.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(o.Spec.ScaleTargetRef), MinReplicas: o.Spec.MinReplicas, MaxReplicas: o.Spec.MaxReplicas,
+		}})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		s.inNamespace(o)
 		s.autoscalers = append(lo.Reject(s.autoscalers, func(other *autoscalingv2.HorizontalPodAutoscaler, _ int) bool {
@@ -135,7 +140,7 @@ func ended(job *batchv1.Job) bool {
 	})
 }
 
-// source is what a pod was read from.
+// source is what a pod, or a claim of a StatefulSet, was read from.
 type source struct {
 	kind string
 	// controller is the ID of the workload that created it; empty if there is none.
@@ -195,12 +200,24 @@ type scaled struct {
 
 // autoscale gives workloads the pods that their HorizontalPodAutoscalers keep at least, and at most.
 func (s *Set) autoscale() error {
+	targetOf := func(autoscaler *autoscalingv2.HorizontalPodAutoscaler) string {
+		return idOf(autoscaler.Spec.ScaleTargetRef.Kind, autoscaler.Namespace, autoscaler.Spec.ScaleTargetRef.Name)
+	}
+	scalers := lo.CountValuesBy(s.autoscalers, targetOf)
 	for _, autoscaler := range s.autoscalers {
-		target, name := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name
-		id := idOf(target.Kind, autoscaler.Namespace, target.Name)
+		target, name, id := autoscaler.Spec.ScaleTargetRef, autoscaler.Namespace+"/"+autoscaler.Name, targetOf(autoscaler)
 		workload, known := s.scaled[id]
-		if !known {
-			s.note(fmt.Sprintf("HorizontalPodAutoscaler %s is not planned: its target %s %s is not in the files", name, target.Kind, target.Name))
+		why := ""
+		switch {
+		case !known:
+			why = fmt.Sprintf("is not planned: its target %s %s is not in the files", target.Kind, target.Name)
+		case scalers[id] > 1:
+			why = fmt.Sprintf("is not planned: others scale %s %s, too, so that none does", target.Kind, target.Name)
+		case lo.FromPtrOr(workload.replicas, 1) == 0:
+			why = fmt.Sprintf("does not scale %s %s, which has 0 replicas", target.Kind, target.Name)
+		}
+		if why != "" {
+			s.note("HorizontalPodAutoscaler " + name + " " + why)
 			continue
 		}
 		count := min(max(lo.FromPtrOr(workload.replicas, 1), lo.FromPtrOr(autoscaler.Spec.MinReplicas, 1)), max(autoscaler.Spec.MaxReplicas, 1))
@@ -298,7 +315,7 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 			claim := claims[c].DeepCopy()
 			volume := claim.Name
 			claim.Name, claim.Namespace = fmt.Sprintf("%s-%s", volume, pod.Name), pod.Namespace
-			s.Objects = append(s.Objects, claim)
+			s.sources[claim], s.Objects = source{kind: kind}, append(s.Objects, claim)
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 				Name: volume, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}},
 			})

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
@@ -130,14 +131,15 @@ func Compute(ctx context.Context, s *connect.Session, o Options) ([]*Plan, error
 	}
 	var plans []*Plan
 	for _, file := range o.Alternatives {
-		objects, err := alternative(s, base, file)
+		compared, err := alternative(s, file)
 		if err != nil {
 			return nil, err
 		}
-		p, err := compute(ctx, s, cloud, objects, o)
+		p, err := compute(ctx, s, cloud, replaced(base, compared), o)
 		if err != nil {
 			return nil, fmt.Errorf("planning %s: %w", file, err)
 		}
+		noteUnused(s, file, compared, p.Objects)
 		p.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 		plans = append(plans, p.Plan)
 	}
@@ -197,9 +199,8 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	return &Base{p, cloud, objects, simulation}, nil
 }
 
-// alternative returns the objects with the NodePools of a file in place of all others but static ones. Its NodeClasses replace those of the
-// same name, since NodePools may use ones that exist.
-func alternative(s *connect.Session, base memory.Objects, file string) (memory.Objects, error) {
+// alternative returns the NodePools, BizflyNodeClasses and NodeOverlays of a file.
+func alternative(s *connect.Session, file string) (memory.Objects, error) {
 	set, err := input.Read(nil, file)
 	if err != nil {
 		return nil, err
@@ -209,16 +210,44 @@ func alternative(s *connect.Session, base memory.Objects, file string) (memory.O
 	for _, note := range set.Notes {
 		s.Note("%s: %s", file, note)
 	}
-	switch {
-	case len(memory.Of[*karpv1.NodePool](set.Objects)) > 0:
+	compared, others := lo.FilterReject(memory.Objects(set.Objects), func(object client.Object, _ int) bool {
+		switch object.(type) {
+		case *karpv1.NodePool, *v1alpha1.BizflyNodeClass, *karpv1alpha1.NodeOverlay:
+			return true
+		}
+		return false
+	})
+	if len(memory.Of[*karpv1.NodePool](compared))+len(memory.Of[*v1alpha1.BizflyNodeClass](compared)) == 0 {
+		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, read)
+	}
+	if len(others) > 0 {
+		s.Note("%s: of %s, only NodePools, BizflyNodeClasses and NodeOverlays are compared; give workloads with -f", file, read)
+	}
+	return compared, nil
+}
+
+// replaced are the objects with those of an alternative: its NodePools are in place of all others but static ones. Its NodeClasses replace those of
+// the same name, since NodePools may use ones that exist.
+func replaced(base, compared memory.Objects) memory.Objects {
+	if len(memory.Of[*karpv1.NodePool](compared)) > 0 {
 		base = lo.Reject(base, func(object client.Object, _ int) bool {
 			pool, ok := object.(*karpv1.NodePool)
 			return ok && pool.Spec.Replicas == nil
 		})
-	case len(memory.Of[*v1alpha1.BizflyNodeClass](set.Objects)) == 0:
-		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, read)
 	}
-	return base.With(set.Objects...), nil
+	return base.With(compared...)
+}
+
+// noteUnused names the NodeClasses of an alternative that change nothing.
+func noteUnused(s *connect.Session, file string, compared, planned memory.Objects) {
+	used := lo.Map(memory.Of[*karpv1.NodePool](planned), func(pool *karpv1.NodePool, _ int) string {
+		return lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
+	})
+	for _, nodeClass := range memory.Of[*v1alpha1.BizflyNodeClass](compared) {
+		if !lo.Contains(used, nodeClass.Name) {
+			s.Note("%s: no NodePool uses BizflyNodeClass %s, so it changes nothing", file, nodeClass.Name)
+		}
+	}
 }
 
 // measure sums up what top shows, without the nodes of static NodePools, and the nodes that pods without a node would

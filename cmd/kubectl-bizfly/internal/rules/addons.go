@@ -254,7 +254,7 @@ var metadataRules = []rule{
 			})
 			return failsIf(!guarded && len(open) > 0, "nothing is found that keeps pods from the metadata service: BizflyNodeClass %s "+
 				"does not block it by a %s that is True, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy "+
-				"names %s", list(open), v1alpha1.ConditionTypePodAccessEnforced, metadataAddress)
+				"denies %s", list(open), v1alpha1.ConditionTypePodAccessEnforced, metadataAddress)
 		})},
 	{code: "MetadataServiceOpen", about: "metadata service", severity: Warning,
 		why: "any pod there can read the join token, which is the same for all nodes of the BKE cluster, and join a node of " +
@@ -263,7 +263,7 @@ var metadataRules = []rule{
 			"trusted pods run on these nodes)",
 		given: given2(factPoolNodes, factMetadataPolicy, func(nodes *corev1.NodeList, guarded bool) outcome {
 			return failsIf(!guarded && len(nodes.Items) > 0, "nothing is found that keeps pods on BKE's pool nodes %s from the "+
-				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names %s, and a "+
+				"metadata service: no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy denies %s, and a "+
 				"BizflyNodeClass does not apply there",
 				list(namesOf(nodes, func(*corev1.Node) bool { return true })), metadataAddress)
 		})},
@@ -273,6 +273,22 @@ var metadataRules = []rule{
 func podAccessEnforced(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked &&
 		nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypePodAccessEnforced).IsTrue()
+}
+
+// denies reports whether a policy names the metadata service in what it denies, or leaves out of what it allows.
+func denies(part any, denied bool) bool {
+	switch v := part.(type) {
+	case string:
+		return denied && strings.Contains(v, metadataAddress)
+	case []any:
+		return lo.ContainsBy(v, func(each any) bool { return denies(each, denied) })
+	case map[string]any:
+		denied = denied || v["action"] == "Deny"
+		return lo.ContainsBy(lo.Entries(v), func(e lo.Entry[string, any]) bool {
+			return denies(e.Value, denied || slices.Contains([]string{"egressDeny", "except", "notNets"}, e.Key))
+		})
+	}
+	return false
 }
 
 // sortedKeys are the keys of a map by name.

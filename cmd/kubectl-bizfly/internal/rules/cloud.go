@@ -136,13 +136,17 @@ var accountRules = []rule{{
 	given: given3(factAccount, factServers, factFlavorPrices, func(account bizfly.Account, servers []*gobizfly.Server,
 		prices map[string]float64) outcome {
 		perHour := lo.SumBy(servers, func(s *gobizfly.Server) float64 { return prices[s.Flavor.Name] })
+		unpriced := lo.CountBy(servers, func(s *gobizfly.Server) bool { return prices[s.Flavor.Name] == 0 })
+		most, without := "", "other services"
+		if unpriced > 0 {
+			most, without = "at most ", fmt.Sprintf("other services and %s whose price is not known", output.Plural(unpriced, "server"))
+		}
 		if account.Balance == nil || perHour == 0 {
 			return inapplicable("the account shows no balance, or no server runs")
 		}
 		hours := *account.Balance / perHour
-		text := fmt.Sprintf("%s VND, which pays for %.0f hours of the project's servers (%s VND per hour, without other "+
-			"services)", output.VND(*account.Balance), hours,
-			output.VND(perHour))
+		text := fmt.Sprintf("%s VND, which pays for %s%.0f hours of the project's servers (%s VND per hour, without %s)",
+			output.VND(*account.Balance), most, hours, output.VND(perHour), without)
 		if account.Unpaid == "" && hours < soonHours {
 			return found(Finding{What: "the balance is " + text})
 		}

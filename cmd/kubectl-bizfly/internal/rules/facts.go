@@ -179,14 +179,7 @@ var (
 		})...), nil
 	})
 
-	// factClusterUID is what servers of this cluster are recognised by.
-	factClusterUID = newFact("UID of the cluster", func(ctx context.Context, r *reading) (string, error) {
-		namespace := &corev1.Namespace{}
-		err := r.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, namespace)
-		return string(namespace.UID), err
-	})
-
-	// factMetadataPolicy reports whether a policy for the pods of all namespaces names the metadata service.
+	// factMetadataPolicy reports whether a policy for the pods of all namespaces denies the metadata service.
 	factMetadataPolicy = newFact("policies of the network plugin", func(ctx context.Context, r *reading) (bool, error) {
 		for _, kind := range clusterPolicies {
 			policies := &unstructured.UnstructuredList{}
@@ -194,10 +187,7 @@ var (
 			if err := r.List(ctx, policies); err != nil && !connect.IsMissing(err) {
 				return false, err
 			}
-			if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool {
-				text, err := p.MarshalJSON()
-				return err == nil && strings.Contains(string(text), metadataAddress)
-			}) {
+			if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool { return denies(p.Object, false) }) {
 				return true, nil
 			}
 		}

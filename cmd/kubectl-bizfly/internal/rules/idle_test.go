@@ -234,6 +234,12 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("launches that fail", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
 			f.failed = []corev1.Event{{Message: "no"}, {Message: "did not register"}}
 		}), "ReplacementFailed", And(HavePrefix("2 launches of NodePool default failed"), HaveSuffix("did not register"))),
+		ginkgo.Entry("launches that fail, of what replaces a drifted node", together(drifts, func(f *nodeFacts) {
+			f.failed = []corev1.Event{{Message: "no", LastTimestamp: metav1.NewTime(f.now.Add(time.Minute))}}
+		}), "ReplacementFailed", HaveSuffix(": no")),
+		ginkgo.Entry("drift, where launches failed before", together(drifts, func(f *nodeFacts) {
+			f.failed = []corev1.Event{{Message: "no", LastTimestamp: metav1.NewTime(f.now.Add(-time.Minute))}}
+		}), "Drifted", Equal("the image has changed")),
 		ginkgo.Entry("launches that failed, of a NodePool that is gone", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
 			f.failed, f.pool = []corev1.Event{{Message: "no"}}, nil
 		}), "NotKnown", HavePrefix("Karpenter may consolidate it since")),

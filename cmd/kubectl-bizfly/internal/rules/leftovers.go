@@ -14,6 +14,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/leftovers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -42,6 +43,12 @@ var (
 			return owned{}, err
 		}
 		return owned{servers, claims.Items}, nil
+	})
+
+	// factLeftovers is what was launched for this cluster, and what no NodeClaim accounts for.
+	factLeftovers = newFact("leftovers", func(ctx context.Context, r *reading) ([]leftovers.Item, error) {
+		found, err := leftovers.Find(ctx, r.Session)
+		return lo.FromPtr(found).Items, err
 	})
 
 	// factFlavorPrices are the prices of flavors with the default disk, in VND per hour.
@@ -84,10 +91,11 @@ var serverRules = []rule{{
 // leftoverRules are about what is paid for and belongs to nobody.
 var leftoverRules = []rule{
 	{code: "ServerWithoutNodeClaim", about: "servers without owner", severity: Warning,
-		given: given3(factOwned, factClusterUID, factFlavorPrices, lostServers)},
-	// The project may have other clusters, so a person has to look before deleting.
+		fix: "kubectl bizfly leftovers (a copy that a user has made has the same metadata; where the controller runs, its " +
+			"garbage collection deletes within minutes what is proven to be its own)",
+		given: given3(factLeftovers, factServers, factFlavorPrices, lostServers)},
 	{code: "DiskWithoutOwner", about: "disks without owner", severity: Warning,
-		given: given4(factVolumes, factServers, factHandles, factDiskPrices, lostDisks)},
+		given: given4(factLeftovers, factVolumes, factHandles, factDiskPrices, lostDisks)},
 	{code: "AddressWithoutOwner", about: "addresses without owner", severity: Warning,
 		why: "it is paid for; the price list of addresses is not public. It may be kept on purpose",
 		given: given1(factInterfaces, func(interfaces []*gobizfly.NetworkInterface) outcome {
@@ -101,49 +109,41 @@ var leftoverRules = []rule{
 		})},
 }
 
-// lostServers are the servers of this cluster that no NodeClaim accounts for. A NodeClaim that was restored from a
-// backup has another UID than its server's metadata name.
-func lostServers(all owned, uid string, prices map[string]float64) outcome {
-	known := sets.New(lo.Compact(lo.FlatMap(all.claims, func(c karpv1.NodeClaim, _ int) []string {
-		server, _ := providerid.Parse(c.Status.ProviderID)
-		return []string{string(c.UID), server}
-	}))...)
-	return found(lo.FilterMap(all.servers, func(server *gobizfly.Server, _ int) (Finding, bool) {
-		f := Finding{
-			What: fmt.Sprintf("server %s (%s) has this cluster in its metadata, and no NodeClaim accounts for it",
-				server.Name, server.ID),
-			Why: "it is paid for", Fix: "kubectl bizfly leftovers (a copy that a user has made has the same metadata; where " +
-				"the controller runs, its garbage collection deletes within minutes what is proven to be its own)",
-			VNDPerMonth: prices[server.Flavor.Name] * price.HoursPerMonth,
-		}
-		if f.VNDPerMonth > 0 {
-			f.Why = fmt.Sprintf("it is paid for: about %s VND per month", output.VND(f.VNDPerMonth))
-		}
-		return f, uid != "" && server.Metadata[v1alpha1.MetadataClusterUID] == uid &&
-			!known.HasAny(server.Metadata[v1alpha1.MetadataNodeClaimUID], server.ID)
+// lostServers are those of leftovers, with their prices.
+func lostServers(left []leftovers.Item, servers []*gobizfly.Server, prices map[string]float64) outcome {
+	perHour := lo.SliceToMap(servers, func(s *gobizfly.Server) (string, float64) { return s.ID, prices[s.Flavor.Name] })
+	return found(lo.FilterMap(left, func(i leftovers.Item, _ int) (Finding, bool) {
+		perMonth := perHour[i.ID] * price.HoursPerMonth
+		return Finding{
+			What: fmt.Sprintf("server %s (%s) has this cluster in its metadata, and no NodeClaim accounts for it", i.Name, i.ID),
+			Why:  paidFor(perMonth), VNDPerMonth: perMonth,
+		}, i.Kind == "server"
 	})...)
 }
 
-// lostDisks are root disks without a server, and volumes of pods without a PersistentVolume. It leaves out what garbage
-// collection does: root disks made from a snapshot or named like a server that exists, and disks that are being created
-// or deleted.
-func lostDisks(volumes []*gobizfly.Volume, servers []*gobizfly.Server, handles sets.Set[string],
+// lostDisks are those of leftovers, and volumes of pods without a PersistentVolume, whose owner is not known.
+func lostDisks(left []leftovers.Item, volumes []*gobizfly.Volume, handles sets.Set[string],
 	pricePerHour func(*gobizfly.Volume) float64) outcome {
-	live := sets.New(lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.Name })...)
+	ours := lo.KeyBy(left, func(i leftovers.Item) string { return i.ID })
 	return found(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
-		server, isRoot := strings.CutSuffix(volume.Name, instance.RootDiskSuffix)
-		lost := isRoot && volume.SnapshotID == "" && !live.Has(server) || !isRoot && strings.HasPrefix(volume.Name,
-			instance.CSIVolumePrefix)
 		perMonth := pricePerHour(volume) * price.HoursPerMonth
-		return Finding{
-			VNDPerMonth: perMonth,
+		f := Finding{
 			What: fmt.Sprintf("disk %s (%s, %d GiB) is attached to no server, and no PersistentVolume of this cluster "+
 				"names it", volume.Name, volume.ID, volume.Size),
-			Why: fmt.Sprintf("it is paid for: about %s VND per month. It may belong to another cluster of the project",
-				output.VND(perMonth)),
-			Fix: "bizfly volume delete " + volume.ID,
-		}, lost && instance.Settled(volume) && len(volume.Attachments) == 0 && !handles.Has(volume.ID)
+			Why: paidFor(perMonth), Fix: "kubectl bizfly leftovers", VNDPerMonth: perMonth,
+		}
+		if lo.HasKey(ours, volume.ID) {
+			return f, !handles.Has(volume.ID)
+		}
+		f.Why += ". It may belong to another cluster of the project, or hold data that a PersistentVolume has retained"
+		f.Fix = "kubectl get pv (in each cluster of the project); if nobody needs it: bizfly volume delete " + volume.ID
+		return f, strings.HasPrefix(volume.Name, instance.CSIVolumePrefix) && instance.Settled(volume) &&
+			len(volume.Attachments) == 0 && !handles.Has(volume.ID)
 	})...)
+}
+
+func paidFor(perMonth float64) string {
+	return "it is paid for" + lo.Ternary(perMonth > 0, fmt.Sprintf(": about %s VND per month", output.VND(perMonth)), "")
 }
 
 // diskPrice is what a disk costs, in VND per hour.

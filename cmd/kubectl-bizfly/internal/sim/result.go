@@ -80,10 +80,6 @@ func (s *Simulation) Run(ctx context.Context) (*Result, error) {
 		}
 		left = s.Waiting()
 	}
-	placed := lo.SliceToMap(pods, func(pod *corev1.Pod) (types.UID, bool) { return pod.UID, true })
-	for _, m := range before {
-		result.OnExisting += lo.CountBy(s.podsOn(m.node.Name), func(pod *corev1.Pod) bool { return placed[pod.UID] })
-	}
 	for _, pod := range left {
 		reason, list := s.reason(ctx, pod, failed[pod.UID]), &result.Unplaced
 		if errors.Is(reason, provisioning.KarpenterManagedLabelDoesNotExistError) {
@@ -92,7 +88,12 @@ func (s *Simulation) Run(ctx context.Context) (*Result, error) {
 		*list = append(*list, Unplaced{pod.Namespace, pod.Name, reason.Error()})
 	}
 	result.Pods -= len(result.Elsewhere)
-	return result, s.fill(ctx, result, before)
+	if err := s.fill(ctx, result, before); err != nil {
+		return nil, err
+	}
+	// The others run on nodes of any kind, or on those that are being launched.
+	result.OnExisting = len(pods) - len(left) - lo.SumBy(result.Nodes, func(n Node) int { return len(n.Pods) })
+	return result, nil
 }
 
 // fill writes the nodes into a result, without those that were there before.
