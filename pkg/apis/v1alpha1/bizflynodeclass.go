@@ -149,8 +149,8 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty"`
 	// BillingPlan is how servers and their disks are paid for; only flavors that are available with it are used.
-	// SavingPlan is prepaid at each create, and perhaps not refunded at a delete: launched only for static NodePools
-	// (spec.replicas). A change replaces nodes.
+	// SavingPlan is prepaid at each create, and perhaps not refunded at a delete: of NodePools, only static ones launch
+	// it (spec.replicas). A change replaces nodes.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`

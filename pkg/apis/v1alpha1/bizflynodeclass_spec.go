@@ -45,10 +45,10 @@ type JoinToken struct {
 
 // MetadataOptions are who reaches the metadata service of a server.
 type MetadataOptions struct {
-	// PodAccess is Blocked or Allowed. Blocked puts a script before all other user data: a systemd unit that drops what
-	// pods send to the metadata service, where each could read user data and join token. Where that does not hold, the
-	// condition PodAccessEnforced says what else is needed. Allowed is for images without cloud-init, and where a policy
-	// of the pod network holds.
+	// PodAccess is Blocked or Allowed. Blocked puts a script before other scripts of user data: a systemd unit that drops
+	// what pods send to the metadata service, where each could read user data and join token. Where that does not hold,
+	// the condition PodAccessEnforced says what else is needed. Allowed is for images without cloud-init, and where a
+	// policy of the pod network holds.
 	// +kubebuilder:default=Blocked
 	// +optional
 	PodAccess PodAccess `json:"podAccess,omitempty"`

@@ -307,5 +307,5 @@ var (
 	failuresTotal = metrics.Counter("karpenter_bizfly_garbage_collection_failures_total",
 		"What passes of the garbage collector could not read or delete; the next pass tries again.")
 	leftoversGauge = metrics.Gauge("karpenter_bizfly_leftovers",
-		"Disks of deleted servers that the last pass of the garbage collector failed to delete.")
+		"Disks of deleted servers that the last pass of the garbage collector was to delete and did not.")
 )
