@@ -48,10 +48,14 @@ type gate struct {
 	limiter *rate.Limiter
 
 	mu sync.Mutex
-	// pauses are until when requests wait after a 429, by route. Limits may be those of a route, so that other routes go
-	// on; where the limit is the account's, each finds out by a 429 of its own.
-	pauses map[string]time.Time
+	// pauses are what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes
+	// go on; where the limit is the account's, each finds out by a 429 of its own.
+	pauses map[string]pause
 }
+
+// pause is what a route waits for after a 429. One request tries at next, and where it is not rejected too, the pause
+// is over: what was asked may be minutes, for a cause that has passed.
+type pause struct{ began, next, until time.Time }
 
 func newAdmission(config Config, metrics *metrics) *admission {
 	a := &admission{clock: config.Clock, metrics: metrics, gates: map[class]*gate{}}
@@ -62,7 +66,7 @@ func newAdmission(config Config, metrics *metrics) *admission {
 		classCreate: limits.Create, classLeave: leave} {
 		a.gates[class] = &gate{
 			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
-			turn: semaphore.NewWeighted(1), pauses: map[string]time.Time{},
+			turn: semaphore.NewWeighted(1), pauses: map[string]pause{},
 		}
 	}
 	return a
@@ -102,7 +106,7 @@ func (a *admission) acquire(ctx context.Context, op *operation) (release func(),
 			return nil, admissionError(waitCtx, 0, "all "+string(class)+" slots are taken")
 		}
 		// A pause that began meanwhile holds for us too, and must not be waited for with a slot in hand.
-		if gate.pauseLeft(op, a.clock.Now()) <= 0 {
+		if gate.mayBegin(op, a.clock.Now()) {
 			break
 		}
 		gate.slots.Release(1)
@@ -161,18 +165,51 @@ func contextError(ctx context.Context) *APIError {
 		Err: ctx.Err()}
 }
 
-// throttled holds the call's route back, as the cloud asked, but never for long: every launch of the cluster may wait
-// for it, and the cause may have passed.
+// throttled holds the call's route back, as the cloud asked.
 func (a *admission) throttled(op *operation, wait time.Duration) {
+	now, gate := a.clock.Now(), a.gates[op.class]
+	until := now.Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	gate.pauses[op.route] = pause{began: now, next: earlier(until, now.Add(ttl.PauseTrial)), until: until}
+}
+
+// accepted ends the pause of the call's route, because a request that was sent during it was not rejected for its rate.
+func (a *admission) accepted(op *operation, sent time.Time) {
 	gate := a.gates[op.class]
 	gate.mu.Lock()
 	defer gate.mu.Unlock()
-	gate.pauses[op.route] = a.clock.Now().Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))
+	if p, paused := gate.pauses[op.route]; paused && sent.After(p.began) {
+		delete(gate.pauses, op.route)
+	}
 }
 
 // pauseLeft is how long no request of the route may begin.
 func (g *gate) pauseLeft(op *operation, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.pauses[op.route].Sub(now)
+	return g.pauses[op.route].next.Sub(now)
+}
+
+// mayBegin reports whether a request of the route may be sent now. During a pause that makes it the one that tries.
+func (g *gate) mayBegin(op *operation, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p, paused := g.pauses[op.route]
+	if !paused || !now.Before(p.until) {
+		return true
+	}
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = earlier(p.until, now.Add(ttl.NextPauseTrial))
+	g.pauses[op.route] = p
+	return true
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -169,14 +169,12 @@ func (c *connection) do(ctx context.Context, op *operation, send func(*sdk) erro
 	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
+		sent := c.config.Clock.Now()
 		apiError := c.attempt(callCtx, op, send)
 		release()
+		c.observeRate(op, sent, apiError)
 		if apiError == nil {
 			return nil
-		}
-		// A login has a back-off of its own.
-		if apiError.Status == http.StatusTooManyRequests && !apiError.NotSent {
-			c.admission.throttled(op, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !c.rest(callCtx, attempt, apiError.RetryAfter) {
 			return apiError
@@ -184,6 +182,20 @@ func (c *connection) do(ctx context.Context, op *operation, send func(*sdk) erro
 		if release, err = c.admission.acquire(callCtx, op); err != nil {
 			return apiError
 		}
+	}
+}
+
+// observeRate pauses the route of a call after a 429, and ends its pause after any other answer of the cloud. A failing
+// server says nothing about rates, nor does a login, which has a back-off of its own.
+func (c *connection) observeRate(op *operation, sent time.Time, err *APIError) {
+	switch {
+	case err == nil:
+		c.admission.accepted(op, sent)
+	case err.NotSent:
+	case err.Status == http.StatusTooManyRequests:
+		c.admission.throttled(op, err.RetryAfter)
+	case err.Status > 0 && err.Status < http.StatusInternalServerError:
+		c.admission.accepted(op, sent)
 	}
 }
 

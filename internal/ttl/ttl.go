@@ -152,8 +152,13 @@ const (
 	// DefaultPause is how long the requests of a class pause after a 429 that gives no time, as in BizFly's own
 	// clients.
 	DefaultPause = time.Second
-	// MaxPause is the longest pause after a 429, however long it asks for: every launch of the cluster may wait for it.
-	MaxPause = time.Minute
+	// MaxPause is the longest pause that a 429 may ask for.
+	MaxPause = 5 * time.Minute
+	// PauseTrial is after what time of a longer pause one request tries whether the cause has passed: every launch of
+	// the cluster may wait for it.
+	PauseTrial = time.Minute
+	// NextPauseTrial is when another one tries while the first has no answer.
+	NextPauseTrial = 5 * time.Second
 	// FirstRetry is how soon a read is repeated; it doubles with each repetition and fits in a read's deadline several
 	// times.
 	FirstRetry = 200 * time.Millisecond
