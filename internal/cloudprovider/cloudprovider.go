@@ -70,8 +70,11 @@ type Instances interface {
 	Delete(ctx context.Context, request instance.DeleteRequest) error
 	// Reboot resets a server, once for each operationID.
 	Reboot(ctx context.Context, id, operationID string) error
-	// Last returns the last list of servers without a request, nil where there is none of this age: read only.
-	Last(maxAge time.Duration) *instance.Snapshot
+	// Ports returns the network interfaces of the project from a list that is at most this old: read only.
+	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
+	// Last returns the last lists of servers and interfaces without a request, each nil where there is none of this
+	// age: read only.
+	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
 }
 
 // Config has the dependencies of a CloudProvider.
@@ -147,6 +150,12 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	unlisted, err := c.findUnlisted(ctx, snapshot)
 	if err != nil {
 		return nil, err
+	}
+	// Drift compares the networks as well, which the list of servers does not include.
+	reading, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
+	defer cancel()
+	if _, err := c.config.Instances.Ports(reading, ttl.PeriodicServers); err != nil {
+		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 	}
 	listed := lo.Map(snapshot.All(), func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) })
 	return slices.Concat(listed, unlisted), nil

@@ -30,6 +30,7 @@ const (
 	ImageDrift     cloudprovider.DriftReason = "ImageDrift"     // new servers boot another image
 	FlavorDrift    cloudprovider.DriftReason = "FlavorDrift"    // the server was resized outside Karpenter
 	UserDataDrift  cloudprovider.DriftReason = "UserDataDrift"  // new servers get user data of other templates
+	NetworkDrift   cloudprovider.DriftReason = "NetworkDrift"   // new servers are in other VPC networks
 )
 
 // IsDrifted compares the NodeClaim with its NodeClass, from caches alone: core asks on every event of every pod on the
@@ -78,29 +79,39 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the current one"}
 	}
 	l := liveServer{flavors: c.config.Flavors, claim: claim, nodeClass: nodeClass}
-	if servers := c.config.Instances.Last(ttl.ListedServers); servers != nil {
+	if servers, ports := c.config.Instances.Last(ttl.ListedServers); servers != nil {
 		id, _ := providerid.Parse(claim.Status.ProviderID)
-		l.server = servers.Get(id)
+		l.server, l.ports = servers.Get(id), ports
 	}
-	if l.server == nil {
-		return l.image()
+	if found := l.image(); found.reason != "" || l.server == nil {
+		return found
 	}
-	return lo.CoalesceOrEmpty(l.image(), l.userData(), l.flavor())
+	for _, check := range serverChecks {
+		if found := check(&l); found.reason != "" {
+			return found
+		}
+	}
+	return drifted{}
 }
 
-// liveServer is a server as it is, beside what was launched and what new ones are.
+// liveServer is a server as it is, beside what was delivered and what new ones are.
 //
 // Values that the API does not return, or that are unknown to the catalog, have not drifted: a replacement would not
-// differ, and be replaced indefinitely. Disks, networks, the zone and the billing plan are not compared: who enlarges a
-// disk, attaches a network or buys a plan for a running server wants to keep that server. What the terms select later
-// moves no server either, since anyone in the project can create a network; only a change of the terms does, by the
-// hash.
+// differ, and be replaced indefinitely. Disks, the zone and the billing plan are not compared: who enlarges a disk or
+// buys a plan for a running server wants to keep that server.
 type liveServer struct {
 	flavors   *flavor.DefaultProvider
 	claim     *karpv1.NodeClaim
 	nodeClass *v1alpha1.BizflyNodeClass
 	// server is nil when it is not in the last list.
 	server *instance.Instance
+	// ports is nil when no list of network interfaces is young enough.
+	ports *instance.Ports
+}
+
+// serverChecks are what is compared, in this order.
+var serverChecks = []func(*liveServer) drifted{
+	(*liveServer).userData, (*liveServer).flavor, (*liveServer).networks,
 }
 
 // image compares the image of the server with that of new servers, while that is known.
@@ -133,4 +144,22 @@ func (l *liveServer) flavor() drifted {
 		return drifted{}
 	}
 	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}
+}
+
+// networks compares the networks of the server's interfaces with those that it was launched with, and with those of its
+// first interfaces that were listed. What the terms select later moves no server, since anyone in the project can
+// create a network; only a change of the terms does, by the hash.
+func (l *liveServer) networks() drifted {
+	if l.ports == nil || l.server.Status != instance.StatusActive {
+		return drifted{}
+	}
+	got := l.ports.Networks(l.server.ID)
+	if len(got) == 0 || lo.ElementsMatch(got, launch.DeliveredOf(l.claim).Networks) {
+		return drifted{}
+	}
+	wanted := launch.IntentOf(l.claim).Networks
+	if len(wanted) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) {
+		return drifted{}
+	}
+	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
 }

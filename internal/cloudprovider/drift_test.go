@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -75,6 +76,13 @@ func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	return claim
 }
 
+// interfacesOf is a list of a private and a public interface of a server, where the cloud has this word for the latter.
+func interfacesOf(id, public string) string {
+	private := lo.Ternary(public == "", "", "LAN")
+	return fmt.Sprintf(`[{"id":"i-1","network_id":%q,"device_id":%q,"type":%q},{"id":"i-2","network_id":"ext-direct","device_id":%q,"type":%q}]`,
+		env.Sandbox.BKE().NetworkID, id, private, id, public)
+}
+
 // drifts asks as core does, after a list.
 func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 	GinkgoHelper()
@@ -103,10 +111,18 @@ var _ = Describe("Drift of a server", func() {
 		Entry("its flavor", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"flavor": "p2.16c_32g"})
 		}, cloudprovider.FlavorDrift),
+		Entry("its networks, by one more", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"networks": []string{env.Sandbox.BKE().NetworkID, vpcID("tiny")}})
+		}, cloudprovider.NetworkDrift),
 		Entry("the user data that it was launched with", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataUserDataHash: "others"}})
 		}, cloudprovider.UserDataDrift),
 	)
+	It("should be detected when all networks are others, also with no other server in them", func() {
+		_, claim := wide()
+		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{vpcID("tiny")}})
+		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
+	})
 	DescribeTable("should be detected when the NodeClass resolves to",
 		func(change func(*v1alpha1.BizflyNodeClass), expected corecloudprovider.DriftReason) {
 			class, claim := wide()
@@ -141,8 +157,8 @@ var _ = Describe("Drift of a server", func() {
 		Entry("a network plan or a name, which are changed in place", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"network_plan": "free_bandwidth", "name": "mine"})
 		}),
-		Entry("a zone, a network, a disk and a saving plan, which who changes them wants to keep", func(id string, claim *karpv1.NodeClaim) {
-			edit("servers/"+id, map[string]any{"zone": "HN3", "networks": []string{env.Sandbox.BKE().NetworkID, vpcID("tiny")}, "billing_plan": "saving_plan", "root_disk": map[string]any{"size": 90},
+		Entry("a zone, a disk and a saving plan, which who changes them wants to keep", func(id string, claim *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"zone": "HN3", "billing_plan": "saving_plan", "root_disk": map[string]any{"size": 90},
 				"detach_volumes": []string{dataDisk(claim, 2)}})
 		}),
 		Entry("a server of which nothing was written down", func(id string, claim *karpv1.NodeClaim) {
@@ -157,10 +173,36 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"flavor": "p2.16c_32g"})
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 503})
 		}),
+		Entry("a failed list of interfaces", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"networks": []string{env.Sandbox.BKE().NetworkID, vpcID("tiny")}})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: 400})
+		}),
+		Entry("a list of interfaces that is empty", func(string, *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"})
+		}),
+		Entry("interfaces of which BizFly Cloud does not return whether they are public", func(id string, _ *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "")})
+		}),
+		Entry("interfaces that BizFly Cloud describes in other words", func(id string, _ *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
+		}),
 	)
+	It("should be detected in a network added later, not in one that every server gets", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
+		own, added := env.Sandbox.BKE().NetworkID, vpcID("default-vpc")
+		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{own, added}})
+		recorded(claim)
+		Expect(drifts(claim)).To(BeEmpty())
+		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{own, added, vpcID("tiny")}})
+		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
+		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{own, added}})
+		Expect(drifts(claim)).To(BeEmpty())
+	})
 	It("should not be detected without lists", func() {
 		_, claim := wide()
-		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g"})
+		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).ToNot(BeEmpty())
 		env.Instances.Flush()
 		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())

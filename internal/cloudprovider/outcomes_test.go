@@ -719,7 +719,7 @@ var _ = Describe("Launches that fail", func() {
 		}
 		created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, intentOf(claim).Zone))
-		listed := env.Instances.Last(time.Hour)
+		listed, _ := env.Instances.Last(time.Hour)
 		Expect(listed.Get(serverOf(created).ID).Zone).To(Equal(zone), "others read the same list")
 	},
 		Entry("not at all", ""),

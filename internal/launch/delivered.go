@@ -17,11 +17,14 @@ import (
 )
 
 // Delivered is what a server had before its node registered: it is the server's own, because no pod could run by then.
-// The limits of spending use it, and not what was requested: BizFly Cloud may round a disk or name a plan differently.
+// The limits of spending and drift use it, and not what was requested: where BizFly Cloud rounds a disk, names a plan
+// differently or adds a network of its own, its next server would be the same again.
 type Delivered struct {
 	// BillingPlan is the billing plan that BizFly Cloud returned.
 	BillingPlan string `json:"billingPlan,omitempty"`
-	// Interfaces are the ids of its network interfaces, as far as they were listed by then.
+	// Networks are its private networks, and Interfaces the ids of its network interfaces, as far as they were listed
+	// by then.
+	Networks   []string `json:"networks,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
 	// Disks are its disks by id, and DataDisks is how many it was to have beside the root disk.
 	Disks     map[string]DeliveredDisk `json:"disks"`
@@ -36,8 +39,9 @@ type DeliveredDisk struct {
 
 // EncodeDelivered returns what the server of the NodeClaim has, of which these disks are its own, as text for
 // AnnotationDelivered. What is recorded stays as it is. Once the node has registered, at a time that is zero before,
-// only what is missing altogether is added, and of interfaces those that are older: a user may have added one.
-func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports instance.Ports,
+// only what is missing altogether is added, of interfaces those that are older, and no network: a user may have added
+// one.
+func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []instance.Volume, ports *instance.Ports,
 	registered time.Time) string {
 	as := DeliveredOf(claim)
 	if registered.IsZero() || len(as.Disks) == 0 {
@@ -48,6 +52,9 @@ func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []i
 	}
 	if len(as.Interfaces) == 0 {
 		as.Interfaces = ports.Of(server.ID, registered)
+		if registered.IsZero() {
+			as.Networks = ports.Networks(server.ID)
+		}
 	}
 	text, _ := json.Marshal(as) // strings and numbers always marshal
 	return string(text)

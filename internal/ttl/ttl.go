@@ -78,6 +78,8 @@ const (
 	// ListedServers is how old the last list of servers may be that drift compares with. Karpenter lists every two
 	// minutes.
 	ListedServers = 10 * time.Minute
+	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
+	InterfacesRead = 20 * time.Second
 	// InPlace is how often a server is compared with its NodeClass at least, and how soon a change that failed is tried
 	// again; a changed NodeClass is applied at once.
 	InPlace = 2 * time.Minute
@@ -110,7 +112,7 @@ const (
 	// always read by its id, too.
 	ServerList = 5 * time.Second
 	// PeriodicServers is how old the lists of servers and interfaces may be for what no event urges: the steps of a
-	// server whose node is Ready. It is safe because none of them acts by the list: a Ready node
+	// server whose node is Ready, and drift of networks. It is safe because none of them acts by the list: a Ready node
 	// vetoes repair, a server that the list lacks is read by its id, and each change reads the server first. Others
 	// read a newer list in that time, so that at rest the servers are listed about once a minute.
 	PeriodicServers = 2 * time.Minute

@@ -91,7 +91,7 @@ func (p *DefaultProvider) listOwnPorts(ctx context.Context, server *Instance, re
 	if err != nil {
 		return nil, fmt.Errorf("listing the network interfaces of server %s: %w", server.Name, err)
 	}
-	return lo.Filter(ports.value[server.ID], func(port *gobizfly.NetworkInterface, _ int) bool {
+	return lo.Filter(ports.value.byServer[server.ID], func(port *gobizfly.NetworkInterface, _ int) bool {
 		return slices.Contains(recorded, port.ID)
 	}), nil
 }

@@ -60,7 +60,7 @@ type DefaultProvider struct {
 	// servers, volumes and ports are what the cloud has, as lists that all parts of the provider share.
 	servers *shared[*Snapshot]
 	volumes *shared[[]*gobizfly.Volume]
-	ports   *shared[Ports]
+	ports   *shared[*Ports]
 	// protected are the handles of the volumes that PersistentVolumes name.
 	protected *shared[sets.Set[string]]
 
@@ -124,7 +124,7 @@ func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*
 
 // Ports returns the network interfaces of the project from a list that is at most this old, or a few seconds where that
 // is longer.
-func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (Ports, error) {
+func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (*Ports, error) {
 	listed, err := p.ports.get(ctx, p.atMost(maxAge))
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
@@ -132,14 +132,16 @@ func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) (Port
 	return listed.value, nil
 }
 
-// Last returns the last list of servers, nil where there is none of this age.
-func (p *DefaultProvider) Last(maxAge time.Duration) *Snapshot {
-	return p.servers.peek(p.atMost(maxAge))
-}
-
-// LastPorts returns the last list of network interfaces, nil where there is none of this age.
-func (p *DefaultProvider) LastPorts(maxAge time.Duration) Ports {
-	return p.ports.peek(p.atMost(maxAge))
+// Last returns the last lists of servers and interfaces, each nil where there is none of this age.
+func (p *DefaultProvider) Last(maxAge time.Duration) (servers *Snapshot, ports *Ports) {
+	after := p.atMost(maxAge)
+	if last := p.servers.peek(after); last != nil {
+		servers = last.value
+	}
+	if last := p.ports.peek(after); last != nil {
+		ports = last.value
+	}
+	return servers, ports
 }
 
 const (

@@ -56,14 +56,14 @@ func (s *shared[V]) get(ctx context.Context, after time.Time) (*listed[V], error
 	}
 }
 
-// peek returns the value of the last list when it began after this time, and none otherwise. It lists nothing.
-func (s *shared[V]) peek(after time.Time) (last V) {
+// peek returns the last list when it began after this time, and nil otherwise. It lists nothing.
+func (s *shared[V]) peek(after time.Time) *listed[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil && s.last.begun.After(after) {
-		last = s.last.value
+		return s.last
 	}
-	return last
+	return nil
 }
 
 // failingFor is for how long every list has failed.

@@ -88,8 +88,8 @@ const (
 	// retry learns from it that a server may already exist. Its firewalls are those that were attached since: only they
 	// may be detached again.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationDelivered is JSON: billing plan, network interfaces and disks that the server had before its node
-	// registered, and so before any pod's volume. Prices follow from it, and firewalls of other interfaces are not
+	// AnnotationDelivered is JSON: billing plan, networks, network interfaces and disks that the server had before its
+	// node registered, and so before any pod's volume. Drift compares with it, and firewalls of other interfaces are not
 	// changed. Alone it proves nothing: a disk is deleted only if it is attached to the server as well.
 	AnnotationDelivered = Group + "/delivered"
 	// AnnotationDoNotDisruptReason says why a Node has karpenter.sh/do-not-disrupt from this controller: "ZoneClosed: HN1"

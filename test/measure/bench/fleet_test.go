@@ -211,7 +211,13 @@ func (i inventory) Snapshot(context.Context, time.Duration) (*instance.Snapshot,
 	return i.fleet.snapshot, nil
 }
 
-func (i inventory) Last(time.Duration) *instance.Snapshot { return i.fleet.snapshot }
+func (i inventory) Ports(context.Context, time.Duration) (*instance.Ports, error) {
+	return &instance.Ports{}, nil
+}
+
+func (i inventory) Last(time.Duration) (*instance.Snapshot, *instance.Ports) {
+	return i.fleet.snapshot, nil
+}
 
 func (i inventory) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +35,12 @@ func BenchmarkRest500(b *testing.B) { rest(b, few) }
 // BenchmarkRest100 may cost more per node, since some work does not depend on their number.
 func BenchmarkRest100(b *testing.B) { rest(b, 100) }
 
-// steady is the real instance provider over a cloud in which no deletion is under way.
+// steady is the real instance provider over a cloud in which no deletion is under way and which lists no interfaces.
 type steady struct{ *instance.DefaultProvider }
+
+func (steady) Ports(context.Context, time.Duration) (*instance.Ports, error) {
+	return &instance.Ports{}, nil
+}
 
 func (steady) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 

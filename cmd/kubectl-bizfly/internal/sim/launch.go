@@ -61,7 +61,7 @@ func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest,
 }
 
 // Last implements cloudprovider.Instances: no server is listed.
-func (d *dryLauncher) Last(time.Duration) *instance.Snapshot { return nil }
+func (d *dryLauncher) Last(time.Duration) (*instance.Snapshot, *instance.Ports) { return nil, nil }
 
 // launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
 // next decision looks.

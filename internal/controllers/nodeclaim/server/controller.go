@@ -77,10 +77,10 @@ type Instances interface {
 	Snapshot(ctx context.Context, maxAge time.Duration) (*instance.Snapshot, error)
 	// FailureReason answers why a server failed. It is never nil; where the cloud gives no reason, it has no class.
 	FailureReason(ctx context.Context, intent instance.Intent) error
-	// Ports returns a list of network interfaces, and LastPorts the last one without a request, nil where there is none of
-	// this age.
-	Ports(ctx context.Context, maxAge time.Duration) (instance.Ports, error)
-	LastPorts(maxAge time.Duration) instance.Ports
+	// Ports returns a list of network interfaces, and Last the last lists without a request, each nil where there is none
+	// of this age.
+	Ports(ctx context.Context, maxAge time.Duration) (*instance.Ports, error)
+	Last(maxAge time.Duration) (*instance.Snapshot, *instance.Ports)
 	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes
 	// ago.
 	FirewallsDiffer(ctx context.Context, server *instance.Instance, firewalls instance.Firewalls) (bool, error)

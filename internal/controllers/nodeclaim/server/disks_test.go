@@ -103,6 +103,7 @@ var _ = Describe("Owned volumes", func() {
 		for range 2 {
 			Expect(controller.Reconcile(ctx, claim)).Error().ToNot(HaveOccurred())
 			Expect(launch.OwnedInterfaces(claim)).To(And(HaveLen(2), Equal(ports.Of(id(), time.Time{}))))
+			Expect(claim.Annotations[v1alpha1.AnnotationDelivered]).ToNot(ContainSubstring(`"networks"`), "a user may have added one")
 			Expect(recorded()).To(ConsistOf(root))
 			env.Sandbox.AddWanIP(id(), "of the customer")
 			env.Instances.Flush()
@@ -171,7 +172,8 @@ var _ = Describe("Owned volumes", func() {
 		interfaces := launch.OwnedInterfaces(live)
 		Expect(interfaces).To(HaveLen(2))
 		Expect(live.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, MatchJSON(fmt.Sprintf(
-			`{"billingPlan":"another","interfaces":[%q,%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, interfaces[0], interfaces[1], root))))
+			`{"billingPlan":"another","networks":[%q],"interfaces":[%q,%q],"disks":{%q:{"gib":40,"type":"SSD"}}}`, env.Sandbox.BKE().NetworkID,
+			interfaces[0], interfaces[1], root))))
 	})
 	It("should never record a disk that the CSI driver made", func() {
 		attached("pvc-7d5c1f0e")
