@@ -113,7 +113,8 @@ func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 // class with it.
 func (r *resolution) firstTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	if len(nodeClass.Spec.ImageSelectorTerms) == 0 {
-		return nil, &lookup.NotFoundError{Field: "spec.imageSelectorTerms", Remedy: "add a term, for example alias bke@latest"}
+		return nil, &lookup.NotFoundError{Field: "spec.imageSelectorTerms",
+			Remedy: "add a term, for example alias bke@latest"}
 	}
 	var misses error
 	for i := range nodeClass.Spec.ImageSelectorTerms {

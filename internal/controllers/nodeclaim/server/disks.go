@@ -75,8 +75,8 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 }
 
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it
-// no data disk is ever deleted. Where they could not be read in time, they are recorded from the list by which firewalls
-// are compared, so that a fleet that lacks them sends no requests of its own. Until then, firewalls stay as they are.
+// no data disk is ever deleted. Where they could not be read in time, they are recorded from the list by which
+// firewalls are compared, so that a fleet that lacks them sends no requests of its own. Until then, firewalls stay.
 func (d *disks) ports(ctx context.Context, late bool) instance.Ports {
 	if late {
 		return d.instances.LastPorts(ttl.ListedServers)
