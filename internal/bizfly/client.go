@@ -50,8 +50,8 @@ func NewInactiveClient(config Config) *Client {
 }
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
-// one. The metrics stay where NewClient registered them. An invalid configuration is rejected and the old one stays active. Whether the new scope is the old one is the
-// caller's business: compare Scope.
+// one. The metrics stay where NewClient registered them. An invalid configuration is rejected and the old one stays
+// active. Whether the new scope is the old one is the caller's business: compare Scope.
 func (c *Client) Reconfigure(config Config) error {
 	if err := config.Validate(); err != nil {
 		return err

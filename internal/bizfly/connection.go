@@ -54,7 +54,8 @@ func (c *Client) newConnection(config Config) (*connection, error) {
 		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: c.redactor, metrics: c.metrics,
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
 	}, admission: newAdmission(config, c.metrics), confirmed: &c.confirmed}
-	next.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, login: next.login}
+	next.sessions = &sessions{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login,
+		login: next.login}
 	return next, nil
 }
 

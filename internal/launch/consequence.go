@@ -75,18 +75,10 @@ func (f failure) ofAccount() bool {
 }
 
 // scope is what a failure makes unavailable, seen from the offering that was tried.
-type scope string
+type scope = bizfly.ErrorScope
 
-const (
-	scopeAccount   scope = "account"             // everything
-	scopeSize      scope = "size"                // flavors with at least as much CPU and memory
-	scopeNodeClass scope = "NodeClass"           // all that the NodeClass launches: it pauses
-	scopeZone      scope = "zone"                // every flavor in the zone
-	scopePlan      scope = "plan"                // the flavor with the billing plan, in every zone
-	scopeCategory  scope = "category"            // every flavor of the category in the zone
-	scopeOffering  scope = "offering"            // the offering, for every NodeClass
-	scopeOwn       scope = "NodeClass' offering" // the offering, for this NodeClass alone
-)
+// scopeOwn is that offering, for its NodeClass alone.
+const scopeOwn scope = "Own"
 
 // consequence is what follows from a failed launch.
 type consequence struct {
@@ -114,24 +106,20 @@ type periods struct{ offering, account time.Duration }
 func consequenceOf(f failure, p periods) consequence {
 	switch {
 	case f.ofAccount():
-		return consequence{scopes: []scope{scopeAccount}, reason: f.reason, period: p.account}
+		return consequence{scopes: []scope{bizfly.ScopeAccount}, reason: f.reason, period: p.account}
 	case f.scope == bizfly.ScopeSize && f.flavorKnown:
 		// The API has no call that reads a quota.
-		return consequence{scopes: []scope{scopeSize}, reason: capacity.ReasonQuotaExceeded, period: ttl.RejectedSize}
+		return consequence{scopes: []scope{bizfly.ScopeSize}, reason: capacity.ReasonQuotaExceeded, period: ttl.RejectedSize}
 	case f.ofNodeClass():
-		return consequence{scopes: []scope{scopeNodeClass}, reason: f.reason, period: p.offering}
+		return consequence{scopes: []scope{bizfly.ScopeNodeClass}, reason: f.reason, period: p.offering}
 	}
 	c := consequence{reason: f.reason, period: p.offering, grows: true, next: f.scope != bizfly.ScopeNodeClass}
 	switch {
-	case f.scope == bizfly.ScopeZone:
-		c.scopes = []scope{scopeZone}
-	case f.scope == bizfly.ScopePlan:
-		c.scopes = []scope{scopePlan}
-	case f.scope == bizfly.ScopeCategory && f.flavorKnown:
-		c.scopes = []scope{scopeCategory}
+	case f.scope == bizfly.ScopeZone, f.scope == bizfly.ScopePlan, f.scope == bizfly.ScopeCategory && f.flavorKnown:
+		c.scopes = []scope{f.scope}
 	}
 	if f.class == bizfly.ClassCapacity {
-		c.scopes = append(c.scopes, scopeOffering)
+		c.scopes = append(c.scopes, bizfly.ScopeOffering)
 		return c
 	}
 	c.scopes, c.accuses = append(c.scopes, scopeOwn), true

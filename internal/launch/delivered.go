@@ -12,6 +12,7 @@ import (
 	"github.com/samber/lo"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -26,15 +27,10 @@ type Delivered struct {
 	// by then.
 	Networks   []string `json:"networks,omitempty"`
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Disks are its disks by id, and DataDisks is how many it was to have beside the root disk.
-	Disks     map[string]DeliveredDisk `json:"disks"`
-	DataDisks int                      `json:"dataDisks,omitempty"`
-}
-
-// DeliveredDisk is what a disk is priced by; 0 and empty are unknown.
-type DeliveredDisk struct {
-	GiB    int                 `json:"gib"`
-	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
+	// Disks are its disks by id, with 0 and empty for what is not known, and DataDisks is how many it was to have beside
+	// the root disk.
+	Disks     map[string]pricing.Disk `json:"disks"`
+	DataDisks int                     `json:"dataDisks,omitempty"`
 }
 
 // EncodeDelivered returns what the server of the NodeClaim has, of which these disks are its own, as text for
@@ -46,8 +42,8 @@ func EncodeDelivered(claim *karpv1.NodeClaim, server *instance.Instance, own []i
 	as := DeliveredOf(claim)
 	if registered.IsZero() || len(as.Disks) == 0 {
 		as.BillingPlan, as.DataDisks = lo.CoalesceOrEmpty(as.BillingPlan, server.BillingPlan), server.DataDisks
-		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, DeliveredDisk) {
-			return v.ID, DeliveredDisk{v.SizeGiB, v.Medium}
+		as.Disks = lo.Assign(lo.SliceToMap(own, func(v instance.Volume) (string, pricing.Disk) {
+			return v.ID, pricing.Disk{GiB: v.SizeGiB, Type: v.Medium}
 		}), as.Disks)
 	}
 	if len(as.Interfaces) == 0 {

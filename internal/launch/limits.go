@@ -215,7 +215,7 @@ func (l *Launcher) itemDelivered(claim *karpv1.NodeClaim) (pricing.Item, bool) {
 		})
 	item, ok := l.config.Flavors.Item(claim.Labels, plan)
 	for _, disk := range record.Disks {
-		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Medium,
+		item.Disks = append(item.Disks, pricing.Disk{GiB: disk.GiB, Type: lo.CoalesceOrEmpty(disk.Type,
 			v1alpha1.DiskMediumSSD)})
 		ok = ok && disk.GiB > 0
 	}

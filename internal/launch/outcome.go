@@ -86,7 +86,7 @@ func (l *Launcher) applyConsequence(ctx context.Context, launch *Launch, key cap
 	for _, scope := range c.scopes {
 		l.markScope(ctx, launch, key, scope, c, f)
 	}
-	if c.covers(scopeOffering) {
+	if c.covers(bizfly.ScopeOffering) {
 		key.NodeClass = ""
 		l.config.Capacity.MarkFailed(ctx, key, sent, c.reason, c.period, c.grows)
 	}
@@ -97,11 +97,11 @@ func (l *Launcher) applyConsequence(ctx context.Context, launch *Launch, key cap
 	switch {
 	case c.covers(scopeOwn):
 		period = l.config.Capacity.MarkFailed(ctx, key, sent, capacity.ReasonLaunchFailed, c.period, c.grows)
-	case c.covers(scopeSize), c.covers(scopeNodeClass):
+	case c.covers(bizfly.ScopeSize), c.covers(bizfly.ScopeNodeClass):
 		// Counted for the NodeClass alone: its next launch tries another offering, and marks for others do not grow.
 		l.config.Capacity.RecordFailure(key, sent)
 	}
-	if c.covers(scopeNodeClass) || c.accuses {
+	if c.covers(bizfly.ScopeNodeClass) || c.accuses {
 		l.pauses.handle(ctx, launch.NodeClass, event{kind: launchFailed, claim: launch.NodeClaim.UID, offering: key,
 			failure: f, accuses: c.accuses, period: period})
 	}
@@ -114,21 +114,21 @@ func (l *Launcher) markScope(ctx context.Context, launch *Launch, key capacity.O
 	tried, _ := flavor.Find(launch.Types, key.Flavor, key.Zone)
 	var marked []capacity.Offering
 	switch scope {
-	case scopeAccount:
+	case bizfly.ScopeAccount:
 		marked = []capacity.Offering{{}}
 		// Longer than the pause, so that the condition stays while launches keep being rejected.
 		l.rejected.Store(&heldBack{reason: c.reason, description: f.err.Error(),
 			until: l.config.Clock.Now().Add(2 * c.period)})
 		l.config.Recorder.Publish(events.AccountLimitReached(launch.NodeClaim, c.reason, c.period, f.err))
-	case scopeSize:
+	case bizfly.ScopeSize:
 		cpu, memoryMiB := sizeOf(tried)
 		marked = flavorsIn("", launch.Types, atLeast(cpu, memoryMiB))
 		l.config.Recorder.Publish(events.QuotaTooSmall(launch.NodeClaim, cpu, memoryMiB, c.period, f.err))
-	case scopeZone:
+	case bizfly.ScopeZone:
 		marked = []capacity.Offering{{Zone: key.Zone}}
-	case scopePlan:
+	case bizfly.ScopePlan:
 		marked = []capacity.Offering{{Flavor: key.Flavor, BillingPlan: key.BillingPlan}}
-	case scopeCategory:
+	case bizfly.ScopeCategory:
 		marked = flavorsIn(key.Zone, launch.Types,
 			func(it *cloudprovider.InstanceType) bool { return categoryOf(it) == categoryOf(tried) })
 	}

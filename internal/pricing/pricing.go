@@ -46,9 +46,9 @@ type Item struct {
 // Disk is a disk of a server.
 type Disk struct {
 	// GiB is its size in GiB.
-	GiB int
+	GiB int `json:"gib"`
 	// Type is its medium.
-	Type v1alpha1.DiskMedium
+	Type v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
 //go:embed table.yaml

@@ -76,9 +76,10 @@ type Variables struct {
 	// Values are spec.userDataValues, for example .Values.version.
 	Values map[string]string
 
-	// What follows is looked up when a template uses it, once for all that it does with it.
-	apiServerEndpoint, caBundle, joinToken func() (string, error)
-	caCertHashes, clusterDNS               func() ([]string, error)
+	// What follows is looked up when a template uses it. A token is created once for all that it does with it.
+	cluster    *cluster
+	clusterDNS []string
+	joinToken  func() (string, error)
 }
 
 // Taint is a taint of the node, with the fields of Kubernetes' own and without its methods, which templates could call.
@@ -90,18 +91,23 @@ type Taint struct {
 
 // APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT, else that of
 // kube-public/cluster-info.
-func (v *Variables) APIServerEndpoint() (string, error) { return v.apiServerEndpoint() }
+func (v *Variables) APIServerEndpoint() (string, error) { return v.cluster.endpoint() }
 
 // CABundle is the certificate of the cluster's authority, PEM: what the controller trusts, else that of
 // kube-public/cluster-info.
-func (v *Variables) CABundle() (string, error) { return v.caBundle() }
+func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
 
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
-func (v *Variables) CACertHashes() ([]string, error) { return v.caCertHashes() }
+func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
 
 // ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service
 // kube-system/kube-dns.
-func (v *Variables) ClusterDNS() ([]string, error) { return v.clusterDNS() }
+func (v *Variables) ClusterDNS() ([]string, error) {
+	if len(v.clusterDNS) > 0 {
+		return v.clusterDNS, nil
+	}
+	return v.cluster.dns()
+}
 
 // JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.
 func (v *Variables) JoinToken() (string, error) { return v.joinToken() }
@@ -116,7 +122,6 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 	if err != nil {
 		return nil, err
 	}
-	lookups := &cluster{ctx: ctx, config: &p.config}
 	return &Variables{
 		NodeName:          input.NodeName,
 		ClusterName:       p.config.Options.ClusterName,
@@ -140,16 +145,9 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionSoft:            settings.EvictionSoft,
 		EvictionSoftGracePeriod: settings.EvictionSoftGracePeriod,
 		Values:                  input.NodeClass.Spec.UserDataValues,
-		apiServerEndpoint:       sync.OnceValues(lookups.endpoint),
-		caBundle:                sync.OnceValues(lookups.authority),
-		caCertHashes:            sync.OnceValues(lookups.authorityHashes),
-		clusterDNS: sync.OnceValues(func() ([]string, error) {
-			if len(settings.ClusterDNS) > 0 {
-				return settings.ClusterDNS, nil
-			}
-			return lookups.dns()
-		}),
-		joinToken: sync.OnceValues(p.tokenOf(ctx, input, tried)),
+		cluster:                 &cluster{ctx: ctx, config: &p.config},
+		clusterDNS:              settings.ClusterDNS,
+		joinToken:               sync.OnceValues(p.tokenOf(ctx, input, tried)),
 	}, nil
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
-// makeRegion makes a region of its zones that flavors and volume types name, all of them open, and reports whether there
-// are any. A flavor may name zones of other regions, too. So that an endpoint which is absent or fails does not keep
-// everything from being launched: see the hedge register, docs/contribute/first-contact.md. Flavors and volume types
-// have no such replacement.
+// makeRegion makes a region of its zones that flavors and volume types name, all of them open, and reports whether
+// there are any. A flavor may name zones of other regions, too. So that an endpoint which is absent or fails does not
+// keep everything from being launched: see the hedge register, docs/contribute/first-contact.md. Flavors and volume
+// types have no such replacement.
 func (p *DefaultProvider) makeRegion(ctx context.Context, s *Snapshot) bool {
 	scope, err := p.api.Scope(ctx)
 	if err != nil {

@@ -33,8 +33,6 @@ type class struct {
 	priced      []pricing.Disk // the same disks
 	// offering is what the offerings of the class have in common for the capacity provider.
 	offering capacity.Offering
-	// hasDisks remembers by zone and category whether there is a volume type for each disk.
-	hasDisks map[[2]string]bool
 	// requirements are those of an offering by zone, shared by all flavors.
 	requirements map[string]scheduling.Requirements
 }
@@ -49,7 +47,6 @@ func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, s
 		billingPlan:  nodeClass.EffectiveBillingPlan(),
 		profile:      profileOf(nodeClass),
 		disks:        catalog.Disks(&nodeClass.Spec),
-		hasDisks:     map[[2]string]bool{},
 		requirements: map[string]scheduling.Requirements{},
 	}
 	c.offering = capacity.Offering{BillingPlan: bizfly.PlanWord(c.billingPlan),
@@ -110,17 +107,12 @@ func (c *class) domains(f *facts, zones []string) []string {
 	return lo.Filter(zones, func(zone string, _ int) bool { return c.hasDisksIn(zone, f.category) })
 }
 
+// hasDisksIn reports whether there is a volume type for each disk.
 func (c *class) hasDisksIn(zone, category string) bool {
-	key := [2]string{zone, category}
-	has, known := c.hasDisks[key]
-	if !known {
-		has = lo.EveryBy(c.disks, func(disk catalog.Disk) bool {
-			_, ok := disk.In(c.snapshot, zone, category)
-			return ok
-		})
-		c.hasDisks[key] = has
-	}
-	return has
+	return lo.EveryBy(c.disks, func(disk catalog.Disk) bool {
+		_, ok := disk.In(c.snapshot, zone, category)
+		return ok
+	})
 }
 
 // offeringIn returns the requirements of an offering in the zone. They hold zone and capacity type and nothing else: a

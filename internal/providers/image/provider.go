@@ -114,19 +114,22 @@ func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 // error: going on to the next term would make the image change back and forth with each outage, and every node of the
 // class with it.
 func (r *resolution) firstTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	var misses []*lookup.NotFoundError
+	if len(nodeClass.Spec.ImageSelectorTerms) == 0 {
+		return nil, &lookup.NotFoundError{Field: "spec.imageSelectorTerms",
+			Remedy: "add a term, for example alias bke@latest"}
+	}
+	var misses error
 	for i := range nodeClass.Spec.ImageSelectorTerms {
 		found, err := r.resolveTerm(ctx, nodeClass, i)
 		if err == nil {
 			return found, nil
 		}
-		var miss *lookup.NotFoundError
-		if !errors.As(err, &miss) {
+		if !lookup.IsNotFound(err) {
 			return nil, err
 		}
-		misses = append(misses, miss)
+		misses = errors.Join(misses, err)
 	}
-	return nil, summarize(misses)
+	return nil, misses
 }
 
 func (r *resolution) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image,
@@ -240,22 +243,4 @@ func osName(i bizfly.OSImage) string { return strings.TrimSpace(i.Distribution +
 // osImageOf leaves the size of a public image unknown, since the API does not state it.
 func osImageOf(i bizfly.OSImage) *Image {
 	return &Image{ID: i.ID, Name: osName(i), Type: v1alpha1.ImageTypeImage, PublicOS: true}
-}
-
-// summarize turns the misses of all terms into one error that still names what was asked for.
-func summarize(misses []*lookup.NotFoundError) error {
-	switch len(misses) {
-	case 0:
-		return &lookup.NotFoundError{Field: "spec.imageSelectorTerms", Remedy: "add a term, for example alias bke@latest"}
-	case 1:
-		return misses[0]
-	}
-	return &lookup.NotFoundError{
-		Field:     "spec.imageSelectorTerms",
-		Value:     strings.Join(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string { return m.Value }), ", "),
-		Available: lookup.Shorten(lo.FlatMap(misses, func(m *lookup.NotFoundError, _ int) []string { return m.Available })),
-		Remedy: strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string {
-			return m.Remedy
-		}))), "; "),
-	}
 }

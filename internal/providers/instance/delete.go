@@ -186,7 +186,7 @@ func (p *DefaultProvider) noteRemoval(id string, note func(*removal)) removal {
 // leaveBKE removes the node of a server that is gone from BKE, in the background and once: nothing depends on it.
 func (p *DefaultProvider) leaveBKE(ctx context.Context, v *view, node string) {
 	launched := p.cluster.provenIn(node)
-	if launched == "" || len(v.value.named(launched)) > 0 {
+	if launched == "" || v.value.hasNamed(launched) {
 		// A gateway that repeats a create request creates a duplicate, which is the node of that name until it is
 		// deleted.
 		return

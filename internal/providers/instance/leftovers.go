@@ -39,7 +39,7 @@ func (p *DefaultProvider) leftovers(ctx context.Context, after time.Time) ([]Lef
 	}
 	return lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (Leftover, bool) {
 		left, found := p.leftDisk(volume)
-		return left, found && len(v.value.named(left.Server)) == 0
+		return left, found && !v.value.hasNamed(left.Server)
 	}), nil
 }
 

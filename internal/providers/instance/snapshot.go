@@ -22,24 +22,18 @@ const attachedTypeRoot = "rootdisk"
 
 // Snapshot is one list of the servers of this cluster, converted and indexed once for all of its readers: read only.
 type Snapshot struct {
-	servers             []*Instance
-	byID                map[string]*Instance
-	byNodeClaim, byName map[string][]*Instance
+	servers     []*Instance
+	byID        map[string]*Instance
+	byNodeClaim map[string][]*Instance
 }
 
 // NewSnapshot indexes servers.
 func NewSnapshot(servers []*Instance) *Snapshot {
-	s := &Snapshot{
-		servers: servers, byID: make(map[string]*Instance, len(servers)),
-		byNodeClaim: make(map[string][]*Instance, len(servers)), byName: make(map[string][]*Instance, len(servers)),
-	}
+	s := &Snapshot{servers: servers, byID: make(map[string]*Instance, len(servers)),
+		byNodeClaim: make(map[string][]*Instance, len(servers))}
 	for _, server := range servers {
 		s.byID[server.ID] = server
 		s.byNodeClaim[server.NodeClaimUID] = append(s.byNodeClaim[server.NodeClaimUID], server)
-		s.byName[server.Name] = append(s.byName[server.Name], server)
-		if launched := server.launchName; launched != "" && launched != server.Name {
-			s.byName[launched] = append(s.byName[launched], server)
-		}
 	}
 	return s
 }
@@ -53,12 +47,11 @@ func (s *Snapshot) Get(id string) *Instance { return s.byID[id] }
 // OfNodeClaim returns the servers that were launched for the NodeClaim with this UID.
 func (s *Snapshot) OfNodeClaim(uid string) []*Instance { return s.byNodeClaim[uid] }
 
-// named returns the servers that have this name or were launched under it, less those that are only still listed.
-func (s *Snapshot) named(name string) []*Instance {
-	if name == "" {
-		return nil
-	}
-	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.Gone() })
+// hasNamed reports whether a server has this name or was launched under it, and is not only still listed.
+func (s *Snapshot) hasNamed(name string) bool {
+	return lo.ContainsBy(s.servers, func(server *Instance) bool {
+		return name != "" && !server.Gone() && (server.Name == name || server.launchName == name)
+	})
 }
 
 func (p *DefaultProvider) listServers(ctx context.Context) (*Snapshot, error) {

@@ -7,7 +7,6 @@ package status
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
@@ -136,10 +135,7 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 		return nil
 	}
 	// The lock, because a merge patch replaces the complete list of conditions.
-	if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
-		return fmt.Errorf("patching the status: %w", err)
-	}
-	return nil
+	return c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored))
 }
 
 // Register adds the controller to the manager. A change of the spec starts it, and not its own writes.

@@ -101,6 +101,6 @@ func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap
 const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico.yaml with Calico"
 
 // kubeletInBKE says what spec.kubelet does in BKE mode.
-const kubeletInBKE = "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the kubelet: " +
-	"the scheduler only computes with maxPods, podsPerCore, systemReserved, kubeReserved and evictionHard, so set what " +
-	"the image has; the other fields have no effect"
+const kubeletInBKE = "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the " +
+	"kubelet: the scheduler only computes with maxPods, podsPerCore, systemReserved, kubeReserved and evictionHard, so set " +
+	"what the image has; the other fields have no effect"

@@ -115,8 +115,8 @@ func unavailable(err error) result {
 
 // missingOr distinguishes what the cloud reports as missing from a cloud that could not be asked.
 func missingOr(err error, reason string) result {
-	if miss := (*lookup.NotFoundError)(nil); errors.As(err, &miss) {
-		return missing(reason, miss.Error())
+	if lookup.IsNotFound(err) {
+		return missing(reason, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return unavailable(err)
 }

@@ -38,10 +38,7 @@ func (c *Controller) updateConditions(ctx context.Context, nodeClass *v1alpha1.B
 		return nil
 	}
 	// The status controller writes the same list, hence the lock.
-	if err := c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass)); err != nil {
-		return fmt.Errorf("patching the status: %w", err)
-	}
-	return nil
+	return c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass))
 }
 
 // reasonNotPaused says that launches are not paused.

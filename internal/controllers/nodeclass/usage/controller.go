@@ -86,7 +86,8 @@ func (c *Controller) finalize(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	}
 	stored := nodeClass.DeepCopy()
 	controllerutil.RemoveFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
-	return controllers.AfterLocked(c.patch(ctx, stored, nodeClass))
+	// The lock, because a merge patch replaces the list of finalizers and would drop one that was added meanwhile.
+	return controllers.AfterLocked(c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)))
 }
 
 // stamp puts our finalizer and the hash of what cannot change on a running server on a NodeClass. NodeClaims carry the
@@ -106,16 +107,7 @@ func (c *Controller) stamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeCl
 	if equality.Semantic.DeepEqual(stored.ObjectMeta, nodeClass.ObjectMeta) {
 		return failed
 	}
-	return errors.Join(failed, c.patch(ctx, stored, nodeClass))
-}
-
-// patch writes what has changed of a NodeClass's metadata.
-func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.BizflyNodeClass) error {
-	// The lock, because a merge patch replaces the list of finalizers and would drop one that was added meanwhile.
-	if err := c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
-		return fmt.Errorf("patching the NodeClass: %w", err)
-	}
-	return nil
+	return errors.Join(failed, c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)))
 }
 
 // restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version prove nothing:
