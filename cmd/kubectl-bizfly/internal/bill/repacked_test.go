@@ -35,7 +35,7 @@ func (b *bench) repack(ctx context.Context, live *randomcluster.Live) {
 	s := lo.Must(connect.NewFor(ctx, nil, connect.Options{Offline: true}))
 	s.Cluster = live.Client
 	ctx = s.Context(ctx)
-	proposal := lo.Must(repack.Compute(ctx, s, repack.Options{}))
+	proposal := lo.Must(repack.Compute(ctx, s, "", ""))
 	if len(proposal.Replaced) == 0 {
 		return
 	}

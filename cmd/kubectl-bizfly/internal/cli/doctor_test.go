@@ -364,7 +364,8 @@ var _ = Describe("doctor", func() {
 			f.put(role)
 		}, (*fixture).install),
 		finding("rights that are too wide", "RightsTooWide", rules.Warning, func(f *fixture) {
-			f.put(clusterRole(rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}}))
+			f.put(clusterRole(rbacv1.PolicyRule{
+				APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}}))
 		}, (*fixture).install),
 		finding("another Karpenter", "AnotherKarpenter", rules.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0"),
 			scaledToZero("karpenter")),

@@ -33,7 +33,6 @@ type repacked struct {
 }
 
 func (a *App) repack() *cobra.Command {
-	var options repack.Options
 	var runner repack.Runner
 	var yes bool
 	cmd := &cobra.Command{
@@ -42,14 +41,8 @@ func (a *App) repack() *cobra.Command {
 		Long: `repack shows which nodes of a NodePool would be replaced by which others, what that saves, which pods move, and which
 PodDisruptionBudgets apply. With --yes it does it.
 
-Karpenter replaces nodes by at most one other. repack adds the nodes that Karpenter's scheduler would want for the
-pods of some nodes together, each for one flavor in one zone. Once all
-are ready, Karpenter's own consolidation moves the pods, with the NodePool's budgets and with PodDisruptionBudgets. Pods that request nothing hold the
-nodes until then, and keep evicted pods away from nodes that are not planned for them. They end by themselves. You can interrupt it at any point: it
-comes to all of it, or to nothing.
-
-A NodePool that is static, paused (a limit or its budgets are 0) or whose consolidation is off is left alone. What saves less than 5 % of its
-bill, or what Karpenter does not confirm in a copy of the cluster, is not offered.`,
+It only adds nodes and pods that hold them: Karpenter's own consolidation moves the pods. You can interrupt it at any point: it
+comes to all of it, or to nothing (docs/how-to/repack.md).`,
 		Example: `  # What would be replaced, and what it saves
   kubectl bizfly repack default
   # Do it
@@ -60,12 +53,9 @@ bill, or what Karpenter does not confirm in a copy of the cluster, is not offere
 				return err
 			}
 			defer func() { printer.Notes(s.Notes) }()
-			if options.Namespace = a.namespace(); len(args) > 0 {
-				options.NodePool = args[0]
-			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			proposal, err := repack.Compute(ctx, s, options)
+			proposal, err := repack.Compute(ctx, s, lo.FirstOrEmpty(args), a.namespace())
 			if err != nil {
 				return err
 			}

@@ -36,12 +36,11 @@ func (a *App) suggest(shared *planFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			suggested, err := manifestOf(result)
-			if err == nil && write != "" && len(suggested) > 0 {
-				err = os.WriteFile(write, suggested, 0o600)
-			}
-			if err != nil {
-				return fmt.Errorf("writing the NodePool: %w", err)
+			suggested := manifestOf(result)
+			if write != "" && len(suggested) > 0 {
+				if err := os.WriteFile(write, suggested, 0o600); err != nil {
+					return fmt.Errorf("writing the NodePool: %w", err)
+				}
 			}
 			if done, err := printer.Value(result); !done {
 				printAssumed(printer, result.Catalog, result.Assumed)
@@ -82,16 +81,10 @@ func billOf(result *suggest.Suggestion) bill {
 }
 
 // manifestOf is the suggested NodePools as YAML; nothing where there are none.
-func manifestOf(result *suggest.Suggestion) ([]byte, error) {
-	var documents [][]byte
-	for _, pool := range result.NodePools {
-		encoded, err := output.EncodeYAML(pool)
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, encoded)
-	}
-	return bytes.Join(documents, []byte("---\n")), nil
+func manifestOf(result *suggest.Suggestion) []byte {
+	return bytes.Join(lo.Map(result.NodePools, func(pool suggest.NodePoolManifest, _ int) []byte {
+		return lo.Must(output.EncodeYAML(pool))
+	}), []byte("---\n"))
 }
 
 func printSuggestion(printer *output.Printer, result *suggest.Suggestion) {

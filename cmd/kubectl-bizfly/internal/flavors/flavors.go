@@ -193,19 +193,15 @@ func tooSmall(it *corecloudprovider.InstanceType, requests corev1.ResourceList) 
 
 // addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
 func addNodePool(ctx context.Context, s *connect.Session, name string, requirements scheduling.Requirements) (nodeClass string, err error) {
-	if _, err := s.Reader(); err != nil {
-		return "", err
-	}
 	pool := &karpv1.NodePool{}
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, pool); err != nil {
 		return "", fmt.Errorf("reading NodePool %s: %w", name, err)
 	}
-	template := pool.Spec.Template
-	if ref := lo.FromPtr(template.Spec.NodeClassRef); ref.Group != v1alpha1.GroupVersion.Group || ref.Kind != "BizflyNodeClass" {
-		return "", fmt.Errorf("NodePool %s is of another provider (%s of %s): no controller here serves it", name, ref.Kind, ref.Group)
+	if other := sim.Foreign(pool); other != "" {
+		return "", fmt.Errorf("NodePool %s: %s", name, other)
 	}
 	requirements.Add(sim.RequirementsOf(pool).Values()...)
-	return lo.FromPtr(template.Spec.NodeClassRef).Name, nil
+	return pool.Spec.Template.Spec.NodeClassRef.Name, nil
 }
 
 // nodeClassFor returns the NodeClass of that name, or one of defaults.

@@ -137,19 +137,14 @@ func (s *Set) addDaemonSets(cluster memory.Objects) {
 	}
 }
 
-// WithSamples adds the default sample's NodePool where there is none, without its limits, which are for beginners, and its NodeClass under
-// each name that a NodePool refers to and that does not exist. It returns what was added, by kind and name.
-func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
+// WithSamples adds the default sample's NodePool where there is none, without its limits, which are for beginners, and its
+// NodeClass under each name that a NodePool refers to and that does not exist. It returns what was added, by kind and name.
+func WithSamples(objects memory.Objects) (memory.Objects, []string) {
 	var added []string
 	if len(memory.Of[*karpv1.NodePool](objects)) == 0 {
-		set, err := Read(bytes.NewReader(config.NodePool), "-")
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the sample of a NodePool: %w", err)
-		}
-		for _, pool := range memory.Of[*karpv1.NodePool](set.Objects) {
-			pool.Spec.Limits = nil
-			objects, added = append(slices.Clip(objects), pool), append(added, "NodePool "+pool.Name)
-		}
+		pool := BuiltIn[*karpv1.NodePool](config.NodePool)
+		pool.Spec.Limits = nil
+		objects, added = append(slices.Clip(objects), pool), append(added, "NodePool "+pool.Name)
 	}
 	known := lo.KeyBy(memory.Of[*v1alpha1.BizflyNodeClass](objects), func(n *v1alpha1.BizflyNodeClass) string { return n.Name })
 	for _, pool := range memory.Of[*karpv1.NodePool](objects) {
@@ -157,14 +152,15 @@ func WithSamples(objects memory.Objects) (memory.Objects, []string, error) {
 		if name == "" || known[name] != nil {
 			continue
 		}
-		set, err := Read(bytes.NewReader(config.NodeClass), "-")
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the sample of a BizflyNodeClass: %w", err)
-		}
-		for _, nodeClass := range memory.Of[*v1alpha1.BizflyNodeClass](set.Objects) {
-			nodeClass.Name, known[name] = name, nodeClass
-			objects, added = append(slices.Clip(objects), nodeClass), append(added, "BizflyNodeClass "+name)
-		}
+		known[name] = BuiltIn[*v1alpha1.BizflyNodeClass](config.NodeClass)
+		known[name].Name = name
+		objects, added = append(slices.Clip(objects), known[name]), append(added, "BizflyNodeClass "+name)
 	}
-	return objects, added, nil
+	return objects, added
+}
+
+// BuiltIn is the object of a manifest of the plugin's own, with the defaults of its definition.
+func BuiltIn[T client.Object](manifest []byte) T {
+	set := lo.Must(Read(bytes.NewReader(manifest), "-"))
+	return memory.Of[T](set.Objects)[0]
 }

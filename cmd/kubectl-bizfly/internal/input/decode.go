@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -21,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -33,11 +32,7 @@ var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field 
 
 // decodeStrictly decodes an object. Its errors name the path of the field, as an API server does.
 func decodeStrictly(object map[string]any, into runtime.Object) error {
-	encoded, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	strict, err := kjson.UnmarshalStrict(encoded, into)
+	strict, err := kjson.UnmarshalStrict(lo.Must(json.Marshal(object)), into)
 	if err == nil {
 		return errors.Join(strict...)
 	}
@@ -128,20 +123,4 @@ func applyDefinition(gvk runtimeschema.GroupVersionKind, object *unstructured.Un
 	}
 	defaulting.Default(object.Object, known.structural)
 	return validation.ValidateCustomResource(nil, object.Object, known.validator).ToAggregate()
-}
-
-// Default fills the defaults of the definition of a custom resource into an object.
-func Default(object client.Object) error {
-	gvks, _, err := scheme.Scheme.ObjectKinds(object)
-	if err != nil {
-		return err
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return err
-	}
-	if known, ok := definitions[gvks[0]]; ok {
-		defaulting.Default(content, known.structural)
-	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, object)
 }

@@ -169,9 +169,7 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	o Options) (base *Base, err error) {
 	p := &Plan{}
 	if s.Cluster == nil {
-		if objects, p.Assumed, err = input.WithSamples(objects); err != nil {
-			return nil, err
-		}
+		objects, p.Assumed = input.WithSamples(objects)
 	}
 	simulation, err := sim.New(ctx, cloud, objects)
 	if err != nil {

@@ -113,8 +113,7 @@ var _ = Describe("What core says in a simulation", func() {
 		set, err := input.Read(strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\n"+
 			"spec: {containers: [{name: a, resources: {requests: {cpu: 100m}}}]}"), "-")
 		Expect(err).ToNot(HaveOccurred())
-		objects, _, err := input.WithSamples(set.Objects)
-		Expect(err).ToNot(HaveOccurred())
+		objects, _ := input.WithSamples(set.Objects)
 		simulation, err := sim.New(ctx, cloud, objects)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(simulation.Empty(ctx)).To(Succeed())

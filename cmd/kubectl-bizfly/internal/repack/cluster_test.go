@@ -250,7 +250,7 @@ func (c *cluster) rest() {
 // propose computes a repack of the cluster as it is.
 func (c *cluster) propose() *repack.Proposal {
 	GinkgoHelper()
-	return lo.Must(repack.Compute(ctx, c.session, repack.Options{}))
+	return lo.Must(repack.Compute(ctx, c.session, "", ""))
 }
 
 // errInterrupted is what a request of a process that has ended comes to.

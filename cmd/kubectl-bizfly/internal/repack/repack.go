@@ -34,14 +34,6 @@ import (
 // MinSaving is the part of a NodePool's bill that a repack must save: moving pods for less is not worth it.
 const MinSaving = 0.05
 
-// Options of a proposal.
-type Options struct {
-	// NodePool may be empty where there is only one.
-	NodePool string
-	// Namespace is that of the pods which a repack adds.
-	Namespace string
-}
-
 // Node is a node that is replaced or added.
 type Node struct {
 	// Name and NodeClaim are empty for a node that does not exist yet.
@@ -123,8 +115,9 @@ func (p *Proposal) Hold() time.Duration {
 	return min(p.pause()+p.wait()+time.Duration(1+len(p.Replaced))*5*time.Minute, 12*time.Hour)
 }
 
-// Compute finds the repack of a NodePool that core's scheduler and consolidation confirm in a copy of the cluster.
-func Compute(ctx context.Context, s *connect.Session, o Options) (*Proposal, error) {
+// Compute finds the repack of a NodePool that core's scheduler and consolidation confirm in a copy of the cluster. Its
+// name may be empty where there is only one; the namespace is that of the pods which a repack adds.
+func Compute(ctx context.Context, s *connect.Session, name, namespace string) (*Proposal, error) {
 	if s.Cluster == nil {
 		return nil, s.ClusterErr
 	}
@@ -147,12 +140,12 @@ func Compute(ctx context.Context, s *connect.Session, o Options) (*Proposal, err
 		return nil, fmt.Errorf("which pods may be evicted is not known: %w", err)
 	}
 	objects = objects.With(lo.Map(budgets.Items, func(b policyv1.PodDisruptionBudget, _ int) client.Object { return &b })...)
-	pool, err := nodePool(memory.Of[*karpv1.NodePool](objects), o.NodePool)
+	pool, err := nodePool(memory.Of[*karpv1.NodePool](objects), name)
 	if err != nil {
 		return nil, err
 	}
 	p := &Proposal{NodePool: pool.Name, Replaced: []Node{}, New: []Node{}, pool: pool}
-	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects), o.Namespace); err != nil {
+	if err := Eligible(pool, memory.Of[*karpv1.NodeClaim](objects), memory.Of[*corev1.Pod](objects), namespace); err != nil {
 		p.Reason = err.Error()
 		return p, nil //nolint:nilerr // why nothing is done is the answer
 	}

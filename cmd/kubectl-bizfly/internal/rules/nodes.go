@@ -79,17 +79,6 @@ func unresolved(nodeClasses []v1alpha1.BizflyNodeClass) memory.Objects {
 	})
 }
 
-// foreign is of which other provider a NodePool is; empty where it is of this one.
-func foreign(pool *karpv1.NodePool) string {
-	ref := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef)
-	if ref.Group == v1alpha1.GroupVersion.Group && ref.Kind == "BizflyNodeClass" {
-		return ""
-	}
-	return fmt.Sprintf("it is of another provider (%s of %s): no controller here serves it", lo.CoalesceOrEmpty(ref.Kind,
-		"no kind"),
-		lo.CoalesceOrEmpty(ref.Group, "no group"))
-}
-
 // notReady returns why an object is not ready at its present generation, as its controllers have stored it; empty if it
 // is ready.
 func notReady(object status.Object) string {
@@ -193,10 +182,10 @@ var nodePoolRules = []rule{
 	{code: "NodePoolForeign", about: "NodePools", severity: Warning, why: "no node is launched for it here",
 		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
 			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				return Finding{What: fmt.Sprintf("NodePool %s: %s", pool.Name, foreign(pool)),
+				return Finding{What: fmt.Sprintf("NodePool %s: %s", pool.Name, sim.Foreign(pool)),
 					Fix: fmt.Sprintf("kubectl edit nodepool %s (spec.template.spec.nodeClassRef: group %s, kind BizflyNodeClass), or "+
 						"leave it to its provider", pool.Name,
-						v1alpha1.GroupVersion.Group)}, foreign(pool) != ""
+						v1alpha1.GroupVersion.Group)}, sim.Foreign(pool) != ""
 			})
 		})},
 	{code: "NodePoolNotReady", about: "NodePools", severity: Error, why: "no node is launched for it",
@@ -281,7 +270,7 @@ func unreadyPools(pools *karpv1.NodePoolList, s setup) outcome {
 		pool := &pools.Items[i]
 		ready, causes := preflight.Ready(pool)
 		switch {
-		case foreign(pool) != "":
+		case sim.Foreign(pool) != "":
 		case sim.InvalidClaims(pool) != "":
 			findings = append(findings, Finding{What: fmt.Sprintf("NodePool %s launches nothing: %s", pool.Name,
 				sim.InvalidClaims(pool)), Fix: "kubectl delete nodepool " + pool.Name + ", and create it again without that"})

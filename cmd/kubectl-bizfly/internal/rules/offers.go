@@ -58,7 +58,7 @@ func readOffers(ctx context.Context, r *reading) ([]offer, error) {
 			return n.Name == lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
 		})
 		flavors, err := simulation.FlavorsOf(ctx, &pool)
-		return offer{&pool, flavors}, err == nil && known && foreign(&pool) == ""
+		return offer{&pool, flavors}, err == nil && known && sim.Foreign(&pool) == ""
 	}), nil
 }
 

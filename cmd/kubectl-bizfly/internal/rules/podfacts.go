@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -54,7 +55,7 @@ var (
 
 	// factServed is the NodePool that a controller here serves.
 	factServed = newAsked("NodePool of this provider", func(_ context.Context, r *reading) (question, error) {
-		if of := foreign(r.asked.pool); of != "" {
+		if of := sim.Foreign(r.asked.pool); of != "" {
 			return question{}, nothingToCheckError(of)
 		}
 		return r.asked, nil

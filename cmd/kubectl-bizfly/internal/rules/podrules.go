@@ -29,7 +29,7 @@ func yes(detail string) outcome { return positive(Known{Value: detail}) }
 // podRules decide whether a NodePool can run a pod, in the order in which they are shown.
 var podRules = []rule{
 	{code: "PoolForeign", about: "provider", given: given1(factAsked, func(q question) outcome {
-		return failsIf(foreign(q.pool) != "", "%s", foreign(q.pool))
+		return failsIf(sim.Foreign(q.pool) != "", "%s", sim.Foreign(q.pool))
 	})},
 	{code: "PoolNotReady", about: "ready", given: given1(factServed, func(q question) outcome {
 		root := q.pool.StatusConditions().Root()

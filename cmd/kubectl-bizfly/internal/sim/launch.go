@@ -85,6 +85,16 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	return claim, nil
 }
 
+// Foreign is of which other provider a NodePool is; empty where it is of this one.
+func Foreign(pool *karpv1.NodePool) string {
+	ref := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef)
+	if v1alpha1.IsOurs(&ref) {
+		return ""
+	}
+	return fmt.Sprintf("it is of another provider (%s of %s): no controller here serves it",
+		lo.CoalesceOrEmpty(ref.Kind, "no kind"), lo.CoalesceOrEmpty(ref.Group, "no group"))
+}
+
 // Paused reports whether a limit of 0 keeps the NodePool from launching any node.
 func Paused(pool *karpv1.NodePool) bool {
 	return lo.SomeBy(lo.Values(pool.Spec.Limits), func(q resource.Quantity) bool { return q.IsZero() })

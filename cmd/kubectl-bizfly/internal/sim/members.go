@@ -45,8 +45,8 @@ func (s *Simulation) members() []*member {
 
 // podsOn returns the pods of a node that have not ended; those that wait are on none.
 func (s *Simulation) podsOn(node string) []*corev1.Pod {
-	return lo.Reject(memory.All[*corev1.Pod](s.Objects, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy),
-		func(pod *corev1.Pod, _ int) bool { return podutils.IsTerminal(pod) })
+	all := memory.All[*corev1.Pod](s.Objects, client.MatchingFields{"spec.nodeName": node}, client.UnsafeDisableDeepCopy)
+	return lo.Reject(all, func(pod *corev1.Pod, _ int) bool { return podutils.IsTerminal(pod) })
 }
 
 // put writes an object, and lets core know.

@@ -55,8 +55,10 @@ func (r *record) note(format string, args ...any) {
 	}
 }
 
-// reportedElsewhere are errors that the result has in other words: pods without a place with their reason, and NodePools that are left out.
-var reportedElsewhere = []any{"could not schedule pod", "failed getting volume topology requirements", "ignoring nodepool, not ready"}
+// reportedElsewhere are errors that the result has in other words: pods without a place with their reason, and NodePools
+// that are left out.
+var reportedElsewhere = []any{"could not schedule pod", "failed getting volume topology requirements",
+	"ignoring nodepool, not ready"}
 
 // recorded is a context of whose log only errors are kept: one of a core controller becomes a line of the result, with
 // the values that say of what it is.

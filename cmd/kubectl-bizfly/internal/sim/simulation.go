@@ -247,7 +247,9 @@ func (s *Simulation) Empty(ctx context.Context) error {
 		return err
 	}
 	static, nodes := s.Static(), memory.All[*corev1.Node](s.Objects)
-	poolOf := lo.SliceToMap(nodes, func(node *corev1.Node) (string, string) { return node.Name, node.Labels[karpv1.NodePoolLabelKey] })
+	poolOf := lo.SliceToMap(nodes, func(node *corev1.Node) (string, string) {
+		return node.Name, node.Labels[karpv1.NodePoolLabelKey]
+	})
 	s.Objects.SetPods(lo.Filter(memory.All[*corev1.Pod](s.Objects), func(pod *corev1.Pod, _ int) bool {
 		stays := static.Has(poolOf[pod.Spec.NodeName])
 		input.Unbind(pod)

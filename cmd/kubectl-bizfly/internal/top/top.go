@@ -82,7 +82,9 @@ func Read(ctx context.Context, s *connect.Session) (*Cluster, error) {
 	}
 	flavors := flavors(ctx, s)
 	cluster := &Cluster{Nodes: Rows(objects, flavors), ClaimsErr: claimsErr, Flavors: flavors}
-	cluster.Pending = lo.CountBy(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" && input.Counts(&pod) })
+	cluster.Pending = lo.CountBy(pods.Items, func(pod corev1.Pod) bool {
+		return pod.Spec.NodeName == "" && input.Counts(&pod)
+	})
 	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
 	cluster.VNDPerMonth = cluster.VNDPerHour * price.HoursPerMonth
 	return cluster, nil
