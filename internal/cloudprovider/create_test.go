@@ -345,6 +345,7 @@ var _ = Describe("Create", func() {
 			server := serverOf(first)
 			Expect(server.FlavorName).ToNot(Equal(first.Labels[corev1.LabelInstanceTypeStable]))
 			Expect(env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.Flavor.Name = server.FlavorName })).To(BeTrue())
+			addFlavor(cloud.Flavor{ID: "short", Name: server.FlavorName, VCPUs: 1, RAM: 1024, Category: "premium"})
 			env.Restart(ctx)
 			created := lo.Must(env.CloudProvider.Create(ctx, claim.DeepCopy()))
 			Expect(first.Labels).To(Equal(created.Labels))

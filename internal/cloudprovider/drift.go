@@ -136,11 +136,12 @@ func (l *liveServer) userData() drifted {
 	return drifted{UserDataDrift, "user data of earlier templates", "user data of the current ones"}
 }
 
-// flavor compares the label by which pods were placed. The API also knows flavors by names without their family: only
-// another flavor of the catalog is another flavor, and one that was delisted is none.
+// flavor compares the label by which pods were placed. The API also knows flavors by names without their family, before
+// it or behind it: only another flavor of the catalog is another flavor, and one that was delisted is none.
 func (l *liveServer) flavor() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
-	if _, known := l.flavors.Category(got); !known || wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) {
+	if _, known := l.flavors.Category(got); !known || wanted == "" || wanted == got ||
+		strings.HasSuffix(wanted, "."+got) || strings.HasPrefix(wanted, got+"_") {
 		return drifted{}
 	}
 	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}

@@ -83,6 +83,13 @@ func interfacesOf(id, public string) string {
 		env.Sandbox.BKE().NetworkID, id, private, id, public)
 }
 
+// addFlavor makes the cloud list one more flavor.
+func addFlavor(one cloud.Flavor) {
+	GinkgoHelper()
+	env.Sandbox.Edit(func(c *cloud.Catalog) { c.Flavors["HN"] = append(c.Flavors["HN"], one) })
+	Expect(env.Catalog.Refresh(ctx)).To(Succeed())
+}
+
 // drifts asks as core does, after a list.
 func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 	GinkgoHelper()
@@ -160,6 +167,11 @@ var _ = Describe("Drift of a server", func() {
 		Entry("a zone, a disk and a saving plan, which who changes them wants to keep", func(id string, claim *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"zone": "HN3", "billing_plan": "saving_plan", "root_disk": map[string]any{"size": 90},
 				"detach_volumes": []string{dataDisk(claim, 2)}})
+		}),
+		Entry("the name of a flavor without its category, by which another one is listed", func(id string, claim *karpv1.NodeClaim) {
+			addFlavor(cloud.Flavor{ID: "short", Name: "2c_4g", VCPUs: 2, RAM: 4096, Category: "premium"})
+			edit("servers/"+id, map[string]any{"flavor": "2c_4g"})
+			claim.Labels["node.kubernetes.io/instance-type"] = "2c_4g_basic"
 		}),
 		Entry("a server of which nothing was written down", func(id string, claim *karpv1.NodeClaim) {
 			delete(claim.Annotations, v1alpha1.AnnotationLaunchIntent)

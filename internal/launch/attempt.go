@@ -19,7 +19,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -157,9 +156,7 @@ func (l *Launcher) reportServer(ctx context.Context, launch *Launch, server *ins
 	if !InCatalog(l.config.Catalog, server.Zone) {
 		server.Zone = lo.CoalesceOrEmpty(intent.Zone, server.Zone)
 	}
-	if instanceType, _ := flavor.Find(launch.Types, server.Flavor, server.Zone); instanceType == nil {
-		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
-	}
+	server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	if !launch.record.reported {
 		price := l.logLaunch(ctx, "launched server", launch, server.ID, reason)
 		l.config.Recorder.Publish(events.ServerLaunched(launch.NodeClaim, server.Name, server.ID, intent.Flavor, intent.Zone,

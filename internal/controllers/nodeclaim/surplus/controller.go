@@ -6,6 +6,7 @@ package surplus
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/samber/lo"
@@ -30,19 +31,20 @@ var surplusTotal = metrics.Counter("karpenter_bizfly_surplus_nodes_total",
 	"Nodes to which no pod was bound within 10 minutes, or until they were deleted before. Those of static NodePools "+
 		"and buffers do not count.")
 
-// Controller counts each NodeClaim once: it sees none whose time was over before it started.
+// Controller counts each NodeClaim once: it sees none whose time was over before its process led.
 type Controller struct {
 	kubeClient client.Client
 	cluster    *state.Cluster
 	recorder   karpevents.Recorder
 	clock      clock.PassiveClock
-	started    time.Time
+	leads      sync.Once
+	since      time.Time
 }
 
 // NewController returns a Controller.
 func NewController(kubeClient client.Client, cluster *state.Cluster, recorder karpevents.Recorder,
 	clk clock.PassiveClock) *Controller {
-	return &Controller{kubeClient: kubeClient, cluster: cluster, recorder: recorder, clock: clk, started: clk.Now()}
+	return &Controller{kubeClient: kubeClient, cluster: cluster, recorder: recorder, clock: clk}
 }
 
 // Name is the controller's name, which core's controllers must not share.
@@ -51,6 +53,7 @@ func (c *Controller) Name() string { return "nodeclaim.surplus" }
 // Reconcile counts a NodeClaim when its time is over, or when it is deleted before.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
+	c.leads.Do(func() { c.since = c.clock.Now() })
 	// Core writes LastPodEventTime when the first pod is bound that is not a DaemonSet's.
 	if !controllers.IsTrue(claim, karpv1.ConditionTypeInitialized) || !claim.Status.LastPodEventTime.IsZero() {
 		return reconcile.Result{}, nil
@@ -61,7 +64,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	case early && !deleting:
 		return reconcile.Result{RequeueAfter: until.Sub(now)}, nil
 	// What was deleted before is counted then, and comes again when its time is over.
-	case !early && deleting, until.Before(c.started), c.cluster.HasBufferPods(claim.Status.ProviderID):
+	case !early && deleting, until.Before(c.since), c.cluster.HasBufferPods(claim.Status.ProviderID):
 		return reconcile.Result{}, nil
 	}
 	pool := &karpv1.NodePool{}

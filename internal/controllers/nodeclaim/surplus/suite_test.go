@@ -34,7 +34,9 @@ var _ = Describe("A node to which no pod was bound", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
 		clk := clock.NewFakeClock(time.Now())
 		kubeClient, recorder := unit.FakeClientBuilder().WithObjects(pool).Build(), karpevents.NewEventRecorder()
-		controller := surplus.NewController(kubeClient, state.NewCluster(clk, kubeClient, fake.NewCloudProvider()), recorder, clk)
+		cluster := state.NewCluster(clk, kubeClient, fake.NewCloudProvider())
+		controller, standby := surplus.NewController(kubeClient, cluster, recorder, clk), surplus.NewController(kubeClient, cluster, recorder, clk)
+		Expect(controller.Reconcile(ctx, claim)).NotTo(BeZero())
 		change(claim, pool)
 		Expect(kubeClient.Update(ctx, pool)).To(Succeed())
 		clk.Step(age)
@@ -45,11 +47,12 @@ var _ = Describe("A node to which no pod was bound", func() {
 			Expect(recorder.Events()[0].Message).To(ContainSubstring("It costs 1575 VND per hour"))
 		}
 		clk.Step(time.Hour)
+		Expect(standby.Reconcile(ctx, claim)).To(BeZero(), "it leads from now on")
 		if counts {
 			claim.DeletionTimestamp = lo.ToPtr(lo.FromPtrOr(claim.DeletionTimestamp, metav1.NewTime(clk.Now())))
 			Expect(controller.Reconcile(ctx, claim)).To(BeZero())
-			Expect(recorder.Calls("NodeWithoutPods")).To(Equal(1), "it is still being deleted")
 		}
+		Expect(recorder.Calls("NodeWithoutPods")).To(Equal(lo.Ternary(counts, 1, 0)))
 		waits := !counts && age < 10*time.Minute && claim.Status.LastPodEventTime.IsZero()
 		Expect(result.RequeueAfter).To(BeNumerically(lo.Ternary(waits, ">", "=="), 0))
 	},
