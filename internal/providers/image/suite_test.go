@@ -295,7 +295,8 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should not be misled by a version that is none, or of another operating system", func() {
 		for _, version := range []string{"nightly", "v1.35.4.rocky"} {
-			content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: version, Name: version, KubernetesVersion: version, WorkerImageID: version})
+			content.Versions = append(content.Versions, cloud.KubernetesVersion{
+				ID: version, Name: version, KubernetesVersion: version, WorkerImageID: version})
 		}
 		options.Version = "v1.35.5" // without an image
 		start(true)
