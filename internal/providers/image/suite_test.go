@@ -370,6 +370,15 @@ var _ = Describe("Other images", func() {
 			start(true)
 			nodeClass = &v1alpha1.BizflyNodeClass{}
 		})
+		It("should not be replaced by an older one because the list before still has it", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of several terms"]
+			Expect(read(second, first)).To(Equal("id-2"))
+			sandbox.ClearFaults()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody,
+				Body: `{"images":[` + first + `]}`})
+			found, err := provider.Resolve(ctx, nodeClass)
+			keeps(lo.FromPtr(found).ID, err)
+		})
 		for title, of := range terms {
 			It("should not be replaced by an older one, or lost, before three reads in a row agree: "+title, func() {
 				nodeClass.Spec.ImageSelectorTerms = of
