@@ -379,6 +379,19 @@ var _ = Describe("Other images", func() {
 			found, err := provider.Resolve(ctx, nodeClass)
 			keeps(lo.FromPtr(found).ID, err)
 		})
+		It("should be looked for in a new list once one has lacked it, whatever else is read", func() {
+			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{
+				{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "30.04"}}, {Name: "golden-*"}}
+			Expect(read(second, first)).To(Equal("id-2"))
+			keeps(read(first))
+			sandbox.ClearFaults()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody,
+				Body: `{"images":[` + second + `,` + first + `]}`})
+			for range 2 {
+				listCache.Delete("OS images") // which has no such version, and is read again
+				Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", "id-2"))
+			}
+		})
 		for title, of := range terms {
 			It("should not be replaced by an older one, or lost, before three reads in a row agree: "+title, func() {
 				nodeClass.Spec.ImageSelectorTerms = of
