@@ -164,7 +164,7 @@ var _ = Describe("Options", func() {
 		Entry("a mark of nothing", "UNAVAILABLE_OFFERING_TTL", "1ms", "1s"),
 		Entry("what is no name of a Secret", "USER_DATA_SECRET_NAMES", "templates,Not_A_Name", "Not_A_Name"),
 		Entry("the cloud's credentials as user data", "USER_DATA_SECRET_NAMES", "templates, karpenter-provider-bizflycloud", "credentials of the cloud"),
-		Entry("an endpoint with a path, as Rancher's", "CLUSTER_ENDPOINT", "https://rancher.example.com:443/k8s/clusters/c-1", "host:port"),
+		Entry("an endpoint with a path", "CLUSTER_ENDPOINT", "https://api.example.com:443/k8s/clusters/c-1", "host:port"),
 		Entry("an endpoint without a port", "CLUSTER_ENDPOINT", "api.example.com", "host:port"),
 	)
 })

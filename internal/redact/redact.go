@@ -215,7 +215,7 @@ func asciiJSON(text string) string {
 	out := &strings.Builder{}
 	for _, unit := range utf16.Encode([]rune(plainJSON(text))) {
 		if unit < utf8.RuneSelf {
-			out.WriteByte(byte(unit))
+			out.WriteRune(rune(unit))
 			continue
 		}
 		fmt.Fprintf(out, `\u%04x`, unit)

@@ -177,7 +177,7 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 		}
 		// cloud-init takes what begins with an empty line and then #! for a script, which the kernel does not run, nor by an
 		// interpreter whose name ends with a carriage return.
-		if begun := strings.TrimLeft(strings.ReplaceAll(text, "\r\n", "\n"), "\r\n\t "); begun != "" {
+		if begun := strings.TrimLeft(strings.ReplaceAll(text, "\r\n", "\n"), "\ufeff\r\n\t "); begun != "" {
 			pieces = append(pieces, source{field: s.field, text: begun})
 		}
 		output.Notes = append(output.Notes, lo.Compact([]string{noteOnFlags(text)})...)

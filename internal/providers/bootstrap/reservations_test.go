@@ -49,7 +49,7 @@ var _ = Describe("Reservations", func() {
 		nodeClass := bke()
 		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse())
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.10"}}
-		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse(), "it has no effect on what is reserved")
+		Expect(provider().Reservations(nodeClass, 2, 4096, 40<<30).Configured).To(BeFalse(), "without effect")
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}
 		reserved := provider().Reservations(nodeClass, 2, 4096, 40<<30)
 		Expect(reserved.Configured).To(BeTrue())

@@ -66,9 +66,10 @@ func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string)
 // workerImages are BKE's worker images. Versions without an image id are skipped: BKE lists versions before their
 // images are built. So is whatever does not look like a version.
 func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
+	r.offered[keyCatalog] = dates{}
 	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
 		parsed, os, ok := parseVersion(v.K8SVersion)
-		r.offered[v.WorkerImageID] = time.Time{}
+		r.offered[keyCatalog][v.WorkerImageID] = time.Time{}
 		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok &&
 			v.WorkerImageID != ""
 	})

@@ -34,7 +34,7 @@ type template struct {
 func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
 	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages, r.provider.api.ListCustomImages,
 		func(images []*gobizfly.CustomImage) (*Image, error) {
-			return newest(templates(r, images, customImageTemplate), field, pattern,
+			return newest(templates(r, cacheKeyCustomImages, images, customImageTemplate), field, pattern,
 				"names are those of the project's active custom images")
 		})
 }
@@ -43,7 +43,7 @@ func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image,
 func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
 	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
 		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-			return newest(templates(r, snapshots, snapshotTemplate), field, pattern,
+			return newest(templates(r, cacheKeySnapshots, snapshots, snapshotTemplate), field, pattern,
 				"names are those of the project's available volume snapshots")
 		})
 }
@@ -51,7 +51,8 @@ func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) 
 func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
 	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
 		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-			return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
+			return one(templates(r, cacheKeySnapshots, snapshots, snapshotTemplate), field, id, "snapshot",
+				snapshotAvailable, nil)
 		})
 }
 
@@ -88,14 +89,15 @@ func newest(all []template, field, pattern, remedy string) (*Image, error) {
 }
 
 // templates leaves out what is null or has no id, with which no server could be created.
-func templates[E any](r *resolution, all []*E, convert func(*E) template) []template {
+func templates[E any](r *resolution, list string, all []*E, convert func(*E) template) []template {
+	r.offered[list] = dates{}
 	return lo.FilterMap(all, func(e *E, _ int) (template, bool) {
 		if e == nil {
 			return template{}, false
 		}
 		t := convert(e)
 		if t.usable {
-			r.offered[t.Image.ID] = t.created
+			r.offered[list][t.Image.ID] = t.created
 		}
 		return t, t.Image.ID != ""
 	})

@@ -27,6 +27,8 @@ const (
 	cacheKeyOSImages     = "OS images"
 	cacheKeyCustomImages = "custom images"
 	cacheKeySnapshots    = "volume snapshots"
+	// keyCatalog is what stands for the catalog's list of BKE's versions.
+	keyCatalog = "catalog"
 
 	// customImageActive is Glance's word for an image that can be booted; queued, saving and deactivated ones cannot.
 	customImageActive = "active"
@@ -73,20 +75,40 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 // other error that it could not be found out, which never means that an image is gone. So does one that what the
 // NodeClass has resolved to is missing, or replaced by what is not newer, until several reads agree.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	r := &resolution{provider: p, reads: lookup.Reads{}, offered: map[string]time.Time{}}
+	r := &resolution{provider: p, reads: lookup.Reads{}, offered: map[string]dates{}}
 	found, err := r.firstTerm(ctx, nodeClass)
-	return found, p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
+	confirmed := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
 		lo.FromPtr(found).ID,
 		found != nil && r.newer(found, &nodeClass.Status), r.reads, err)
+	if !errors.Is(confirmed, err) {
+		// It is in doubt: the next resolution reads each list anew, or one that lacked something would count again with a
+		// new read of another one.
+		for list := range r.reads {
+			p.cache.Delete(list)
+		}
+	}
+	return found, confirmed
 }
 
 // resolution is one search for an image.
 type resolution struct {
 	provider *DefaultProvider
 	reads    lookup.Reads
-	// offered are the images that were seen and can be booted, with the time of their creation, zero where the cloud does
-	// not say it.
-	offered map[string]time.Time
+	// offered are the images that can be booted, by list: what was read last replaces what a cached list had.
+	offered map[string]dates
+}
+
+// dates are the times of the creation of images by id, zero where the cloud does not say it.
+type dates map[string]time.Time
+
+// dateOf returns when an image was created, and whether it is offered.
+func (r *resolution) dateOf(id string) (created time.Time, offered bool) {
+	for _, list := range r.offered {
+		if created, offered = list[id]; offered {
+			break
+		}
+	}
+	return created, offered
 }
 
 // newer reports whether an image may replace the one that the NodeClass has resolved to: a higher Kubernetes version,
@@ -98,14 +120,15 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 			order = compareVersions(after, before)
 		}
 	}
-	before, offered := r.offered[status.ImageID()]
-	return order > 0 || order == 0 && offered && before.IsZero() == r.offered[found.ID].IsZero()
+	before, offered := r.dateOf(status.ImageID())
+	after, _ := r.dateOf(found.ID)
+	return order > 0 || order == 0 && offered && before.IsZero() == after.IsZero()
 }
 
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 	snapshot, err := r.provider.catalog.Snapshot()
 	if err == nil {
-		r.reads["catalog"] = snapshot.BKEReadAt
+		r.reads[keyCatalog] = snapshot.BKEReadAt
 	}
 	return snapshot, err
 }
@@ -188,7 +211,8 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	custom, customErr := lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages,
 		r.provider.api.ListCustomImages,
 		func(images []*gobizfly.CustomImage) (*Image, error) {
-			return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
+			return one(templates(r, cacheKeyCustomImages, images, customImageTemplate), field, id, "custom image",
+				customImageActive,
 				lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
 		})
 	if customErr == nil {
@@ -225,9 +249,9 @@ func (r *resolution) byOS(ctx context.Context, field, value string,
 }
 
 func (r *resolution) offer(images []bizfly.OSImage) {
-	for _, i := range images {
-		r.offered[i.ID] = time.Time{}
-	}
+	r.offered[cacheKeyOSImages] = lo.SliceToMap(images, func(i bizfly.OSImage) (string, time.Time) {
+		return i.ID, time.Time{}
+	})
 }
 
 // osCandidates are the versions of the distribution or, where there is no such distribution, everything.

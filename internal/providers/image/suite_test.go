@@ -301,7 +301,8 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should not be misled by a version that is none, or of another operating system", func() {
 		for _, version := range []string{"nightly", "v1.35.4.rocky"} {
-			content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: version, Name: version, KubernetesVersion: version, WorkerImageID: version})
+			content.Versions = append(content.Versions, cloud.KubernetesVersion{
+				ID: version, Name: version, KubernetesVersion: version, WorkerImageID: version})
 		}
 		options.Version = "v1.35.5" // without an image
 		start(true)
@@ -374,6 +375,28 @@ var _ = Describe("Other images", func() {
 		BeforeEach(func() {
 			start(true)
 			nodeClass = &v1alpha1.BizflyNodeClass{}
+		})
+		It("should not be replaced by an older one because the list before still has it", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of several terms"]
+			Expect(read(second, first)).To(Equal("id-2"))
+			sandbox.ClearFaults()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody,
+				Body: `{"images":[` + first + `]}`})
+			found, err := provider.Resolve(ctx, nodeClass)
+			keeps(lo.FromPtr(found).ID, err)
+		})
+		It("should be looked for in a new list once one has lacked it, whatever else is read", func() {
+			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{
+				{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "30.04"}}, {Name: "golden-*"}}
+			Expect(read(second, first)).To(Equal("id-2"))
+			keeps(read(first))
+			sandbox.ClearFaults()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody,
+				Body: `{"images":[` + second + `,` + first + `]}`})
+			for range 2 {
+				listCache.Delete("OS images") // which has no such version, and is read again
+				Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", "id-2"))
+			}
 		})
 		for title, of := range terms {
 			It("should not be replaced by an older one, or lost, before three reads in a row agree: "+title, func() {

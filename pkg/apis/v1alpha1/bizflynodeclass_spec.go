@@ -111,7 +111,7 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=45
-	// +kubebuilder:validation:XValidation:message="each of clusterDNS must be an IP address, for example 10.96.0.10",rule="self.all(a, a.matches('^([0-9]{1,3}[.]){3}[0-9]{1,3}$') || a.matches('^[0-9a-fA-F]*:[0-9a-fA-F:]+$'))"
+	// +kubebuilder:validation:XValidation:message="each of clusterDNS must be an IP address, for example 10.96.0.10",rule="self.all(a, a.matches('^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])[.]){3}(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$') || a.matches('^[0-9a-fA-F]*:[0-9a-fA-F:]+$'))"
 	// +listType=atomic
 	// +optional
 	ClusterDNS []string `json:"clusterDNS,omitempty"`

@@ -264,6 +264,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	DescribeTable("the rest of kubelet", kubelet,
 		Entry("clusterDNS", `clusterDNS: [10.96.0.10, "fd00::a"]`, valid),
 		Entry("a clusterDNS that is none", `clusterDNS: [dns.example.com]`, "each of clusterDNS must be an IP address"),
+		Entry("a clusterDNS with a slip of the pen", `clusterDNS: [10.960.0.10]`, "must be an IP address"),
 		Entry("no clusterDNS", `clusterDNS: []`, "spec.kubelet.clusterDNS"),
 		Entry("image garbage collection", `imageGCHighThresholdPercent: 70, imageGCLowThresholdPercent: 60`, valid),
 		Entry("image garbage collection that never begins", `imageGCHighThresholdPercent: 60, imageGCLowThresholdPercent: 70`, gcOrder),

@@ -55,7 +55,8 @@ var _ = Describe("Protection of nodes", func() {
 	node := func(annotations map[string]string) *corev1.Node {
 		GinkgoHelper()
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "default-abcde", Annotations: annotations, Labels: map[string]string{
-			"karpenter.bizflycloud.vn/bizflynodeclass": "default", corev1.LabelTopologyZone: "HN1", karpv1.NodeRegisteredLabelKey: "true",
+			"karpenter.bizflycloud.vn/bizflynodeclass": "default", corev1.LabelTopologyZone: "HN1",
+			karpv1.NodeRegisteredLabelKey: "true",
 		}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://one"}}
 		Expect(kubeClient.Create(ctx, object)).To(Succeed())
 		return object
