@@ -4,6 +4,8 @@
 package cli_test
 
 import (
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -72,6 +74,12 @@ var _ = Describe("leftovers", func() {
 		Expect(lo.Map(after.Items, func(i leftovers.Item, _ int) string { return i.ID })).To(And(ContainElements(node.ID, copied.ID),
 			Not(ContainElement(lost.ID)), Not(ContainElement(root.ID))))
 		Expect(lo.Map(f.State().Volumes, func(v cloud.Volume, _ int) string { return v.Name })).To(ContainElements(proven("b")+"_rootdisk", "other_rootdisk"))
+	})
+
+	It("should not say that nothing is left where the servers are in another project", func() {
+		f.pin(strings.TrimPrefix(f.URL, "http://"))
+		left(cli.ExitFailure)
+		Expect(f.err).To(ContainSubstring("this cluster's servers are in project another"))
 	})
 
 	It("should delete nothing in what may be a clone of the cluster", func() {

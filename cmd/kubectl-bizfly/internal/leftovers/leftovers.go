@@ -66,6 +66,14 @@ func Find(ctx context.Context, s *connect.Session) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	object := &v1alpha1.ProviderConfig{}
+	err = s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	if client.IgnoreNotFound(err) != nil && !connect.IsMissing(err) {
+		return nil, fmt.Errorf("in which project the servers of this cluster are is not known: %w", err)
+	}
+	if err := cloud.Elsewhere(*object); err != nil {
+		return nil, err
+	}
 	found := &Found{Cluster: string(system.UID), Scope: cloud.Scope, Items: []Item{}}
 	dependencies := cloud.Over(nil)
 	dependencies.ClusterUID = found.Cluster
