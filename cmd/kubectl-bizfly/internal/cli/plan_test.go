@@ -309,6 +309,16 @@ var _ = Describe("plan", func() {
 			ContainSubstring("no NodePool uses BizflyNodeClass other, so it changes nothing"), Not(ContainSubstring("BizflyNodeClass default"))))
 	})
 
+	It("should not plan pods that a scheduling gate holds back, and say so", func() {
+		f.apply(pools)
+		gated := strings.Replace(web, "      containers:", "      schedulingGates: [{name: queue}]\n      containers:", 1)
+		p := answer[plan.Plan](f, "plan", "-f", written("gated.yaml", gated), "-f", written("pods.csv", "name,cpu,memory\napi,1,1Gi\n"))
+		Expect([]int{p.Pods, len(p.Nodes), len(p.Unplaced)}).To(Equal([]int{1, 1, 0}))
+		Expect(p.Notes).To(ContainElement(HavePrefix("6 pods are held back by scheduling gates, and not planned")))
+		f.apply(gated)
+		Expect(answer[plan.Plan](f, "plan").Today.Waiting).To(BeZero())
+	})
+
 	It("should count pods that fit on nodes of any kind that exist", func() {
 		f.apply(pools + "---\n" + web)
 		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("16")), corev1.ResourceMemory: lo.Must(parse("32Gi")),

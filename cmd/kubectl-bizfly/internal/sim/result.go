@@ -133,7 +133,12 @@ func (s *Simulation) Waiting(ctx context.Context) ([]*corev1.Pod, error) {
 	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, input.Counts(&pod) }), nil
+	waiting := lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, input.Counts(&pod) })
+	gated, others := lo.FilterReject(waiting, func(pod *corev1.Pod, _ int) bool { return input.Gated(pod) })
+	if len(gated) > 0 {
+		s.note("%d pods are held back by scheduling gates, and not planned: until these are removed, Karpenter does not look at them", len(gated))
+	}
+	return others, nil
 }
 
 // reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
