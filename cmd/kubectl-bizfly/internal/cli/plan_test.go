@@ -207,6 +207,25 @@ var _ = Describe("plan", func() {
 		Expect(why.Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
 	})
 
+	It("should compare with the nodes that stay for such pods", func() {
+		f.apply(pools + "---\n" + web)
+		for _, name := range []string{"pool-1", "pool-2"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
+		}
+		changePod(f, func(pod *corev1.Pod) {
+			pod.Spec.NodeName = "pool-1"
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+		})
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Today.Staying).To(Equal(1))
+		Expect(p.Today.StayingVNDPerHour).To(Equal(p.Today.VNDPerHour / 2))
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 1 node that stays costs %+.0f%%",
+			((p.VNDPerHour+p.Today.StayingVNDPerHour)/(p.Today.VNDPerHour+p.Today.AddedVNDPerHour)-1)*100)))
+	})
+
 	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
@@ -124,6 +125,9 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	}
 	if p.Result, err = run(ctx); err != nil {
 		return nil, err
+	}
+	if p.Today != nil {
+		p.Today.keep(p.Elsewhere, memory.Of[*corev1.Pod](objects))
 	}
 	p.Catalog, err = cloud.EmbeddedCatalog()
 	return &Base{p, cloud, objects, simulation}, err

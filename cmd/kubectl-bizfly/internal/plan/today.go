@@ -30,6 +30,20 @@ type Today struct {
 	Waiting         int     `json:"waiting,omitempty"`
 	AddedNodes      int     `json:"addedNodes,omitempty"`
 	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
+	// Staying is how many of the nodes run pods that may not run on Karpenter's, such as its controller, and what these cost beside the plan.
+	Staying           int     `json:"staying,omitempty"`
+	StayingVNDPerHour float64 `json:"stayingVndPerHour,omitempty"`
+	// prices are those of the nodes by name.
+	prices map[string]float64
+}
+
+// keep counts the nodes of pods that a plan does not have.
+func (t *Today) keep(elsewhere []sim.Unplaced, pods []*corev1.Pod) {
+	others := lo.SliceToMap(elsewhere, func(u sim.Unplaced) (string, bool) { return u.Namespace + "/" + u.Name, true })
+	nodes := lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (string, bool) {
+		return pod.Spec.NodeName, pod.Spec.NodeName != "" && others[pod.Namespace+"/"+pod.Name]
+	}))
+	t.Staying, t.StayingVNDPerHour = len(nodes), lo.SumBy(nodes, func(name string) float64 { return t.prices[name] })
 }
 
 // measureNodes prices the nodes of a copy of the cluster: Karpenter's by their NodePool, all others by their flavor with the
@@ -58,11 +72,11 @@ func measureNodes(ctx context.Context, cloud *connect.Cloud, s *sim.Simulation) 
 		return nil, err
 	}
 	nodes.Items = lo.Reject(nodes.Items, func(node corev1.Node, _ int) bool { return static.Has(node.Labels[karpv1.NodePoolLabelKey]) })
-	today := &Today{Nodes: len(nodes.Items)}
+	today := &Today{Nodes: len(nodes.Items), prices: map[string]float64{}}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		if vndPerHour, ok := priceOf(ctx, s, node, byName); ok {
-			today.VNDPerHour += vndPerHour
+			today.prices[node.Name], today.VNDPerHour = vndPerHour, today.VNDPerHour+vndPerHour
 			continue
 		}
 		today.Unpriced++
