@@ -4,10 +4,13 @@
 package cli_test
 
 import (
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -71,6 +74,27 @@ var _ = Describe("leftovers", func() {
 		Expect(lo.Map(after.Items, func(i leftovers.Item, _ int) string { return i.ID })).To(And(ContainElements(node.ID, copied.ID),
 			Not(ContainElement(lost.ID)), Not(ContainElement(root.ID))))
 		Expect(lo.Map(f.State().Volumes, func(v cloud.Volume, _ int) string { return v.Name })).To(ContainElements(proven("b")+"_rootdisk", "other_rootdisk"))
+	})
+
+	It("should not say that nothing is left where the servers are in another project", func() {
+		f.pin(strings.TrimPrefix(f.URL, "http://"))
+		left(cli.ExitFailure)
+		Expect(f.err).To(ContainSubstring("this cluster's servers are in project another"))
+	})
+
+	It("should delete nothing in what may be a clone of the cluster", func() {
+		server(proven("lost"), "lost")
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		config.RecordAPIServers([]string{"10.0.0.1"})
+		f.put(config, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: metav1.NamespaceDefault},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.2"}}}})
+		left(cli.ExitFindings, "--delete", "--yes")
+		Expect(f.out).To(ContainSubstring("kept: none of the recorded API servers is left, so this cluster may be a clone"))
+		Expect(f.Servers()).To(HaveLen(1))
+		config.RecordAPIServers([]string{"10.0.0.1", "10.0.0.2"})
+		f.put(config)
+		left(cli.ExitFindings, "--delete", "--yes")
+		Expect(f.out).To(ContainSubstring("its deletion is requested"))
 	})
 
 	It("should delete nothing while PersistentVolumes cannot be read", func() {

@@ -155,7 +155,8 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 				output.VND(same))
 		}
 		if same > 0 && len(p.Unplaced) == 0 && t.Unpriced == 0 {
-			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/same-1)*100)
+			staying := lo.Ternary(t.Staying > 0, " with "+output.Plural(t.Staying, "node")+lo.Ternary(t.Staying > 1, " that stay", " that stays"), "")
+			printer.Printf("; the plan%s costs %+.0f%%", staying, ((p.VNDPerHour+t.StayingVNDPerHour)/same-1)*100)
 		}
 		printer.Printf("\n")
 	}

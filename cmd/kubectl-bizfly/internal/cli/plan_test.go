@@ -207,6 +207,25 @@ var _ = Describe("plan", func() {
 		Expect(why.Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
 	})
 
+	It("should compare with the nodes that stay for such pods", func() {
+		f.apply(pools + "---\n" + web)
+		for _, name := range []string{"pool-1", "pool-2"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
+		}
+		changePod(f, func(pod *corev1.Pod) {
+			pod.Spec.NodeName = "pool-1"
+			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+		})
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Today.Staying).To(Equal(1))
+		Expect(p.Today.StayingVNDPerHour).To(Equal(p.Today.VNDPerHour / 2))
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 1 node that stays costs %+.0f%%",
+			((p.VNDPerHour+p.Today.StayingVNDPerHour)/(p.Today.VNDPerHour+p.Today.AddedVNDPerHour)-1)*100)))
+	})
+
 	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {
@@ -307,6 +326,16 @@ var _ = Describe("plan", func() {
 		Expect(plans).To(HaveEach(HaveField("Pods", 6)))
 		Expect(f.err).To(And(ContainSubstring("of 1 BizflyNodeClass, 6 Pod, only NodePools"),
 			ContainSubstring("no NodePool uses BizflyNodeClass other, so it changes nothing"), Not(ContainSubstring("BizflyNodeClass default"))))
+	})
+
+	It("should not plan pods that a scheduling gate holds back, and say so", func() {
+		f.apply(pools)
+		gated := strings.Replace(web, "      containers:", "      schedulingGates: [{name: queue}]\n      containers:", 1)
+		p := answer[plan.Plan](f, "plan", "-f", written("gated.yaml", gated), "-f", written("pods.csv", "name,cpu,memory\napi,1,1Gi\n"))
+		Expect([]int{p.Pods, len(p.Nodes), len(p.Unplaced)}).To(Equal([]int{1, 1, 0}))
+		Expect(p.Notes).To(ContainElement(HavePrefix("6 pods are held back by scheduling gates, and not planned")))
+		f.apply(gated)
+		Expect(answer[plan.Plan](f, "plan").Today.Waiting).To(BeZero())
 	})
 
 	It("should count pods that fit on nodes of any kind that exist", func() {

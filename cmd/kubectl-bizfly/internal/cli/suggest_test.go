@@ -83,6 +83,15 @@ var _ = Describe("plan suggest", func() {
 		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
 	})
 
+	It("should add no NodePool to one that has limits, which both would have", func() {
+		f.reader = nil
+		manifest := written("pools.yaml", pools+"  limits: {cpu: 16}\n")
+		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", manifest, "-f", written("pods.csv", "name,count,cpu,memory\nweb,24,1,1Gi\n"))
+		Expect(s.Now.Unplaced).To(BeNumerically(">", 0))
+		Expect(s.Candidates).To(HaveEach(HaveField("Shape.Fallback", BeFalse())))
+		Expect(s.NodePools).To(BeEmpty())
+	})
+
 	It("should print the candidates, and YAML that can be applied", func() {
 		f.reader = nil
 		file := mixed(30)
@@ -157,7 +166,7 @@ var _ = Describe("plan explain", func() {
 		f.reader = nil
 		e := answer[explain.Explanation](f, "plan", "explain", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN7\n"))
 		Expect(e.Unplaced).To(HaveLen(3))
-		Expect(e.Constraints[0]).To(And(HaveField("Kind", explain.KindSelector), HaveField("Placed", 3)))
+		Expect(e.Constraints).To(HaveExactElements(And(HaveField("Kind", explain.KindSelector), HaveField("Placed", 3))), "nothing else has a price")
 	})
 
 	It("should find the one that costs something among others of its kind", func() {

@@ -200,6 +200,16 @@ func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error 
 	return nil
 }
 
+// Elsewhere is an error where the credentials are for another place than the servers of this cluster are in, which nothing there shows.
+func (c *Cloud) Elsewhere(object v1alpha1.ProviderConfig) error {
+	pinned := object.RecordedScope()
+	if pinned == nil || pinned.ProjectID == c.Scope.ProjectID && pinned.Region == c.Scope.Region && pinned.Host == c.Scope.Host {
+		return nil
+	}
+	return fmt.Errorf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", c.Scope, pinned.ProjectID, pinned.Region,
+		pinned.Host)
+}
+
 // tune applies the ConfigMap of prices and flavors that the controller applies.
 func (s *Session) tune(ctx context.Context, settings *options.Store) {
 	object := &v1alpha1.ProviderConfig{}

@@ -171,7 +171,7 @@ func (p *pricer) dear(ctx context.Context, settle bool, sets ...[]droppable) (fo
 			continue
 		}
 		saved, placed := whole.VNDPerHour-result.VNDPerHour, len(whole.Unplaced)-len(result.Unplaced)
-		if placed > 0 || saved >= leastPrice*whole.VNDPerHour {
+		if placed > 0 || saved > leastPrice*whole.VNDPerHour {
 			found = append(found, priced{sets[i], saved, max(placed, 0)})
 		}
 	}

@@ -20,11 +20,14 @@ func Counts(pod *corev1.Pod) bool {
 	return !owned && pod.DeletionTimestamp.IsZero() && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
+// Gated reports whether a scheduling gate holds a pod back: neither kube-scheduler nor Karpenter looks at it.
+func Gated(pod *corev1.Pod) bool { return len(pod.Spec.SchedulingGates) > 0 }
+
 // Unbind makes a pod one that waits for a node, as the scheduler reports it.
 func Unbind(pod *corev1.Pod) {
 	pod.Spec.NodeName = ""
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: lo.Ternary(Gated(pod), corev1.PodReasonSchedulingGated, corev1.PodReasonUnschedulable),
 	}}}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -64,6 +66,14 @@ func Find(ctx context.Context, s *connect.Session) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	object := &v1alpha1.ProviderConfig{}
+	err = s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	if client.IgnoreNotFound(err) != nil && !connect.IsMissing(err) {
+		return nil, fmt.Errorf("in which project the servers of this cluster are is not known: %w", err)
+	}
+	if err := cloud.Elsewhere(*object); err != nil {
+		return nil, err
+	}
 	found := &Found{Cluster: string(system.UID), Scope: cloud.Scope, Items: []Item{}}
 	dependencies := cloud.Over(nil)
 	dependencies.ClusterUID = found.Cluster
@@ -87,10 +97,17 @@ func Find(ctx context.Context, s *connect.Session) (*Found, error) {
 	if err := s.List(ctx, nodes); err != nil {
 		return nil, err
 	}
-	// A PersistentVolume keeps its disk; without all of them nothing is deleted.
 	volumes := &corev1.PersistentVolumeList{}
-	unread := s.List(ctx, volumes)
-	l := &look{found, instances, claims.Items, nodes.Items, volumes.Items, unread}
+	l := &look{found: found, instances: instances, claims: claims.Items, nodes: nodes.Items}
+	if err := s.List(ctx, volumes); err != nil {
+		l.unsure = fmt.Errorf("which disks PersistentVolumes own is not known: %w", err)
+	}
+	l.volumes = volumes.Items
+	// Where a control plane is replaced node by node, nobody records that once the controller is gone.
+	err = config.NewDefaultProvider(config.Options{Reader: s.Cluster}).CheckControlPlane(ctx)
+	if err != nil && !errors.Is(err, config.ErrAPIServersChanging) && !meta.IsNoMatchError(err) {
+		l.unsure = err
+	}
 	for _, server := range servers.All() {
 		l.server(server)
 	}
@@ -112,15 +129,16 @@ type look struct {
 	claims    []karpv1.NodeClaim
 	nodes     []corev1.Node
 	volumes   []corev1.PersistentVolume
-	// unread is why PersistentVolumes could not be read.
-	unread error
+	// unsure is why nothing may be deleted: a PersistentVolume keeps its disk, and the servers that no NodeClaim of a clone accounts for are those of
+	// the original.
+	unsure error
 }
 
 func (l *look) claimed(is func(karpv1.NodeClaim) bool) bool { return lo.ContainsBy(l.claims, is) }
 
 func (l *look) add(kind, id, name, kept string, remove func(context.Context) error) {
-	if l.unread != nil && kept == "" {
-		kept = fmt.Sprintf("which disks PersistentVolumes own is not known: %s", l.unread)
+	if l.unsure != nil && kept == "" {
+		kept = l.unsure.Error()
 	}
 	l.found.Items = append(l.found.Items, Item{kind, id, name, kept, remove})
 }

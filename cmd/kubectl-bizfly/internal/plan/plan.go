@@ -52,6 +52,20 @@ type Today struct {
 	Waiting         int     `json:"waiting,omitempty"`
 	AddedNodes      int     `json:"addedNodes,omitempty"`
 	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
+	// Staying is how many of the nodes run pods that may not run on Karpenter's, such as its controller, and what these cost beside the plan.
+	Staying           int     `json:"staying,omitempty"`
+	StayingVNDPerHour float64 `json:"stayingVndPerHour,omitempty"`
+	// prices are those of the nodes by name.
+	prices map[string]float64
+}
+
+// keep counts the nodes of pods that a plan does not have.
+func (t *Today) keep(elsewhere []sim.Unplaced, pods []*corev1.Pod) {
+	others := lo.SliceToMap(elsewhere, func(u sim.Unplaced) (string, bool) { return u.Namespace + "/" + u.Name, true })
+	nodes := lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (string, bool) {
+		return pod.Spec.NodeName, pod.Spec.NodeName != "" && others[pod.Namespace+"/"+pod.Name]
+	}))
+	t.Staying, t.StayingVNDPerHour = len(nodes), lo.SumBy(nodes, func(name string) float64 { return t.prices[name] })
 }
 
 // Group is nodes of one NodePool, flavor and zone.
@@ -193,6 +207,9 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	if p.Result, err = run(ctx); err != nil {
 		return nil, err
 	}
+	if p.Today != nil {
+		p.Today.keep(p.Elsewhere, memory.Of[*corev1.Pod](objects))
+	}
 	p.Catalog = cloud.EmbeddedCatalog()
 	return &Base{p, cloud, objects, simulation}, nil
 }
@@ -261,6 +278,7 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 	today := &Today{
 		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
 		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }),
+		prices:   lo.SliceToMap(rows, func(row top.Node) (string, float64) { return row.Name, row.VNDPerHour }),
 	}
 	if len(simulation.Waiting()) == 0 {
 		return today, nil

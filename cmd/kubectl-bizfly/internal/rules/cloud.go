@@ -163,14 +163,8 @@ var scopeRules = []rule{
 		"rejects such credentials",
 		fix: "kubectl describe providerconfig default",
 		given: given2(factLogin, factProviderConfig, func(cloud *connect.Cloud, config *v1alpha1.ProviderConfig) outcome {
-			if config == nil {
-				return positive()
-			}
-			pinned := lo.FromPtr(config.RecordedScope())
-			differs := pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region ||
-				pinned.Host != cloud.Scope.Host
-			return failsIf(config.RecordedScope() != nil && differs, "the credentials are for %s, and this cluster's servers are "+
-				"in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region, pinned.Host)
+			err := cloud.Elsewhere(lo.FromPtr(config))
+			return failsIf(err != nil, "%s", err)
 		})},
 	{code: "ProviderConfigNotReady", about: "project", severity: Error,
 		why: "the controller keeps its last valid configuration, or has none",

@@ -117,7 +117,12 @@ func (s *Simulation) fill(ctx context.Context, p *Result, before []*member) erro
 
 // Waiting returns the pods that core would provision for.
 func (s *Simulation) Waiting() []*corev1.Pod {
-	return lo.Filter(s.podsOn(""), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
+	waiting := lo.Filter(s.podsOn(""), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
+	gated, others := lo.FilterReject(waiting, func(pod *corev1.Pod, _ int) bool { return input.Gated(pod) })
+	if len(gated) > 0 {
+		s.note("%d pods are held back by scheduling gates, and not planned: until these are removed, Karpenter does not look at them", len(gated))
+	}
+	return others
 }
 
 // reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.

@@ -194,7 +194,8 @@ func cpuOf(it *corecloudprovider.InstanceType) int {
 	return size
 }
 
-// tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place.
+// tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place. The second one would have
+// the limits of the first, so that together they would launch twice as much: a NodePool with limits gets none.
 func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
 	unplaced int) (Candidate, error) {
 	pools := shape.apply(pool)
@@ -203,7 +204,7 @@ func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects,
 	if err != nil {
 		return Candidate{}, err
 	}
-	if len(p.Unplaced) > unplaced && !shape.Fallback {
+	if len(p.Unplaced) > unplaced && !shape.Fallback && len(pool.Spec.Limits) == 0 {
 		shape.Fallback = true
 		return tryShape(ctx, cloud, objects, pool, shape, settled, unplaced)
 	}
