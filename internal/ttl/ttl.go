@@ -146,8 +146,6 @@ const (
 	Nominated = 5 * time.Second
 	// Reboot is how long an accepted reboot is remembered; it exceeds the five minutes in which core repeats it.
 	Reboot = time.Hour
-	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
-	Firewalls = 5 * time.Minute
 
 	// Admission is how long a request waits at most for its turn, also when its caller has more time.
 	Admission = time.Minute

@@ -30,62 +30,55 @@ type template struct {
 	created time.Time
 }
 
-// byName finds the newest custom image.
-func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
+// choice returns one of the templates, or why it is none of them.
+type choice func(all []template) (*Image, error)
+
+func (r *resolution) fromCustomImages(ctx context.Context, choose choice) (*Image, error) {
 	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages, r.provider.api.ListCustomImages,
 		func(images []*gobizfly.CustomImage) (*Image, error) {
-			return newest(templates(r, cacheKeyCustomImages, images, customImageTemplate), field, pattern,
-				"names are those of the project's active custom images")
+			return choose(templates(r, cacheKeyCustomImages, images, customImageTemplate))
 		})
 }
 
-// bySnapshotName finds the newest snapshot of a name.
-func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
+func (r *resolution) fromSnapshots(ctx context.Context, choose choice) (*Image, error) {
 	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
 		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-			return newest(templates(r, cacheKeySnapshots, snapshots, snapshotTemplate), field, pattern,
-				"names are those of the project's available volume snapshots")
+			return choose(templates(r, cacheKeySnapshots, snapshots, snapshotTemplate))
 		})
 }
 
-func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
-	return lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeySnapshots, r.provider.api.ListSnapshots,
-		func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-			return one(templates(r, cacheKeySnapshots, snapshots, snapshotTemplate), field, id, "snapshot",
-				snapshotAvailable, nil)
-		})
-}
-
-// one returns the usable template of an id. Others that there are, beside the templates, are named where it is missing.
-func one(all []template, field, id, kind, usable string, others []string) (*Image, error) {
-	found, ok := lo.Find(all, func(t template) bool { return t.Image.ID == id })
-	if ok && found.usable {
-		return found.Image, nil
-	}
-	miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
-		lo.FilterMap(all, func(t template, _ int) (string, bool) {
-			return fmt.Sprintf("%s (%s)", t.Image.ID, t.Image.Name), t.usable
-		})...))}
-	if ok {
-		miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
-	}
-	return nil, miss
-}
-
-// newest returns the newest usable template of a name. Of several that were created in the same second the ids decide,
-// so that the answer does not depend on their order.
-func newest(all []template, field, pattern, remedy string) (*Image, error) {
-	all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
-	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Image.Name) })
-	if len(matching) == 0 {
-		return nil, &lookup.NotFoundError{
-			Field: field, Value: pattern, Remedy: remedy,
-			Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Image.Name })),
+// one chooses the usable template of an id. Others that there are, beside the templates, are named where it is missing.
+func one(field, id, kind, usable string, others []string) choice {
+	return func(all []template) (*Image, error) {
+		found, ok := lo.Find(all, func(t template) bool { return t.Image.ID == id })
+		if ok && found.usable {
+			return found.Image, nil
 		}
+		miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
+			lo.FilterMap(all, func(t template, _ int) (string, bool) {
+				return fmt.Sprintf("%s (%s)", t.Image.ID, t.Image.Name), t.usable
+			})...))}
+		if ok {
+			miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
+		}
+		return nil, miss
 	}
-	return slices.MaxFunc(matching, func(a, b template) int {
-		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.Image.ID, b.Image.ID))
-	}).Image, nil
+}
+
+// newest chooses the newest usable template of a name. Of several that were created in the same second the ids decide,
+// so that the answer does not depend on their order.
+func newest(field, pattern, kind string) choice {
+	return func(all []template) (*Image, error) {
+		all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
+		matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Image.Name) })
+		if len(matching) == 0 {
+			return nil, &lookup.NotFoundError{Field: field, Value: pattern, Remedy: "names are those of the project's " + kind,
+				Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Image.Name }))}
+		}
+		return slices.MaxFunc(matching, func(a, b template) int {
+			return cmp.Or(a.created.Compare(b.created), strings.Compare(a.Image.ID, b.Image.ID))
+		}).Image, nil
+	}
 }
 
 // templates leaves out what is null or has no id, with which no server could be created.

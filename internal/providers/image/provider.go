@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 
@@ -167,16 +166,16 @@ func (r *resolution) resolveTerm(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		found, err = r.byID(ctx, field, value)
 	case term.Name != "":
 		field, value = field+".name", term.Name
-		found, err = r.byName(ctx, field, value)
+		found, err = r.fromCustomImages(ctx, newest(field, value, "active custom images"))
 	case term.OS != nil:
 		field, value = field+".os", term.OS.Distribution+" "+term.OS.Version
 		found, err = r.byOS(ctx, field, value, term.OS)
 	case term.Snapshot != nil && term.Snapshot.ID != "":
 		field, value = field+".snapshot.id", term.Snapshot.ID
-		found, err = r.bySnapshotID(ctx, field, value)
+		found, err = r.fromSnapshots(ctx, one(field, value, "snapshot", snapshotAvailable, nil))
 	case term.Snapshot != nil:
 		field, value = field+".snapshot.name", term.Snapshot.Name
-		found, err = r.bySnapshotName(ctx, field, value)
+		found, err = r.fromSnapshots(ctx, newest(field, value, "available volume snapshots"))
 	default:
 		err = &lookup.NotFoundError{Field: field, Remedy: "set one of alias, id, name, os and snapshot"}
 	}
@@ -208,13 +207,8 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if osErr == nil {
 		return osImage, nil
 	}
-	custom, customErr := lookup.Cached(ctx, r.provider.cache, r.reads, cacheKeyCustomImages,
-		r.provider.api.ListCustomImages,
-		func(images []*gobizfly.CustomImage) (*Image, error) {
-			return one(templates(r, cacheKeyCustomImages, images, customImageTemplate), field, id, "custom image",
-				customImageActive,
-				lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
-		})
+	custom, customErr := r.fromCustomImages(ctx, one(field, id, "custom image", customImageActive,
+		lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) })))
 	if customErr == nil {
 		return custom, nil
 	}
