@@ -248,7 +248,8 @@ func (c *Client) selected(gvk schema.GroupVersionKind, options *client.ListOptio
 	return selected, nil
 }
 
-// All are the objects of a kind, copied as a list's are. That cannot fail: what there is none of is nothing.
+// All are the objects of a kind, copied as those of a list are. What there is none of is nothing; what List does not
+// support is a defect, and panics.
 func All[T client.Object](c *Client, opts ...client.ListOption) []T {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	selected := lo.Must(c.selected(lo.Must(c.GroupVersionKindFor(newOf[T]())), options))

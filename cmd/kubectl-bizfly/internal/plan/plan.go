@@ -43,7 +43,7 @@ type Plan struct {
 type Today struct {
 	// Nodes is how many nodes there are, Karpenter's and those of worker pools, and NodeClaims without a node yet.
 	Nodes int `json:"nodes"`
-	// VNDPerHour is what those cost whose flavor is known; Unpriced is how many are left out.
+	// VNDPerHour is what those cost whose price is known; Unpriced is how many are left out.
 	VNDPerHour  float64 `json:"vndPerHour"`
 	VNDPerMonth float64 `json:"vndPerMonth"`
 	Unpriced    int     `json:"unpriced"`

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -175,15 +176,10 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 	f.fitting = lo.Filter(f.compatible, func(it *corecloudprovider.InstanceType, _ int) bool {
 		return resources.Fits(f.requests, it.Allocatable())
 	})
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := w.simulation.Objects.Get(ctx, types.NamespacedName{Name: r.asked.pool.Spec.Template.Spec.NodeClassRef.Name},
-		nodeClass); err != nil {
-		return f, err
-	}
-	f.rootDisk = v1alpha1.DefaultRootDiskSize
-	if size := lo.FromPtr(nodeClass.Spec.RootDisk).Size; size != nil {
-		f.rootDisk = size.String()
-	}
+	// Without its NodeClass, the NodePool has no instance types.
+	nodeClass, _ := memory.Find[*v1alpha1.BizflyNodeClass](w.simulation.Objects,
+		types.NamespacedName{Name: r.asked.pool.Spec.Template.Spec.NodeClassRef.Name})
+	f.rootDisk = nodeClass.Spec.EffectiveRootDisk().Size.String()
 	explained, err := offerings.Explain(w.simulation.Providers, nodeClass)
 	if err != nil {
 		return f, err
