@@ -76,13 +76,17 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	r := &resolution{provider: p, reads: lookup.Reads{}, offered: map[string]dates{}}
 	found, err := r.firstTerm(ctx, nodeClass)
+	reads := r.reads
+	if read, ok := reads[keyCatalog]; ok && nodeClass.Status.KubernetesVersion != "" {
+		reads = lookup.Reads{keyCatalog: read} // nothing else lists worker images
+	}
 	confirmed := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
 		lo.FromPtr(found).ID,
-		found != nil && r.newer(found, &nodeClass.Status), r.reads, err)
+		found != nil && r.newer(found, &nodeClass.Status), reads, err)
 	if !errors.Is(confirmed, err) {
 		// It is in doubt: the next resolution reads each list anew, or one that lacked something would count again with a
 		// new read of another one.
-		for list := range r.reads {
+		for list := range reads {
 			p.cache.Delete(list)
 		}
 	}

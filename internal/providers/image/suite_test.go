@@ -257,6 +257,15 @@ var _ = Describe("BKE aliases", func() {
 				keeps(provider.Resolve(ctx, nodeClass))
 			}
 		})
+		It("should count reads of the catalog for the id of a worker image, and no other list", func() {
+			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: own}, {Name: "golden-node"}}
+			Expect(read(unchanged)).To(HaveField("ID", own))
+			keeps(read(imageOf(newest, "")))
+			for range 3 {
+				listCache.Flush()
+				keeps(provider.Resolve(ctx, nodeClass))
+			}
+		})
 		It("should follow once several reads in a row agree", func() {
 			for range 2 {
 				keeps(read(imageOf(newest, "")))

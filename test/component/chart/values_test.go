@@ -164,6 +164,9 @@ var _ = Describe("values", func() {
 		Entry("no NodePool and no BizflyNodeClass that a later values file takes out", "nodes.yaml",
 			And(ContainSubstring("name: kept"), Not(ContainSubstring("name: gone"))),
 			"nodePools.gone=null", "nodeClasses.gone=null", "nodePools.kept.limits.cpu=1"),
+		Entry("no key of tuning that one takes out", "tuning.yaml",
+			And(ContainSubstring("catalogInterval"), Not(ContainSubstring("hiddenFlavors"))),
+			"tuning.data.hiddenFlavors=null", "tuning.data.catalogInterval=1m"),
 		Entry("no annotations", "providerconfig.yaml", ContainSubstring("helm.sh/resource-policy: keep"), "providerConfig.annotations=null"),
 	)
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, values ...string) {
