@@ -5,6 +5,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -56,6 +58,15 @@ var _ = Describe("flavors", func() {
 		closed, _ := lo.Find(rows, func(r flavors.Row) bool { return r.Zone == "HN1" })
 		Expect(closed.Available).To(BeFalse())
 		Expect(closed.Reason).To(ContainSubstring("closed the zone"))
+	})
+
+	It("should call no offering available whose launch has lately failed, as why does not", func() {
+		f.apply(pools)
+		event("e", events.OfferingUnavailable(claimNamed("default-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no")), time.Minute)(f)
+		for _, args := range [][]string{{"flavors"}, {"flavors", "--nodepool", "default"}} {
+			Expect(answer[[]flavors.Row](f, args...)).To(ContainElement(And(HaveField("Flavor", "p2.2c_4g"), HaveField("Zone", "HN1"),
+				HaveField("Available", false), HaveField("Reason", ContainSubstring("marked unavailable after a failed launch")))))
+		}
 	})
 
 	It("should filter like a NodePool's requirements", func() {

@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offerings"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/rules"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -97,11 +97,16 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	var objects memory.Objects
+	var simulation *sim.Simulation
 	if s.Cluster != nil {
-		// What runs keeps its flavor, and what NodePools ask for is theirs.
-		if objects, err = s.Copy(ctx); err != nil {
+		// What runs keeps its flavor, what NodePools ask for is theirs, and what lately failed is unavailable.
+		if simulation, err = rules.Simulate(ctx, s); err != nil {
 			s.Note("the cluster was not read: %s", err)
+		}
+	}
+	if simulation == nil {
+		if simulation, err = sim.New(ctx, cloud, nil); err != nil {
+			return nil, err
 		}
 	}
 	requirements := scheduling.NewRequirements(o.Requirements.Values()...)
@@ -116,10 +121,6 @@ func List(ctx context.Context, s *connect.Session, o Options) ([]Row, error) {
 		if requests, err = addPod(ctx, s, o.Pod, requirements); err != nil {
 			return nil, err
 		}
-	}
-	simulation, err := sim.New(ctx, cloud, objects)
-	if err != nil {
-		return nil, err
 	}
 	nodeClass, err := nodeClassFor(ctx, simulation, cloud, name)
 	if err != nil {

@@ -59,6 +59,15 @@ var factWorld = newFact("copy of the cluster", func(ctx context.Context, r *read
 	return w, nil
 })
 
+// Simulate makes a copy of the cluster in which the offerings are unavailable whose launches lately failed.
+func Simulate(ctx context.Context, s *connect.Session) (*sim.Simulation, error) {
+	w, err := factWorld.in(ctx, newReading(s))
+	if err != nil {
+		return nil, err
+	}
+	return w.simulation, nil
+}
+
 // simulate makes a simulation of the objects, in which what lately failed is unavailable where the user wants that.
 func (w *world) simulate(ctx context.Context, objects memory.Objects, marked bool) (*sim.Simulation, error) {
 	made, err := sim.New(ctx, w.cloud, objects)
