@@ -129,7 +129,7 @@ func providerControllers(op *operator.Operator, opts *options.Options, cluster *
 	kubeClient, recorder, clk, p := op.Core.GetClient(), op.Core.EventRecorder, op.Core.Clock, op.Providers
 	return []controller.Controller{
 		providerconfig.NewController(clk, kubeClient, recorder, op.Config, op.Tuning, p.Catalog,
-			p.CloudProvider.Launches, p.Account.Unpaid, p.Instances.Forms(), opts.CreateProviderConfig,
+			p.CloudProvider.Launches, p.Account.UnpaidAtRest, p.Instances.Forms(), opts.CreateProviderConfig,
 			op.Core.Elected()),
 		catalog.NewController(p.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, clk, p.Catalog, p.Images, p.Networks, p.Bootstrap, p.Flavors),

@@ -87,6 +87,9 @@ const (
 	RunningServer = time.Minute
 	// Account is how often the account is asked whether it is unpaid: several times before core repairs a silent node.
 	Account = time.Minute
+	// AccountAtRest is the same while no node is silent and no server is stopped.
+	AccountAtRest = 5 * time.Minute
+
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are
 	// read and not watched, because a watch would need the right to list every Secret of the namespace.
 	ProviderConfigInterval = 5 * time.Second

@@ -42,13 +42,21 @@ type answer struct {
 // NewProvider returns a Provider that has not asked yet.
 func NewProvider(api API, clk clock.PassiveClock) *Provider { return &Provider{api: api, clock: clk} }
 
-// Unpaid returns what is unpaid, and nothing where nothing is. With an error it is what was known before.
-func (p *Provider) Unpaid(ctx context.Context) (string, error) {
-	last, fresh := p.known()
+// Unpaid returns what is unpaid, and nothing where nothing is, for those who have met a stopped server or a silent
+// node. With an error it is what was known before.
+func (p *Provider) Unpaid(ctx context.Context) (string, error) { return p.within(ctx, ttl.Account) }
+
+// UnpaidAtRest is Unpaid for those who have no reason to ask. It asks as often only while something is unpaid.
+func (p *Provider) UnpaidAtRest(ctx context.Context) (string, error) {
+	return p.within(ctx, ttl.AccountAtRest)
+}
+
+func (p *Provider) within(ctx context.Context, maxAge time.Duration) (string, error) {
+	last, fresh := p.known(maxAge)
 	if !fresh {
 		// Others wait for it too: it does not end with its first caller. The client has its own deadline.
 		_, _, _ = p.flight.Do("", func() (any, error) { return nil, p.ask(context.WithoutCancel(ctx)) })
-		last, _ = p.known()
+		last, _ = p.known(maxAge)
 	}
 	return last.unpaid, last.err
 }
@@ -67,8 +75,11 @@ func (p *Provider) ask(ctx context.Context) error {
 	return nil
 }
 
-func (p *Provider) known() (answer, bool) {
+func (p *Provider) known(maxAge time.Duration) (answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.last, !p.last.at.IsZero() && p.clock.Since(p.last.at) < ttl.Account
+	if p.last.unpaid != "" {
+		maxAge = ttl.Account
+	}
+	return p.last, !p.last.at.IsZero() && p.clock.Since(p.last.at) < maxAge
 }

@@ -55,6 +55,19 @@ var _ = Describe("What is unpaid", func() {
 		clk.Step(ttl.Account)
 		Expect(provider.Unpaid(ctx)).To(BeEmpty())
 	})
+	It("should be asked less often at rest, as long as nothing is unpaid", func() {
+		asked.unpaid = ""
+		for range 5 {
+			Expect(provider.UnpaidAtRest(ctx)).To(BeEmpty())
+			clk.Step(ttl.Account)
+		}
+		Expect(asked.asked).To(Equal(1))
+		asked.unpaid = debt
+		Expect(provider.UnpaidAtRest(ctx)).To(Equal(debt))
+		clk.Step(ttl.Account)
+		asked.unpaid = ""
+		Expect(provider.UnpaidAtRest(ctx)).To(BeEmpty())
+	})
 	It("should stay known, with an error, while the account cannot be asked", func() {
 		Expect(provider.Unpaid(ctx)).To(Equal(debt))
 		asked.unpaid, asked.err = "", errors.New("down")

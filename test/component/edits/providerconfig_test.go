@@ -96,7 +96,7 @@ func newProcess(claims bool) *process {
 	elected := make(chan struct{})
 	close(elected)
 	p.controller = providerconfig.NewController(env.Clock, env.APIReader, env.Recorder, settings,
-		tuning.NewDefaultProvider(env.APIReader, options.NewStore(opts)), env.Catalog, env.CloudProvider.Launches, env.Account.Unpaid,
+		tuning.NewDefaultProvider(env.APIReader, options.NewStore(opts)), env.Catalog, env.CloudProvider.Launches, env.Account.UnpaidAtRest,
 		&instance.Forms{}, false, elected)
 	return p
 }
