@@ -62,7 +62,7 @@ var _ = Describe("The scope that is written down", func() {
 	})
 	It("should be of an account whose debt stays known while it cannot be asked", func() {
 		sandbox.SetQuota(cloud.Quota{Suspended: true})
-		process.clock.Step(ttl.Account)
+		process.clock.Step(ttl.AccountAtRest)
 		process.look()
 		apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "missing"}})
 		for _, each := range []*replica{process, start(true, environment())} {
