@@ -122,7 +122,7 @@ type BizflyNodeClassSpec struct {
 	// +listType=atomic
 	// +optional
 	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
-	// FirewallSelectorTerms each select firewalls, by name all of that name: all are attached. Empty: those of BKE's pools where
+	// FirewallSelectorTerms select firewalls: all that match are attached. Empty: those of BKE's pools where
 	// bke.discoverFromPool is on (status.poolServer), else the cloud's default firewall. A change is applied in place.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic

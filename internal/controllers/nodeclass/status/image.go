@@ -102,5 +102,5 @@ const policyRemedy = "apply config/samples/metadata-block/cilium.yaml, or calico
 
 // kubeletInBKE says what spec.kubelet does in BKE mode.
 const kubeletInBKE = "spec.kubelet changes nothing on nodes in BKE mode, where the worker image configures the " +
-	"kubelet: the scheduler only computes with maxPods, podsPerCore, systemReserved, kubeReserved and evictionHard, so set " +
-	"what the image has; the other fields have no effect"
+	"kubelet: the scheduler only computes with maxPods, podsPerCore, systemReserved, kubeReserved and evictionHard, " +
+	"so set what the image has; the other fields have no effect"
