@@ -114,11 +114,8 @@ func (s *Session) ownMethod() string {
 	return ""
 }
 
-// parse reads the settings from the plugin's own flags and environment, and what these do not set from the variables and arguments of the controller, but
-// for what is foreign.
-func (s *Session) parse(variables map[string]string, args, foreign []string) error {
-	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
-	fs := flags(s.Core)
+// setFlags sets the flags of core to the controller's variables, where the shell has none of that name.
+func (s *Session) setFlags(fs *coreoptions.FlagSet, variables map[string]string) {
 	fs.VisitAll(func(f *flag.Flag) {
 		name := variableOf(f.Name)
 		raw, set := os.LookupEnv(name)
@@ -132,6 +129,14 @@ func (s *Session) parse(variables map[string]string, args, foreign []string) err
 			_ = fs.Set(f.Name, value) // as core does, which takes the default in place of a variable that it cannot parse
 		}
 	})
+}
+
+// parse reads the settings from the plugin's own flags and environment, and what these do not set from the variables and arguments of the controller, but
+// for what is foreign.
+func (s *Session) parse(variables map[string]string, args, foreign []string) error {
+	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
+	fs := flags(s.Core)
+	s.setFlags(fs, variables)
 	s.Settings.AddFlags(fs)
 	for _, setting := range options.Table() {
 		raw := variables[setting.Variable]

@@ -140,20 +140,29 @@ func (s *Set) file(path string) error {
 	return s.stream(path, file)
 }
 
-// stream reads documents that are separated by "---".
-func (s *Set) stream(name string, from io.Reader) error {
+// text reads all of a file, in UTF-8.
+func (s *Set) text(name string, from io.Reader) ([]byte, error) {
 	if from == nil {
-		return fmt.Errorf("%s: there is none", name)
+		return nil, fmt.Errorf("%s: there is none", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		err = s.grow(0, len(text))
+	}
+	if err == nil {
+		text, _, err = transform.Bytes(marked(), text)
+	}
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", name, err)
+		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
-	if len(text) > maxBytes {
-		return fmt.Errorf("%s: %w", name, s.grow(0, len(text)))
-	}
-	if text, _, err = transform.Bytes(marked(), text); err != nil {
-		return fmt.Errorf("reading %s: %w", name, err)
+	return text, nil
+}
+
+// stream reads documents that are separated by "---".
+func (s *Set) stream(name string, from io.Reader) error {
+	text, err := s.text(name, from)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	start := 1

@@ -56,25 +56,33 @@ func (f *Found) Delete(ctx context.Context) error {
 	return errors.Join(lo.Map(f.Deletable(), func(i Item, _ int) error { return i.remove(ctx) })...)
 }
 
-// Find lists what no NodeClaim accounts for. Servers are read before NodeClaims: a server that is listed was launched for one that existed before.
-func Find(ctx context.Context, s *connect.Session) (*Found, error) {
+// where returns the project in which the servers of this cluster are, and nothing found yet.
+func where(ctx context.Context, s *connect.Session) (*Found, *connect.Cloud, error) {
 	system := &corev1.Namespace{}
 	if err := s.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
-		return nil, fmt.Errorf("the UID of the cluster is not known, by which its servers are: %w", err)
+		return nil, nil, fmt.Errorf("the UID of the cluster is not known, by which its servers are: %w", err)
 	}
 	cloud, err := s.Login(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	object := &v1alpha1.ProviderConfig{}
 	err = s.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
 	if client.IgnoreNotFound(err) != nil && !connect.IsMissing(err) {
-		return nil, fmt.Errorf("in which project the servers of this cluster are is not known: %w", err)
+		return nil, nil, fmt.Errorf("in which project the servers of this cluster are is not known: %w", err)
 	}
 	if err := cloud.Elsewhere(*object); err != nil {
+		return nil, nil, err
+	}
+	return &Found{Cluster: string(system.UID), Scope: cloud.Scope, Items: []Item{}}, cloud, nil
+}
+
+// Find lists what no NodeClaim accounts for. Servers are read before NodeClaims: a server that is listed was launched for one that existed before.
+func Find(ctx context.Context, s *connect.Session) (*Found, error) {
+	found, cloud, err := where(ctx, s)
+	if err != nil {
 		return nil, err
 	}
-	found := &Found{Cluster: string(system.UID), Scope: cloud.Scope, Items: []Item{}}
 	dependencies := cloud.Over(nil)
 	dependencies.ClusterUID = found.Cluster
 	instances := wiring.Build(dependencies).Instances
@@ -90,23 +98,9 @@ func Find(ctx context.Context, s *connect.Session) (*Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
-	claims, nodes := &karpv1.NodeClaimList{}, &corev1.NodeList{}
-	if err := s.List(ctx, claims); err != nil && !connect.IsMissing(err) {
+	l := &look{found: found, instances: instances}
+	if err := l.readCluster(ctx, s); err != nil {
 		return nil, err
-	}
-	if err := s.List(ctx, nodes); err != nil {
-		return nil, err
-	}
-	volumes := &corev1.PersistentVolumeList{}
-	l := &look{found: found, instances: instances, claims: claims.Items, nodes: nodes.Items}
-	if err := s.List(ctx, volumes); err != nil {
-		l.unsure = fmt.Errorf("which disks PersistentVolumes own is not known: %w", err)
-	}
-	l.volumes = volumes.Items
-	// Where a control plane is replaced node by node, nobody records that once the controller is gone.
-	err = config.NewDefaultProvider(config.Options{Reader: s.Cluster}).CheckControlPlane(ctx)
-	if err != nil && !errors.Is(err, config.ErrAPIServersChanging) && !meta.IsNoMatchError(err) {
-		l.unsure = err
 	}
 	for _, server := range servers.All() {
 		l.server(server)
@@ -132,6 +126,27 @@ type look struct {
 	// unsure is why nothing may be deleted: a PersistentVolume keeps its disk, and the servers that no NodeClaim of a clone accounts for are those of
 	// the original.
 	unsure error
+}
+
+// readCluster reads what the cluster says of its servers and disks.
+func (l *look) readCluster(ctx context.Context, s *connect.Session) error {
+	claims, nodes, volumes := &karpv1.NodeClaimList{}, &corev1.NodeList{}, &corev1.PersistentVolumeList{}
+	if err := s.List(ctx, claims); err != nil && !connect.IsMissing(err) {
+		return err
+	}
+	if err := s.List(ctx, nodes); err != nil {
+		return err
+	}
+	if err := s.List(ctx, volumes); err != nil {
+		l.unsure = fmt.Errorf("which disks PersistentVolumes own is not known: %w", err)
+	}
+	l.claims, l.nodes, l.volumes = claims.Items, nodes.Items, volumes.Items
+	// Where a control plane is replaced node by node, nobody records that once the controller is gone.
+	err := config.NewDefaultProvider(config.Options{Reader: s.Cluster}).CheckControlPlane(ctx)
+	if err != nil && !errors.Is(err, config.ErrAPIServersChanging) && !meta.IsNoMatchError(err) {
+		l.unsure = err
+	}
+	return nil
 }
 
 func (l *look) claimed(is func(karpv1.NodeClaim) bool) bool { return lo.ContainsBy(l.claims, is) }
