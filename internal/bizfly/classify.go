@@ -142,7 +142,7 @@ var messageRules = []rule{
 		// do khác" (documentation of the container registry's API).
 		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`, `bị chặn`,
 		// Without marks, a database (cơ sở dữ liệu) and some data (một số dữ liệu) begin like a balance.
-		`\bsố dư($|[^\w ]| (tài khoản|ví|của|hiện|khả dụng|không|còn|là|âm|thấp|dưới|nhỏ|ít|tối thiểu|để)\b)`,
+		`\bsố dư($|[^\w ]| (trong|tài khoản|ví|của|hiện|khả dụng|không|chưa|còn|là|bị|âm|thấp|dưới|nhỏ|ít|tối thiểu|để)\b)`,
 		`không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	)},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.

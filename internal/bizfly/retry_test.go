@@ -119,6 +119,13 @@ var _ = Describe("Retries", func() {
 				}
 			}
 		})
+		It("should not repeat one that the state of the object forbids, whatever the status", func(ctx SpecContext) {
+			for name := range deletes(ctx, nil) {
+				s := newStub(always(500, `{"message":"Cannot 'delete' it while it is in task_state deleting"}`))
+				Expect(bizfly.IsConflict(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
+				Expect(s.seen()).To(HaveLen(1))
+			}
+		})
 		It("should not take the page of a gateway for success", func(ctx SpecContext) {
 			for name := range deletes(ctx, nil) {
 				s := newStub(inTurn(hangUp, page(404)))

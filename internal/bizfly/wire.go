@@ -170,24 +170,24 @@ func (w *wire) rejection(response *http.Response, body []byte, op *operation) *A
 	}
 	// After a 5xx the work may have been done, unless the application itself said, in JSON, why it was not, or the gateway
 	// said when to come back.
-	if op.kind.changes() && err.Status >= 500 && (!parsed.json || !err.saysWhyNot()) &&
+	if op.kind.changes() && err.Status >= 500 && (!parsed.json || !err.saysWhyNot(op.kind)) &&
 		(err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
 }
 
-// saysWhyNot reports whether the words are known and say why nothing was done. What exists already, or is being worked
-// on, may be ours, and what is wrong may be an answer behind this one, unless a part of the request is named.
-func (e *APIError) saysWhyNot() bool {
-	switch e.Class {
-	case ClassOutage, ClassUnknown, ClassConflict:
+// saysWhyNot reports whether the words are known and say why nothing was done. Of a create, what exists already or is
+// being worked on may be ours, and what is wrong may be an answer behind this one, unless it names a part of the
+// request.
+func (e *APIError) saysWhyNot(kind kind) bool {
+	switch {
+	case e.Class == ClassOutage, e.Class == ClassUnknown, kind == kindCreate && e.Class == ClassConflict:
 		return false
-	case ClassInvalid:
+	case kind == kindCreate && e.Class == ClassInvalid:
 		return e.Scope == ScopeNodeClass || NamesOffering(e) || NamesVolumeType(e)
-	default:
-		return true
 	}
+	return true
 }
 
 // changes reports whether a request may have an effect.

@@ -81,7 +81,7 @@ func (s *Setting) assign(o *Options, raw string) error {
 	case *string:
 		*field = raw
 		if s.Secret {
-			*field = strings.TrimSpace(raw) // a file ends with a line break
+			*field = strings.TrimRight(raw, "\r\n") // a file ends with a line break
 		}
 	case *bool:
 		value, err := strconv.ParseBool(raw)

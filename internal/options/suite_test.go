@@ -97,7 +97,8 @@ var _ = Describe("Options", func() {
 	})
 	It("should leave out the line break with which the file of a secret ends", func() {
 		GinkgoT().Setenv("BKE_CLUSTER_TOKEN", "token\r\n")
-		Expect(lo.Must(parse()).BKEClusterToken).To(Equal("token"))
+		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", " pass word \n")
+		Expect(lo.Must(parse())).To(And(HaveField("BKEClusterToken", "token"), HaveField("Password", " pass word ")))
 	})
 	It("should take an empty variable for one that is not set, unless empty is a value", func() {
 		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")

@@ -194,7 +194,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.RecordScope(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	c.checkControlPlane(ctx, object, object.StatusConditions())
-	c.checkLaunches(ctx, object.StatusConditions())
+	c.checkLaunches(ctx, object.StatusConditions(), result.Scope != nil)
 	// In seconds, as the status has it. The configuration may have become active before this replica led, or before this
 	// object existed.
 	since := metav1.NewTime(result.Since.Truncate(time.Second))
@@ -283,7 +283,7 @@ func (c *Controller) setConditions(object *v1alpha1.ProviderConfig, result *conf
 
 // checkLaunches reports what holds all launches back: a limit of the cluster, an account that is unpaid, or a rejection
 // of the account. The events are on the NodeClaims that end. What the account has said stays while it cannot be asked.
-func (c *Controller) checkLaunches(ctx context.Context, conditions status.ConditionSet) {
+func (c *Controller) checkLaunches(ctx context.Context, conditions status.ConditionSet, loggedIn bool) {
 	set := func(condition, reason, description string) {
 		if reason == "" {
 			conditions.SetTrue(condition)
@@ -294,10 +294,12 @@ func (c *Controller) checkLaunches(ctx context.Context, conditions status.Condit
 	reason, description := c.launches.LimitReached()
 	set(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 	reason, description = c.launches.AccountRejected()
-	unpaid, err := c.unpaid(ctx)
-	if said := lo.FromPtr(conditions.Get(v1alpha1.ConditionTypeAccountAccepted)); err != nil &&
-		said.Reason == ReasonAccountUnpaid {
-		unpaid = said.Message
+	said := lo.FromPtr(conditions.Get(v1alpha1.ConditionTypeAccountAccepted))
+	unpaid := lo.Ternary(said.Reason == ReasonAccountUnpaid, said.Message, "")
+	if loggedIn { // or its error would be the answer for minutes
+		if answer, err := c.unpaid(ctx); err == nil {
+			unpaid = answer
+		}
 	}
 	if unpaid != "" {
 		reason, description = ReasonAccountUnpaid, unpaid

@@ -65,11 +65,18 @@ var _ = Describe("The scope that is written down", func() {
 		process.clock.Step(ttl.AccountAtRest)
 		process.look()
 		apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "missing"}})
-		for _, each := range []*replica{process, start(true, environment())} {
+		restarted := start(true, environment())
+		for _, each := range []*replica{process, restarted} {
 			each.look()
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).IsFalse()).To(BeTrue())
 			Expect(condition(v1alpha1.ConditionTypeAccountAccepted).Reason).To(Equal(providerconfig.ReasonAccountUnpaid))
 		}
+
+		By("and is asked about as soon as it can be")
+		sandbox.SetQuota(cloud.Quota{})
+		apply(v1alpha1.ProviderConfigSpec{})
+		restarted.look()
+		Expect(condition(v1alpha1.ConditionTypeAccountAccepted).IsTrue()).To(BeTrue())
 	})
 	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
 		base := environment()

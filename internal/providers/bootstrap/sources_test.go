@@ -4,6 +4,7 @@
 package bootstrap_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -328,8 +330,23 @@ var _ = Describe("The cluster, where nothing is configured", func() {
 		})
 		Expect(render(input(custom(`{{ .APIServerEndpoint }} {{ join "," .CACertHashes }} {{ join "," .ClusterDNS }}`))).UserData).
 			To(Equal("api.example.com:6443 " + authorityHash + " 10.0.0.10"))
+		reader := &counted{Reader: kube}
+		config.Reader = reader
+		render(input(custom(strings.Repeat(`{{ .APIServerEndpoint }} {{ .CABundle }} {{ join "," .ClusterDNS }}`, 9))))
+		Expect(reader.reads).To(Equal(2), "a template can ask thousands of times")
 		nodeClass := custom(`{{ join "," .ClusterDNS }}`)
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{ClusterDNS: []string{"10.96.0.53"}}
 		Expect(render(input(nodeClass)).UserData).To(Equal("10.96.0.53"), "the NodeClass comes first")
 	})
 })
+
+// counted counts what is read.
+type counted struct {
+	client.Reader
+	reads int
+}
+
+func (c *counted) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	c.reads++
+	return c.Reader.Get(ctx, key, object, options...)
+}

@@ -76,7 +76,7 @@ type Variables struct {
 	// Values are spec.userDataValues, for example .Values.version.
 	Values map[string]string
 
-	// What follows is looked up when a template uses it. A token is created once for all that it does with it.
+	// What follows is looked up when a template uses it, once for all that it does with it.
 	cluster    *cluster
 	clusterDNS []string
 	joinToken  func() (string, error)
@@ -102,11 +102,11 @@ func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorit
 
 // ClusterDNS are the addresses of the cluster's DNS: spec.kubelet.clusterDNS, else those of the Service
 // kube-system/kube-dns.
-func (v *Variables) ClusterDNS() ([]string, error) {
-	if len(v.clusterDNS) > 0 {
-		return v.clusterDNS, nil
+func (v *Variables) ClusterDNS() (_ []string, err error) {
+	if len(v.clusterDNS) == 0 {
+		v.clusterDNS, err = v.cluster.dns()
 	}
-	return v.cluster.dns()
+	return v.clusterDNS, err
 }
 
 // JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.

@@ -147,7 +147,7 @@ func (p *DefaultProvider) credentials(ctx context.Context, name string, config *
 		return err
 	}
 	// A Secret that is made of files has their line breaks.
-	get := func(key string) string { return strings.TrimSpace(string(secret.Data[key])) }
+	get := func(key string) string { return strings.TrimRight(string(secret.Data[key]), "\r\n") }
 	config.Email, config.Password, config.AppCredID, config.AppCredSecret = "", "", "", ""
 	switch {
 	case get(SecretKeyAppCredID) != "" && get(SecretKeyAppCredSecret) != "":

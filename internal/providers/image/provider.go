@@ -86,9 +86,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if !errors.Is(confirmed, err) {
 		// It is in doubt: the next resolution reads each list anew, or one that lacked something would count again with a
 		// new read of another one.
-		for list := range reads {
-			p.cache.Delete(list)
-		}
+		lookup.Expire(p.cache, reads)
 	}
 	return found, confirmed
 }

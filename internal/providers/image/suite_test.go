@@ -407,6 +407,16 @@ var _ = Describe("Other images", func() {
 				Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", "id-2"))
 			}
 		})
+		It("should not be replaced because it is looked for several times within seconds", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of one term"]
+			Expect(read(second, first)).To(Equal("id-2"))
+			keeps(read(first))
+			sandbox.AddFaults(5, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody, Body: `{"images":[` + first + `]}`})
+			for range 5 {
+				found, err := provider.Resolve(ctx, nodeClass)
+				keeps(lo.FromPtr(found).ID, err)
+			}
+		})
 		for title, of := range terms {
 			It("should not be replaced by an older one, or lost, before three reads in a row agree: "+title, func() {
 				nodeClass.Spec.ImageSelectorTerms = of

@@ -67,12 +67,14 @@ func Cached[E, R any](
 	ctx context.Context, c *cache.Cache, reads Reads, key string, read func(context.Context) ([]E, error),
 	choose func([]E) (R, error),
 ) (R, error) {
-	if kept, ok := c.Get(key); ok {
-		cached := kept.(list[E])
-		reads[key] = cached.read
-		if result, err := choose(cached.items); err == nil {
+	switch kept, _ := c.Get(key); kept := kept.(type) {
+	case list[E]:
+		reads[key] = kept.read
+		if result, err := choose(kept.items); err == nil {
 			return result, nil
 		}
+	case time.Time:
+		reads[key] = kept
 	}
 	items, err := read(ctx)
 	if err != nil {
@@ -85,6 +87,13 @@ func Cached[E, R any](
 	}
 	c.SetDefault(key, list[E]{items, reads[key]})
 	return choose(items)
+}
+
+// Expire makes Cached read these lists anew. Such a read counts as the one before where that was a moment ago.
+func Expire(c *cache.Cache, reads Reads) {
+	for key, read := range reads {
+		c.SetDefault(key, read)
+	}
 }
 
 // NotEmpty returns the read of a list that cannot be empty. The cloud does answer that, and what is selected would seem
