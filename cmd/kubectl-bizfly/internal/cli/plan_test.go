@@ -246,8 +246,12 @@ var _ = Describe("plan", func() {
 				Spec: corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
 			})
 		}
+		for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(string(phase)), Namespace: "shop"},
+				Spec: corev1.PodSpec{NodeName: "pool-0"}, Status: corev1.PodStatus{Phase: phase}})
+		}
 		p := answer[plan.Plan](f, "plan")
-		Expect(p.Pods).To(Equal(6))
+		Expect(p.Pods).To(Equal(6), "what has ended needs no node")
 		Expect(p.Today).ToNot(BeNil())
 		Expect(p.Today.Nodes).To(Equal(4))
 		Expect(p.Today.Unpriced).To(BeZero())
