@@ -318,6 +318,19 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.AddedVNDPerHour).To(Equal(p.VNDPerHour), "today and the plan are of the same pods")
 	})
 
+	It("should compare with nothing while today's nodes use up what the pods without a node need", func() {
+		f.apply(pools + "  limits: {cpu: 8}\n---\n" + web)
+		size := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("1Gi"))}
+		labels := map[string]string{karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1"}
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels},
+			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1", NodeName: "full", Capacity: size, Allocatable: size}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"},
+				Status: corev1.NodeStatus{Capacity: size, Allocatable: size}})
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("with 0 more nodes for the 6 pods without a node, 6 of which fit nowhere,"),
+			Not(ContainSubstring("without a place")), Not(ContainSubstring("the plan costs"))))
+	})
+
 	It("should compare alternatives, and keep the cluster's NodeClass where a file has none", func() {
 		f.apply(pools + "---\n" + web)
 		basic := written("basic.yaml", strings.Split(strings.ReplaceAll(pools, "[premium]", "[basic]"), "---\n")[1])

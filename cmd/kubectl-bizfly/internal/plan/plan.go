@@ -48,8 +48,9 @@ type Today struct {
 	VNDPerMonth float64 `json:"vndPerMonth"`
 	Unpriced    int     `json:"unpriced"`
 	// Waiting is how many of the planned pods run on none of them yet, and Added what nodes for these would cost beside them, so that both
-	// sums are of the same pods.
+	// sums are of the same pods. They are not where some are Unplaced: no node may be added for these, as where a limit is used up.
 	Waiting         int     `json:"waiting,omitempty"`
+	Unplaced        int     `json:"unplaced,omitempty"`
 	AddedNodes      int     `json:"addedNodes,omitempty"`
 	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
 	// Staying is how many of the nodes run pods that may not run on Karpenter's, such as its controller, and what these cost beside the plan.
@@ -294,6 +295,7 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 	if err != nil {
 		return nil, err
 	}
-	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = added.Pods, len(added.Nodes), added.VNDPerHour
+	today.Waiting, today.Unplaced = added.Pods, len(added.Unplaced)
+	today.AddedNodes, today.AddedVNDPerHour = len(added.Nodes), added.VNDPerHour
 	return today, nil
 }
