@@ -218,10 +218,12 @@ var _ = Describe("plan", func() {
 		Expect(why.Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
 	})
 
-	It("should compare with the nodes that stay for such pods", func() {
+	It("should compare with the nodes that stay, for such pods or as those of the control plane", func() {
 		f.apply(pools + "---\n" + web)
-		for _, name := range []string{"pool-1", "pool-2"} {
-			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
+		for name, role := range map[string]string{"control-plane": "control-plane", "pool-1": "worker", "pool-2": "worker"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				corev1.LabelInstanceTypeStable: "nix.8c_16g", "node-role.kubernetes.io/" + role: "",
+			}}})
 		}
 		changePod(f, func(pod *corev1.Pod) {
 			pod.Spec.NodeName = "pool-1"
@@ -230,10 +232,10 @@ var _ = Describe("plan", func() {
 					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
 		})
 		p := answer[plan.Plan](f, "plan")
-		Expect(p.Today.Staying).To(Equal(1))
-		Expect(p.Today.StayingVNDPerHour).To(Equal(p.Today.VNDPerHour / 2))
+		Expect(p.Today.Staying).To(Equal(2))
+		Expect(p.Today.StayingVNDPerHour).To(BeNumerically("~", p.Today.VNDPerHour*2/3))
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 1 node that stays costs %+.0f%%",
+		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 2 nodes that stay costs %+.0f%%",
 			((p.VNDPerHour+p.Today.StayingVNDPerHour)/(p.Today.VNDPerHour+p.Today.AddedVNDPerHour)-1)*100)))
 	})
 
