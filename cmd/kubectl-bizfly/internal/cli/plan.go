@@ -147,8 +147,8 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 	}
 	printer.Printf(": %s VND per hour, %s VND per month (720 h, without VAT)\n", output.VND(p.VNDPerHour), output.VND(p.VNDPerMonth))
 	if t := p.Today; t != nil && t.Nodes > 0 {
-		printer.Printf("Today: %d nodes, %s VND per hour, %s VND per month%s", t.Nodes, output.VND(t.VNDPerHour), output.VND(t.VNDPerMonth),
-			lo.Ternary(t.Unpriced > 0, fmt.Sprintf(" without %d nodes of an unknown flavor", t.Unpriced), ""))
+		printer.Printf("Today: %s, %s VND per hour, %s VND per month%s", output.Plural(t.Nodes, "node"), output.VND(t.VNDPerHour),
+			output.VND(t.VNDPerMonth), without(t.Unpriced))
 		same := t.VNDPerHour + t.AddedVNDPerHour
 		if t.Waiting > 0 {
 			printer.Printf("; with %s for the %s without a node%s, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),

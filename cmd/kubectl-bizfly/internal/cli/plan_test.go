@@ -266,7 +266,7 @@ var _ = Describe("plan", func() {
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(And(ContainSubstring("without 1 nodes of an unknown flavor"), Not(ContainSubstring("the plan costs"))))
+		Expect(f.out).To(And(ContainSubstring("without 1 node whose price is not known"), Not(ContainSubstring("the plan costs"))))
 	})
 
 	It("should leave out nodes of static NodePools, and the pods on them", func() {
@@ -298,7 +298,7 @@ var _ = Describe("plan", func() {
 		f.apply(web)
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(And(ContainSubstring("Today: 1 nodes"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
+		Expect(f.out).To(And(ContainSubstring("Today: 1 node,"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
 		Expect(f.err).To(And(ContainSubstring("plan compare FILE"), ContainSubstring("plan -f FILE --offline")))
 	})
 
@@ -363,7 +363,7 @@ var _ = Describe("plan", func() {
 		gated := strings.Replace(web, "      containers:", "      schedulingGates: [{name: queue}]\n      containers:", 1)
 		p := answer[plan.Plan](f, "plan", "-f", written("gated.yaml", gated), "-f", written("pods.csv", "name,cpu,memory\napi,1,1Gi\n"))
 		Expect([]int{p.Pods, len(p.Nodes), len(p.Unplaced)}).To(Equal([]int{1, 1, 0}))
-		Expect(p.Notes).To(ContainElement(HavePrefix("6 pods are held back by scheduling gates, and not planned")))
+		Expect(p.Notes).To(ContainElement(HavePrefix("not planned: 6 pods held back by scheduling gates")))
 		f.apply(gated)
 		Expect(answer[plan.Plan](f, "plan").Today.Waiting).To(BeZero())
 	})
