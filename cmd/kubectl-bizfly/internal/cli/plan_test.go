@@ -275,16 +275,18 @@ var _ = Describe("plan", func() {
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Name: "default"}, base)).To(Succeed())
 		base.Name, base.UID, base.Spec.Replicas = "base", "", lo.ToPtr(int64(2))
 		f.put(base)
+		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("16Gi")), corev1.ResourcePods: lo.Must(parse("110"))}
 		for _, name := range []string{"base-1", "base-2"} {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				karpv1.NodePoolLabelKey: "base", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1",
-			}}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
+			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: room, Capacity: room}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
 		}
 		static := "NodePool base is static (spec.replicas: 2): no plan launches, removes or counts its nodes, and the pods on them stay there"
 		for _, p := range append(answer[[]plan.Plan](f, "plan", "compare", written("other.yaml", pools)), answer[plan.Plan](f, "plan")) {
 			Expect(p.Pods).To(Equal(6))
 			Expect(p.Today.Nodes).To(BeZero())
 			Expect(p.Today.VNDPerHour).To(BeZero())
+			Expect(p.Today.AddedVNDPerHour).To(Equal(p.VNDPerHour), "the pods without a node are not on them either")
 			Expect(p.Notes).To(ContainElement(static))
 		}
 		Expect(f.objects.DeleteAllOf(context.Background(), &corev1.Node{})).To(Succeed())

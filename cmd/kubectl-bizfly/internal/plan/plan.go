@@ -275,7 +275,8 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 		return nil, err
 	}
 	static := simulation.Static()
-	rows := lo.Reject(top.Rows(objects, flavors), func(row top.Node, _ int) bool { return static.Has(row.NodePool) })
+	objects = lo.Reject(objects, func(o client.Object, _ int) bool { return static.Has(o.GetLabels()[karpv1.NodePoolLabelKey]) })
+	rows := top.Rows(objects, flavors)
 	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
 	today := &Today{
 		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
