@@ -147,14 +147,14 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 	}
 	printer.Printf(": %s VND per hour, %s VND per month (720 h, without VAT)\n", output.VND(p.VNDPerHour), output.VND(p.VNDPerMonth))
 	if t := p.Today; t != nil && t.Nodes > 0 {
-		printer.Printf("Today: %d nodes, %s VND per hour, %s VND per month%s", t.Nodes, output.VND(t.VNDPerHour), output.VND(t.VNDPerMonth),
-			lo.Ternary(t.Unpriced > 0, fmt.Sprintf(" without %d nodes of an unknown flavor", t.Unpriced), ""))
+		printer.Printf("Today: %s, %s VND per hour, %s VND per month%s", output.Plural(t.Nodes, "node"), output.VND(t.VNDPerHour),
+			output.VND(t.VNDPerMonth), without(t.Unpriced))
 		same := t.VNDPerHour + t.AddedVNDPerHour
 		if t.Waiting > 0 {
-			printer.Printf("; with %s for the %s without a node, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
-				output.VND(same))
+			printer.Printf("; with %s for the %s without a node%s, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
+				lo.Ternary(t.Unplaced > 0, fmt.Sprintf(", %d of which fit nowhere", t.Unplaced), ""), output.VND(same))
 		}
-		if same > 0 && len(p.Unplaced) == 0 && t.Unpriced == 0 {
+		if same > 0 && len(p.Unplaced)+t.Unplaced == 0 && t.Unpriced == 0 {
 			staying := lo.Ternary(t.Staying > 0, " with "+output.Plural(t.Staying, "node")+lo.Ternary(t.Staying > 1, " that stay", " that stays"), "")
 			printer.Printf("; the plan%s costs %+.0f%%", staying, ((p.VNDPerHour+t.StayingVNDPerHour)/same-1)*100)
 		}

@@ -218,10 +218,12 @@ var _ = Describe("plan", func() {
 		Expect(why.Outcome).To(HavePrefix("Karpenter cannot place it: configured to not run on a Karpenter"))
 	})
 
-	It("should compare with the nodes that stay for such pods", func() {
+	It("should compare with the nodes that stay, for such pods or as those of the control plane", func() {
 		f.apply(pools + "---\n" + web)
-		for _, name := range []string{"pool-1", "pool-2"} {
-			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
+		for name, role := range map[string]string{"control-plane": "control-plane", "pool-1": "worker", "pool-2": "worker"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+				corev1.LabelInstanceTypeStable: "nix.8c_16g", "node-role.kubernetes.io/" + role: "",
+			}}})
 		}
 		changePod(f, func(pod *corev1.Pod) {
 			pod.Spec.NodeName = "pool-1"
@@ -230,10 +232,10 @@ var _ = Describe("plan", func() {
 					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
 		})
 		p := answer[plan.Plan](f, "plan")
-		Expect(p.Today.Staying).To(Equal(1))
-		Expect(p.Today.StayingVNDPerHour).To(Equal(p.Today.VNDPerHour / 2))
+		Expect(p.Today.Staying).To(Equal(2))
+		Expect(p.Today.StayingVNDPerHour).To(BeNumerically("~", p.Today.VNDPerHour*2/3))
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 1 node that stays costs %+.0f%%",
+		Expect(f.out).To(ContainSubstring(fmt.Sprintf("the plan with 2 nodes that stay costs %+.0f%%",
 			((p.VNDPerHour+p.Today.StayingVNDPerHour)/(p.Today.VNDPerHour+p.Today.AddedVNDPerHour)-1)*100)))
 	})
 
@@ -246,8 +248,12 @@ var _ = Describe("plan", func() {
 				Spec: corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
 			})
 		}
+		for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(string(phase)), Namespace: "shop"},
+				Spec: corev1.PodSpec{NodeName: "pool-0"}, Status: corev1.PodStatus{Phase: phase}})
+		}
 		p := answer[plan.Plan](f, "plan")
-		Expect(p.Pods).To(Equal(6))
+		Expect(p.Pods).To(Equal(6), "what has ended needs no node")
 		Expect(p.Today).ToNot(BeNil())
 		Expect(p.Today.Nodes).To(Equal(4))
 		Expect(p.Today.Unpriced).To(BeZero())
@@ -260,7 +266,7 @@ var _ = Describe("plan", func() {
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{corev1.LabelInstanceTypeStable: "other"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(And(ContainSubstring("without 1 nodes of an unknown flavor"), Not(ContainSubstring("the plan costs"))))
+		Expect(f.out).To(And(ContainSubstring("without 1 node whose price is not known"), Not(ContainSubstring("the plan costs"))))
 	})
 
 	It("should leave out nodes of static NodePools, and the pods on them", func() {
@@ -269,16 +275,18 @@ var _ = Describe("plan", func() {
 		Expect(f.objects.Get(context.Background(), types.NamespacedName{Name: "default"}, base)).To(Succeed())
 		base.Name, base.UID, base.Spec.Replicas = "base", "", lo.ToPtr(int64(2))
 		f.put(base)
+		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("16Gi")), corev1.ResourcePods: lo.Must(parse("110"))}
 		for _, name := range []string{"base-1", "base-2"} {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				karpv1.NodePoolLabelKey: "base", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1",
-			}}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
+			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: room, Capacity: room}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
 		}
 		static := "NodePool base is static (spec.replicas: 2): no plan launches, removes or counts its nodes, and the pods on them stay there"
 		for _, p := range append(answer[[]plan.Plan](f, "plan", "compare", written("other.yaml", pools)), answer[plan.Plan](f, "plan")) {
 			Expect(p.Pods).To(Equal(6))
 			Expect(p.Today.Nodes).To(BeZero())
 			Expect(p.Today.VNDPerHour).To(BeZero())
+			Expect(p.Today.AddedVNDPerHour).To(Equal(p.VNDPerHour), "the pods without a node are not on them either")
 			Expect(p.Notes).To(ContainElement(static))
 		}
 		Expect(f.objects.DeleteAllOf(context.Background(), &corev1.Node{})).To(Succeed())
@@ -292,7 +300,7 @@ var _ = Describe("plan", func() {
 		f.apply(web)
 		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g"}}})
 		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(And(ContainSubstring("Today: 1 nodes"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
+		Expect(f.out).To(And(ContainSubstring("Today: 1 node,"), ContainSubstring("6 pods without a place"), Not(ContainSubstring("the plan costs"))))
 		Expect(f.err).To(And(ContainSubstring("plan compare FILE"), ContainSubstring("plan -f FILE --offline")))
 	})
 
@@ -312,6 +320,19 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.Nodes).To(BeZero())
 		Expect(p.Today.AddedNodes).To(Equal(len(p.Nodes)))
 		Expect(p.Today.AddedVNDPerHour).To(Equal(p.VNDPerHour), "today and the plan are of the same pods")
+	})
+
+	It("should compare with nothing while today's nodes use up what the pods without a node need", func() {
+		f.apply(pools + "  limits: {cpu: 8}\n---\n" + web)
+		size := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("1Gi"))}
+		labels := map[string]string{karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1"}
+		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels},
+			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1", NodeName: "full", Capacity: size, Allocatable: size}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"},
+				Status: corev1.NodeStatus{Capacity: size, Allocatable: size}})
+		Expect(f.run("plan")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("with 0 more nodes for the 6 pods without a node, 6 of which fit nowhere,"),
+			Not(ContainSubstring("without a place")), Not(ContainSubstring("the plan costs"))))
 	})
 
 	It("should compare alternatives, and keep the cluster's NodeClass where a file has none", func() {
@@ -344,7 +365,7 @@ var _ = Describe("plan", func() {
 		gated := strings.Replace(web, "      containers:", "      schedulingGates: [{name: queue}]\n      containers:", 1)
 		p := answer[plan.Plan](f, "plan", "-f", written("gated.yaml", gated), "-f", written("pods.csv", "name,cpu,memory\napi,1,1Gi\n"))
 		Expect([]int{p.Pods, len(p.Nodes), len(p.Unplaced)}).To(Equal([]int{1, 1, 0}))
-		Expect(p.Notes).To(ContainElement(HavePrefix("6 pods are held back by scheduling gates, and not planned")))
+		Expect(p.Notes).To(ContainElement(HavePrefix("not planned: 6 pods held back by scheduling gates")))
 		f.apply(gated)
 		Expect(answer[plan.Plan](f, "plan").Today.Waiting).To(BeZero())
 	})

@@ -60,8 +60,11 @@ func printIdle(printer *output.Printer, i *rules.Idle) {
 
 // unpriced says which nodes a sum leaves out.
 func unpriced(nodes []top.Node) string {
-	count := lo.CountBy(nodes, func(n top.Node) bool { return !n.Priced() })
-	return lo.Ternary(count > 0, fmt.Sprintf(" without %s whose price is not known", output.Plural(count, "node")), "")
+	return without(lo.CountBy(nodes, func(n top.Node) bool { return !n.Priced() }))
+}
+
+func without(unpriced int) string {
+	return lo.Ternary(unpriced > 0, fmt.Sprintf(" without %s whose price is not known", output.Plural(unpriced, "node")), "")
 }
 
 // hourly is the price of a node, where it is known.

@@ -66,13 +66,14 @@ func (e *NoCredentialsError) Unwrap() error { return e.Err }
 
 // OtherHostError says that the endpoint is not the one at which the controller has found the servers of this cluster.
 type OtherHostError struct {
-	// Host is the endpoint's, Pinned that of the ProviderConfig's status.
+	// Host is the endpoint's, Pinned the one that the ProviderConfig has recorded.
 	Host, Pinned string
 }
 
 // Error says where the endpoint comes from.
 func (e *OtherHostError) Error() string {
-	return fmt.Sprintf("the credentials were not sent to %s: the servers of this cluster are at %s (status.scope.host of the ProviderConfig). Set "+
+	return fmt.Sprintf("the credentials were not sent to %s: the servers of this cluster are at %s (annotation "+
+		v1alpha1.AnnotationScope+" of the ProviderConfig). Set "+
 		"BIZFLY_CLOUD_API_URL to the endpoint of that host, or unset it", e.Host, e.Pinned)
 }
 

@@ -48,24 +48,26 @@ type Today struct {
 	VNDPerMonth float64 `json:"vndPerMonth"`
 	Unpriced    int     `json:"unpriced"`
 	// Waiting is how many of the planned pods run on none of them yet, and Added what nodes for these would cost beside them, so that both
-	// sums are of the same pods.
+	// sums are of the same pods. They are not where some are Unplaced: no node may be added for these, as where a limit is used up.
 	Waiting         int     `json:"waiting,omitempty"`
+	Unplaced        int     `json:"unplaced,omitempty"`
 	AddedNodes      int     `json:"addedNodes,omitempty"`
 	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
-	// Staying is how many of the nodes run pods that may not run on Karpenter's, such as its controller, and what these cost beside the plan.
+	// Staying is how many of the nodes are of the control plane or run pods that may not run on Karpenter's, such as its
+	// controller, and what these cost beside the plan.
 	Staying           int     `json:"staying,omitempty"`
 	StayingVNDPerHour float64 `json:"stayingVndPerHour,omitempty"`
-	// prices are those of the nodes by name.
-	prices map[string]float64
+	rows              []top.Node
 }
 
-// keep counts the nodes of pods that a plan does not have.
-func (t *Today) keep(elsewhere []sim.Unplaced, pods []*corev1.Pod) {
+// keep counts the nodes that stay, as for pods that a plan does not have.
+func (t *Today) keep(elsewhere []sim.Unplaced) {
 	others := lo.SliceToMap(elsewhere, func(u sim.Unplaced) (string, bool) { return u.Namespace + "/" + u.Name, true })
-	nodes := lo.Uniq(lo.FilterMap(pods, func(pod *corev1.Pod, _ int) (string, bool) {
-		return pod.Spec.NodeName, pod.Spec.NodeName != "" && others[pod.Namespace+"/"+pod.Name]
-	}))
-	t.Staying, t.StayingVNDPerHour = len(nodes), lo.SumBy(nodes, func(name string) float64 { return t.prices[name] })
+	staying := lo.Filter(t.rows, func(row top.Node, _ int) bool {
+		return lo.HasKey(lo.FromPtr(row.Object).Labels, "node-role.kubernetes.io/control-plane") ||
+			lo.ContainsBy(row.Running, func(pod *corev1.Pod) bool { return others[pod.Namespace+"/"+pod.Name] })
+	})
+	t.Staying, t.StayingVNDPerHour = len(staying), lo.SumBy(staying, func(row top.Node) float64 { return row.VNDPerHour })
 }
 
 // Group is nodes of one NodePool, flavor and zone.
@@ -208,7 +210,7 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 		return nil, err
 	}
 	if p.Today != nil {
-		p.Today.keep(p.Elsewhere, memory.Of[*corev1.Pod](objects))
+		p.Today.keep(p.Elsewhere)
 	}
 	p.Catalog = cloud.EmbeddedCatalog()
 	return &Base{p, cloud, objects, simulation}, nil
@@ -273,12 +275,12 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 		return nil, err
 	}
 	static := simulation.Static()
-	rows := lo.Reject(top.Rows(objects, flavors), func(row top.Node, _ int) bool { return static.Has(row.NodePool) })
+	objects = lo.Reject(objects, func(o client.Object, _ int) bool { return static.Has(o.GetLabels()[karpv1.NodePoolLabelKey]) })
+	rows := top.Rows(objects, flavors)
 	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
 	today := &Today{
 		Nodes: len(rows), VNDPerHour: vndPerHour, VNDPerMonth: vndPerHour * price.HoursPerMonth,
-		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }),
-		prices:   lo.SliceToMap(rows, func(row top.Node) (string, float64) { return row.Name, row.VNDPerHour }),
+		Unpriced: lo.CountBy(rows, func(row top.Node) bool { return !row.Priced() }), rows: rows,
 	}
 	if len(simulation.Waiting()) == 0 {
 		return today, nil
@@ -294,6 +296,7 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 	if err != nil {
 		return nil, err
 	}
-	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = added.Pods, len(added.Nodes), added.VNDPerHour
+	today.Waiting, today.Unplaced = added.Pods, len(added.Unplaced)
+	today.AddedNodes, today.AddedVNDPerHour = len(added.Nodes), added.VNDPerHour
 	return today, nil
 }

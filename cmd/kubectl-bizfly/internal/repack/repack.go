@@ -200,7 +200,7 @@ func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.
 	moving, _ := lo.Find(claims, func(c *karpv1.NodeClaim) bool {
 		return !c.DeletionTimestamp.IsZero() || !c.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()
 	})
-	waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && pod.Spec.NodeName == "" })
+	waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && !input.Gated(pod) && pod.Spec.NodeName == "" })
 	d, reported := pool.Spec.Disruption, len(pool.Status.Conditions) > 0
 	ready := pool.DeepCopy().StatusConditions().Root()
 	for _, reason := range []struct {

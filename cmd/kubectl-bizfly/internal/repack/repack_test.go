@@ -332,8 +332,10 @@ var _ = DescribeTable("A NodePool is left alone", func(change func(*karpv1.NodeP
 	p.Spec.NodeName = "a"
 	anothers := pod("anybodys-1", 100, 100)
 	anothers.Namespace, anothers.Spec.NodeName, anothers.Labels[repack.HoldLabel] = "team-a", "a", "x"
+	gated := pod("gated", 100, 100)
+	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
 	eligible := func() error {
-		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p, anothers}, "shop")
+		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p, anothers, gated}, "shop")
 	}
 	Expect(eligible()).To(Succeed())
 	change(pool, claim, p)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 )
 
@@ -120,7 +121,8 @@ func (s *Simulation) Waiting() []*corev1.Pod {
 	waiting := lo.Filter(s.podsOn(""), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
 	gated, others := lo.FilterReject(waiting, func(pod *corev1.Pod, _ int) bool { return input.Gated(pod) })
 	if len(gated) > 0 {
-		s.note("%d pods are held back by scheduling gates, and not planned: until these are removed, Karpenter does not look at them", len(gated))
+		s.note("not planned: %s held back by scheduling gates; until these are removed, Karpenter does not look at them",
+			output.Plural(len(gated), "pod"))
 	}
 	return others
 }

@@ -251,9 +251,9 @@ func (s *Simulation) Empty(ctx context.Context) error {
 		return node.Name, node.Labels[karpv1.NodePoolLabelKey]
 	})
 	s.Objects.SetPods(lo.Filter(memory.All[*corev1.Pod](s.Objects), func(pod *corev1.Pod, _ int) bool {
-		stays := static.Has(poolOf[pod.Spec.NodeName])
+		planned := input.Counts(pod) && !static.Has(poolOf[pod.Spec.NodeName])
 		input.Unbind(pod)
-		return !stays && input.Counts(pod)
+		return planned
 	}))
 	removeAll(s.Objects, nodes)
 	removeAll(s.Objects, memory.All[*karpv1.NodeClaim](s.Objects))
