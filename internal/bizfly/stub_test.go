@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -246,39 +247,20 @@ func createRequest() *gobizfly.ServerCreateRequest {
 
 // everyCall is each method of the interface with arguments that are valid.
 func everyCall() map[string]func(context.Context, bizfly.API) error {
-	drop := func(_ any, err error) error { return err }
-	return map[string]func(context.Context, bizfly.API) error{
-		"ListServers":  func(ctx context.Context, api bizfly.API) error { return drop(api.ListServers(ctx)) },
-		"GetServer":    func(ctx context.Context, api bizfly.API) error { return drop(api.GetServer(ctx, serverID)) },
-		"CreateServer": func(ctx context.Context, api bizfly.API) error { return drop(api.CreateServer(ctx, createRequest())) },
-		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
-			return api.DeleteServer(ctx, serverID, []string{"v1"})
-		},
-		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
-		"AddFirewalls": func(ctx context.Context, api bizfly.API) error { return api.AddFirewalls(ctx, "n1", []string{"f1"}) },
-		"RemoveFirewalls": func(ctx context.Context, api bizfly.API) error {
-			return api.RemoveFirewalls(ctx, "n1", []string{"f1"})
-		},
-		"GetTask":                func(ctx context.Context, api bizfly.API) error { return drop(api.GetTask(ctx, "t1")) },
-		"ListVolumes":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumes(ctx)) },
-		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },
-		"ListRegions":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListRegions(ctx)) },
-		"ListFlavors":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListFlavors(ctx)) },
-		"ListVolumeTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumeTypes(ctx)) },
-		"ListOSImages":           func(ctx context.Context, api bizfly.API) error { return drop(api.ListOSImages(ctx)) },
-		"ListCustomImages":       func(ctx context.Context, api bizfly.API) error { return drop(api.ListCustomImages(ctx)) },
-		"ListSnapshots":          func(ctx context.Context, api bizfly.API) error { return drop(api.ListSnapshots(ctx)) },
-		"ListVPCNetworks":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVPCNetworks(ctx)) },
-		"ListNetworkInterfaces":  func(ctx context.Context, api bizfly.API) error { return drop(api.ListNetworkInterfaces(ctx)) },
-		"ListFirewalls":          func(ctx context.Context, api bizfly.API) error { return drop(api.ListFirewalls(ctx)) },
-		"ListSSHKeys":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListSSHKeys(ctx)) },
-		"ListKubernetesVersions": func(ctx context.Context, api bizfly.API) error { return drop(api.ListKubernetesVersions(ctx)) },
-		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
-		"LeaveCluster": func(ctx context.Context, api bizfly.API) error {
-			return api.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, "node-1")
-		},
-		"Scope": func(ctx context.Context, api bizfly.API) error { return drop(api.Scope(ctx)) },
+	calls := map[string]func(context.Context, bizfly.API) error{}
+	for method := range reflect.TypeFor[bizfly.API]().Methods() {
+		calls[method.Name] = func(ctx context.Context, api bizfly.API) error {
+			arguments, texts := []reflect.Value{reflect.ValueOf(ctx)}, []string{serverID, clusterToken, "node-1"}
+			for i := 1; i < method.Type.NumIn(); i++ {
+				valid := map[reflect.Kind]any{reflect.String: texts[i-1], reflect.Slice: []string{"v1"}, reflect.Pointer: createRequest()}
+				arguments = append(arguments, reflect.ValueOf(valid[method.Type.In(i).Kind()]))
+			}
+			results := reflect.ValueOf(api).MethodByName(method.Name).Call(arguments)
+			err, _ := results[len(results)-1].Interface().(error)
+			return err
+		}
 	}
+	return calls
 }
 
 // typed is the error as the type that every error must have.

@@ -33,7 +33,7 @@ import (
 
 type config struct {
 	listen, kubeconfig, regionLabel string
-	env                             envFlag
+	envFile                         string
 	memoryOverhead                  float64
 	noCCM                           bool
 	nodeSilence                     time.Duration
@@ -42,27 +42,6 @@ type config struct {
 	machines                        machine.Options
 	cloud                           cloud.Options
 }
-
-// envFlag is --print-env: alone it prints, with a file it writes.
-type envFlag struct {
-	set  bool
-	file string
-}
-
-// String implements flag.Value.
-func (f *envFlag) String() string { return f.file }
-
-// Set implements flag.Value.
-func (f *envFlag) Set(value string) error {
-	f.set = true
-	if value != "true" && value != "-" {
-		f.file = value
-	}
-	return nil
-}
-
-// IsBoolFlag makes the value optional.
-func (f *envFlag) IsBoolFlag() bool { return true }
 
 // How the machines inside of servers come about.
 const (
@@ -88,7 +67,7 @@ func parse(args []string) (config, error) {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:0", "Where to listen; port 0 takes a free one.")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "The cluster that servers join. Without it servers are only servers.")
-	flags.Var(&c.env, "print-env", "Print the controller's environment as a shell reads it, or write it to this file.")
+	flags.StringVar(&c.envFile, "print-env", "", "The file to write the controller's environment to, as a shell reads it.")
 	flags.StringVar(&c.regionLabel, "region-label", cloud.RegionHN, "The region label that the cloud controller manager writes on nodes.")
 	flags.Float64Var(&c.memoryOverhead, "memory-overhead", 0.04, "The share of the advertised memory that a server does not see.")
 	flags.Int64Var(&c.cloud.Seed, "seed", 1, "What makes ids and addresses reproducible.")
@@ -118,7 +97,7 @@ func parse(args []string) (config, error) {
 	flags.Func("mode", "A shape of the cloud that public evidence shows; may be repeated, and separated by commas (docs/contribute/sandbox.md).",
 		func(names string) error { return addModes(&c.cloud, names) })
 	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is issued begins with.")
-	if err := flags.Parse(joinEnvFile(args)); err != nil {
+	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
 	if flags.NArg() > 0 {
@@ -162,21 +141,6 @@ func addModes(options *cloud.Options, names string) error {
 	return nil
 }
 
-// joinEnvFile lets --print-env be followed by its file as another argument, which package flag does not let optional
-// values be.
-func joinEnvFile(args []string) []string {
-	var joined []string
-	for i := 0; i < len(args); i++ {
-		if strings.TrimLeft(args[i], "-") == "print-env" && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-			joined = append(joined, args[i]+"="+args[i+1])
-			i++
-			continue
-		}
-		joined = append(joined, args[i])
-	}
-	return joined
-}
-
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	c, err := parse(args)
 	if err != nil {
@@ -196,13 +160,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	sandbox := cloud.New(c.cloud).Serve(listener)
 	defer sandbox.Close()
-	switch {
-	case c.env.file != "":
-		if err := os.WriteFile(c.env.file, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
+	if c.envFile != "" {
+		if err := os.WriteFile(c.envFile, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
 			return fmt.Errorf("writing --print-env: %w", err)
 		}
-	case c.env.set:
-		fmt.Fprint(out, environment(sandbox, c.regionLabel))
 	}
 	fmt.Fprintf(out, "listening on %s\n", sandbox.URL)
 

@@ -4,17 +4,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"net/http"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -22,45 +24,29 @@ import (
 
 func TestSandbox(t *testing.T) { suite.Run(t, "Sandbox") }
 
-// output is a buffer that may be read while it is written.
-type output struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.String()
-}
-
 var _ = Describe("The sandbox", func() {
 	// start runs it until the spec ends and returns where it listens.
-	start := func(args ...string) (url string, out *output) {
+	start := func(args ...string) (url string) {
 		GinkgoHelper()
-		out = &output{}
+		out := gbytes.NewBuffer()
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- run(ctx, args, out) }()
+		Eventually(out).Should(gbytes.Say("listening on http://.+\n"))
+		url = strings.TrimSpace(strings.TrimPrefix(string(out.Contents()), "listening on "))
 		DeferCleanup(func() {
 			cancel()
 			Eventually(ended).Should(Receive(Succeed()))
-			Expect(get(url+"/_sandbox/state")).ToNot(Succeed(), "it no longer listens")
+			_, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(url, "http://"))
+			Expect(err).To(HaveOccurred(), "it no longer listens")
 		})
-		Eventually(out.String).Should(ContainSubstring("listening on http://"))
-		_, line, _ := strings.Cut(out.String(), "listening on ")
-		return strings.TrimSpace(line), out
+		return url
 	}
 
-	It("should print the environment that a controller needs", func() {
-		url, out := start("--print-env", "--cluster-name=it's mine")
-		Expect(out.String()).To(And(
+	It("should write the environment that a controller needs", func() {
+		file := filepath.Join(GinkgoT().TempDir(), "env")
+		url := start("--print-env", file, "--cluster-name=it's mine")
+		Expect(string(lo.Must(os.ReadFile(file)))).To(And(
 			ContainSubstring("BIZFLY_CLOUD_API_URL="+url+"/api\n"), ContainSubstring("BKE_CLUSTER_TOKEN="), ContainSubstring(`CLUSTER_NAME='it'\''s mine'`),
 		))
 	})
@@ -74,7 +60,7 @@ var _ = Describe("The sandbox", func() {
 	})
 	DescribeTable("should reject what makes no sense",
 		func(text string, args ...string) {
-			Expect(run(context.Background(), args, &output{})).To(MatchError(ContainSubstring(text)))
+			Expect(run(context.Background(), args, io.Discard)).To(MatchError(ContainSubstring(text)))
 		},
 		Entry("unknown flags", "not defined", "--nonsense"),
 		Entry("arguments", "unexpected argument", "extra"),
@@ -85,16 +71,3 @@ var _ = Describe("The sandbox", func() {
 		Entry("an address that is none", "listen", "--listen=nowhere:x"),
 	)
 })
-
-func get(url string) error {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
-}

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -199,8 +198,7 @@ func apiServer(gitVersion string) func(*fixture) {
 // scaledToZero is what the fix of a second autoscaler does.
 func scaledToZero(name string) func(*fixture) {
 	return func(f *fixture) {
-		of := &appsv1.Deployment{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "kube-system", Name: name}, of)).To(Succeed())
+		of := get[appsv1.Deployment](f, "kube-system", name)
 		of.Spec.Replicas = lo.ToPtr(int32(0))
 		f.put(of)
 	}
@@ -236,6 +234,13 @@ func releaseAddresses(f *fixture) {
 	}
 }
 
+// firewallSelected is BizflyNodeClass default with the first firewall.
+func firewallSelected(f *fixture) {
+	var name string
+	f.Edit(func(c *cloud.Catalog) { name = c.Firewalls[cloud.RegionHN][0].Name })
+	nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
+}
+
 // openKubelet adds the rule that the API server needs.
 func openKubelet(f *fixture) {
 	f.Edit(func(c *cloud.Catalog) {
@@ -247,8 +252,7 @@ func openKubelet(f *fixture) {
 
 // readyPool makes NodePool default ready, as the controllers do when nothing is wrong with it.
 func readyPool(f *fixture) {
-	pool := &karpv1.NodePool{}
-	Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+	pool := get[karpv1.NodePool](f, "", "default")
 	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 	f.put(pool)
@@ -280,8 +284,7 @@ func deletingClass(f *fixture) {
 	claim := claimNamed("default-x7k2p")
 	claim.Spec.NodeClassRef = &karpv1.NodeClassReference{Name: "default"}
 	f.put(claim)
-	of := &v1alpha1.BizflyNodeClass{}
-	Expect(f.objects.Get(context.Background(), metav1Key("default"), of)).To(Succeed())
+	of := get[v1alpha1.BizflyNodeClass](f, "", "default")
 	of.Finalizers = []string{"karpenter.bizflycloud.vn/termination"}
 	Expect(f.objects.Update(context.Background(), of)).To(Succeed())
 	Expect(f.objects.Delete(context.Background(), of)).To(Succeed())
@@ -305,18 +308,10 @@ var _ = Describe("doctor", func() {
 	It("should find nothing wrong with an installation in which nothing is", func() {
 		f.install()
 		f.apply(pools)
-		pool := &karpv1.NodePool{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
-		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
-		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
-		f.put(pool, policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
-		var firewall string
-		f.Edit(func(c *cloud.Catalog) {
-			selected := &c.Firewalls[cloud.RegionHN][0]
-			firewall, selected.Inbound = selected.Name, append(selected.Inbound, cloud.FirewallRule{Direction: "ingress", EtherType: "IPv4",
-				Protocol: lo.ToPtr("tcp"), PortRangeMin: lo.ToPtr(10250), PortRangeMax: lo.ToPtr(10250)})
-		})
-		nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", firewall))(f)
+		readyPool(f)
+		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		openKubelet(f)
+		firewallSelected(f)
 		report := answer[rules.Report](f, "doctor")
 		// The sandbox has no TLS.
 		Expect(report.Findings).To(HaveEach(HaveField("Code", "EndpointWithoutTLS")), "%+v", report.Findings)
@@ -480,9 +475,7 @@ var _ = Describe("doctor", func() {
 			nodeClass("{}")),
 		finding("a firewall without a rule that nodes need", "FirewallPort", rules.Warning, func(f *fixture) {
 			f.Edit(func(c *cloud.Catalog) { c.Firewalls[cloud.RegionHN][0].Inbound = nil })
-			var name string
-			f.Edit(func(c *cloud.Catalog) { name = c.Firewalls[cloud.RegionHN][0].Name })
-			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
+			firewallSelected(f)
 		}, openKubelet),
 		finding("a NodePool of another provider", "NodePoolForeign", rules.Warning, func(f *fixture) {
 			f.apply(strings.NewReplacer("group: karpenter.bizflycloud.vn, kind: BizflyNodeClass", "group: karpenter.k8s.aws, kind: EC2NodeClass").Replace(pools))
@@ -498,8 +491,7 @@ var _ = Describe("doctor", func() {
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
 			setEnv("FEATURE_GATES", "NodeOverlay=true")
-			ready := &karpv1alpha1.NodeOverlay{}
-			Expect(f.objects.Get(context.Background(), metav1Key("dearer"), ready)).To(Succeed())
+			ready := get[karpv1alpha1.NodeOverlay](f, "", "dearer")
 			ready.StatusConditions().SetTrue(karpv1alpha1.ConditionTypeValidationSucceeded)
 			f.put(ready)
 		}),
@@ -617,9 +609,7 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should learn the BKE cluster from its pools where the user names none", func() {
-		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
-			unsetEnv(name)
-		}
+		withoutBKE()
 		Expect(answer[rules.Report](f, "doctor", "--preflight").NotApplicable).To(HaveKey("join endpoint"), "a cluster that is not BKE's")
 
 		addAutoscalingPool(f)
@@ -765,8 +755,7 @@ var _ = Describe("doctor", func() {
 		f.apply(web)
 		for _, name := range []string{"a", "b"} {
 			f.apply(strings.NewReplacer("metadata: {name: default}\nspec:\n", "metadata: {name: "+name+"}\nspec:\n").Replace(pools))
-			pool := &karpv1.NodePool{}
-			Expect(f.objects.Get(context.Background(), metav1Key(name), pool)).To(Succeed())
+			pool := get[karpv1.NodePool](f, "", name)
 			pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 			pool.StatusConditions().SetFalse(karpv1.ConditionTypeNodeClassReady, "ImageNotFound", "no image")
 			f.put(pool)
@@ -806,9 +795,7 @@ var _ = Describe("doctor", func() {
 
 	It("should not pass a BKE cluster and its pools where none is known, nor complain", func() {
 		f.install()
-		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
-			unsetEnv(name)
-		}
+		withoutBKE()
 		nodeClass("{bootstrapMode: Custom, userData: join}")(f)
 		report := answer[rules.Report](f, "doctor")
 		Expect(report.Passed).ToNot(ContainElement(BeElementOf("BKE cluster", "worker pools")))
@@ -822,9 +809,7 @@ var _ = Describe("doctor", func() {
 
 	It("should resolve NodeClasses where a server of a pool names the BKE cluster", func() {
 		f.install()
-		for _, name := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
-			setEnv(name, "")
-		}
+		withoutBKE()
 		setEnv("BKE_DISCOVER_FROM_POOL", "true")
 		known := f.BKE()
 		server := f.AddServer(cloud.ServerSpec{Name: "pool-1-0", Metadata: map[string]string{
@@ -876,7 +861,7 @@ var _ = Describe("doctor", func() {
 	It("should look for other autoscalers without the right to read the status of one", func() {
 		f.install()
 		deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")(f)
-		f.failGets(&corev1.ConfigMap{})
+		f.failGets(&corev1.ConfigMap{}, forbidden)
 		report := answer[rules.Report](f, "doctor")
 		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
 		Expect(report.Skipped).To(HaveKeyWithValue("other autoscalers", ContainSubstring("you may not get configmaps")))

@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -50,8 +49,6 @@ import (
 
 // forbidden is the answer of an API server to a user without a right.
 var forbidden = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
-
-func metav1Key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
 var _ = Describe("bad input", func() {
 	Describe("a real API server without the custom resource definitions", Ordered, func() {
@@ -218,14 +215,12 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should say what kube-scheduler does with the pod:", func(nominated, reason, state string) {
 		f.apply(pools + "---\n" + web)
-		pod := &corev1.Pod{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
-		pod.Status.NominatedNodeName = nominated
-		pod.Status.Conditions = nil
-		if reason != "" {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: "timed out"}}
-		}
-		f.put(pod)
+		changePod(f, func(pod *corev1.Pod) {
+			pod.Status.NominatedNodeName, pod.Status.Conditions = nominated, nil
+			if reason != "" {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: "timed out"}}
+			}
+		})
 		Expect(answer[rules.Pod](f, "why", "web-0", "-n", "shop").State).To(ContainSubstring(state))
 	},
 		Entry("nothing yet", "", "", "has not tried it yet"),
@@ -260,11 +255,8 @@ var _ = Describe("why", func() {
 
 	DescribeTable("should name the first obstacle and what would help", func(change func(*corev1.Pod, *karpv1.NodePool), check, help string) {
 		f.apply(pools + "---\n" + web)
-		pod, pool := &corev1.Pod{}, &karpv1.NodePool{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
-		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
-		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+		readyPool(f)
+		pod, pool := get[corev1.Pod](f, "shop", "web-0"), get[karpv1.NodePool](f, "", "default")
 		change(pod, pool)
 		f.put(pod, pool)
 		p := answer[rules.Pod](f, "why", "pod/web-0", "-n", "shop")
@@ -295,27 +287,13 @@ var _ = Describe("why", func() {
 
 	It("should name the zone of the pod's volume as the reason, and which zones there are", func() {
 		f.apply(pools + "---\n" + web)
-		pod := &corev1.Pod{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
-		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-		}}}
-		inZone := func(zone string) *corev1.PersistentVolume {
-			return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
-				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "1"}},
-				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
-				}}}},
-			}}
-		}
-		f.put(pod, inZone("HN9"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop"},
-			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1"}})
+		useVolume(f, "HN9")
 		zone := func() rules.Check {
 			found, _ := lo.Find(answer[rules.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c rules.Check) bool { return c.Name == "zone" })
 			return found
 		}
 		Expect(zone()).To(Equal(rules.Check{Code: "PodZoneMissing", Name: "zone", Detail: "its volumes let it run in no zone of the NodePool's flavors (HN1, HN2)"}))
-		f.put(inZone("HN2"))
+		useVolume(f, "HN2")
 		Expect(zone()).To(Equal(rules.Check{Code: "PodZoneMissing", Name: "zone", OK: true, Detail: "its volumes let it run in HN2"}))
 	})
 
@@ -335,8 +313,7 @@ var _ = Describe("why", func() {
 		func(failed karpevents.Event, ago time.Duration, expected map[string]bool) {
 			f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + strings.ReplaceAll(pools, "default", "third") + "---\n" +
 				strings.Replace(strings.ReplaceAll(pools, "default", "saving"), "spec: {}", "spec: {billingPlan: SavingPlan}", 1) + "---\n" + web)
-			third := &karpv1.NodePool{}
-			Expect(f.objects.Get(context.Background(), metav1Key("third"), third)).To(Succeed())
+			third := get[karpv1.NodePool](f, "", "third")
 			third.Spec.Template.Spec.NodeClassRef.Name = "other"
 			f.put(third)
 			event("e", failed, ago)(f)
@@ -365,8 +342,7 @@ var _ = Describe("why", func() {
 
 	It("should give no end of a mark that is another's, or of what is closed", func() {
 		f.apply(pools + "---\n" + strings.ReplaceAll(pools, "default", "other") + "---\n" + web)
-		paused := &v1alpha1.BizflyNodeClass{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
+		paused := get[v1alpha1.BizflyNodeClass](f, "", "default")
 		paused.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
 		f.put(paused)
 		event("e", events.LaunchRejected(claimNamed("other-x7k2p"), "p2.2c_4g", "HN1", "Invalid", errors.New("no")), 0)(f)
@@ -379,8 +355,7 @@ var _ = Describe("why", func() {
 
 	It("should forget what failed before the NodeClass was changed", func() {
 		f.apply(pools + "---\n" + web)
-		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
+		nodeClass := get[v1alpha1.BizflyNodeClass](f, "", "default")
 		changed := func(ago time.Duration, subresource string) {
 			nodeClass.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
 				APIVersion: v1alpha1.GroupVersion.String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
@@ -469,10 +444,7 @@ var _ = Describe("why", func() {
 
 	It("should say that no pod adds a node to a static NodePool", func() {
 		f.apply(pools + "---\n" + web)
-		pool := &karpv1.NodePool{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
-		pool.Spec.Replicas = lo.ToPtr(int64(3))
-		f.put(pool)
+		changePool(f, func(pool *karpv1.NodePool) { pool.Spec.Replicas = lo.ToPtr(int64(3)) })
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Pools[0].Fits).To(BeFalse())
 		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "PoolStatic", Name: "static",
@@ -483,8 +455,7 @@ var _ = Describe("why", func() {
 
 	It("should say that launches with a NodeClass pause, and take another one", func() {
 		f.apply(pools + "---\n" + web)
-		paused := &v1alpha1.BizflyNodeClass{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), paused)).To(Succeed())
+		paused := get[v1alpha1.BizflyNodeClass](f, "", "default")
 		paused.StatusConditions().SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "NodeNotRegistered", "launches with this NodeClass fail")
 		f.put(paused)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
@@ -563,8 +534,7 @@ var _ = Describe("why", func() {
 		f.apply(pools)
 		f.runningNode()
 		holdPod(f)
-		claim := &karpv1.NodeClaim{}
-		Expect(f.objects.Get(context.Background(), metav1Key("claim-1"), claim)).To(Succeed())
+		claim := get[karpv1.NodeClaim](f, "", "claim-1")
 		change(f, claim)
 		f.put(claim)
 		for _, name := range []string{"nodeclaim/claim-1", "node/node-1"} {
@@ -635,8 +605,7 @@ var _ = Describe("why", func() {
 
 // holdPod lets the pod of runningNode forbid that it is evicted.
 func holdPod(f *fixture) {
-	pod := &corev1.Pod{}
-	Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "runs"}, pod)).To(Succeed())
+	pod := get[corev1.Pod](f, "shop", "runs")
 	pod.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
 	f.put(pod)
 }
@@ -650,18 +619,43 @@ func expired(_ *fixture, claim *karpv1.NodeClaim) {
 // changePool changes NodePool default, and changePod the pod that waits.
 func changePool(f *fixture, change func(*karpv1.NodePool)) {
 	GinkgoHelper()
-	pool := &karpv1.NodePool{}
-	Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+	pool := get[karpv1.NodePool](f, "", "default")
 	change(pool)
 	f.put(pool)
 }
 
 func changePod(f *fixture, change func(*corev1.Pod)) {
 	GinkgoHelper()
-	pod := &corev1.Pod{}
-	Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
+	pod := get[corev1.Pod](f, "shop", "web-0")
 	change(pod)
 	f.put(pod)
+}
+
+// useVolume lets the pod that waits use a volume in a zone.
+func useVolume(f *fixture, zone string) {
+	f.put(
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "1"}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
+			}}}},
+		}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop",
+			Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+	)
+	changePod(f, func(pod *corev1.Pod) {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+	})
+}
+
+// keptOff lets a pod run on none of Karpenter's nodes, as the controller's.
+func keptOff(pod *corev1.Pod) {
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
 }
 
 var _ = Describe("why of a pod", func() {
@@ -741,7 +735,7 @@ var _ = Describe("why of a pod", func() {
 	It("should not know whether launches are held back without the ProviderConfig", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
-		f.failGets(&v1alpha1.ProviderConfig{})
+		f.failGets(&v1alpha1.ProviderConfig{}, forbidden)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Pools[0].Checks).To(ContainElement(And(HaveField("Name", "launches"), HaveField("Unknown", true))))
 		Expect(p.Pools[0].Fits).To(BeFalse())
@@ -769,9 +763,8 @@ var _ = Describe("why of a pod", func() {
 	It("should name the startup taint that nobody removes, and its node", func() {
 		p := ask(func(f *fixture) {
 			f.runningNode()
-			node, claim, startup := &corev1.Node{}, &karpv1.NodeClaim{}, corev1.Taint{Key: "cni.example.com/starting", Effect: corev1.TaintEffectNoSchedule}
-			Expect(f.objects.Get(context.Background(), metav1Key("node-1"), node)).To(Succeed())
-			Expect(f.objects.Get(context.Background(), metav1Key("claim-1"), claim)).To(Succeed())
+			node, claim := get[corev1.Node](f, "", "node-1"), get[karpv1.NodeClaim](f, "", "claim-1")
+			startup := corev1.Taint{Key: "cni.example.com/starting", Effect: corev1.TaintEffectNoSchedule}
 			node.Spec.Taints, claim.Spec.StartupTaints = []corev1.Taint{startup}, []corev1.Taint{startup}
 			f.put(node, claim)
 		})
@@ -783,8 +776,7 @@ var _ = Describe("why of a pod", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + strings.Replace(pools[strings.Index(pools, "---\n")+4:], "name: default", "name: other", 1))
 		f.runningNode()
-		pool := &karpv1.NodePool{}
-		Expect(f.objects.Get(context.Background(), metav1Key("other"), pool)).To(Succeed())
+		pool := get[karpv1.NodePool](f, "", "other")
 		pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "0", Schedule: new("0 0 31 2 *"), Duration: &metav1.Duration{Duration: time.Hour}}}
 		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
@@ -904,9 +896,7 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: "karpenter"}, Data: map[string][]byte{"password": []byte(mark)}},
 			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: corev1.ObjectReference{Kind: "Node"},
 				Message: "it said " + mark + ", token: abcdef.0123456789abcdef, password=" + "other-" + mark})
-		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
-		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
-		files := unpack(path)
+		files := supportBundle()
 		Expect(files).To(And(HaveKey("support-bundle/doctor.yaml"), HaveKey("support-bundle/version.yaml"),
 			HaveKey("support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"),
 			HaveKey("support-bundle/controller/deployment.yaml"), HaveKey("support-bundle/missing.txt")))
@@ -925,9 +915,7 @@ var _ = Describe("support-bundle of a controller that has restarted", func() {
 		f.change = func(s *connect.Session) { s.Kubernetes = clientset }
 		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller-0", Namespace: "karpenter", Labels: f.controller().Labels},
 			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}}}})
-		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
-		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
-		Expect(unpack(path)).To(And(HaveKey("support-bundle/controller/controller-0.log"), HaveKey("support-bundle/controller/controller-0.previous.log")))
+		Expect(supportBundle()).To(And(HaveKey("support-bundle/controller/controller-0.log"), HaveKey("support-bundle/controller/controller-0.previous.log")))
 		options := lo.FilterMap(clientset.Actions(), func(action clienttesting.Action, _ int) (any, bool) {
 			generic, ok := action.(clienttesting.GenericAction)
 			return lo.TernaryF(ok, func() any { return generic.GetValue() }, func() any { return nil }), ok && action.GetSubresource() == "log"
@@ -939,8 +927,11 @@ var _ = Describe("support-bundle of a controller that has restarted", func() {
 
 const controllerName = "karpenter-provider-bizflycloud"
 
-func unpack(path string) map[string]string {
+// supportBundle are the files of one that is written now.
+func supportBundle() map[string]string {
 	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+	Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
 	file, err := os.Open(path)
 	Expect(err).ToNot(HaveOccurred())
 	defer func() { _ = file.Close() }()

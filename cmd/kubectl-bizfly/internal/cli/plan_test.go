@@ -18,7 +18,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
@@ -141,25 +140,7 @@ var _ = Describe("plan", func() {
 
 	It("should place a pod in the zone of its volume", func() {
 		f.apply(pools + "---\n" + web)
-		driver := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "disk"}}
-		f.put(
-			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeSpec{
-				PersistentVolumeSource: driver, NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-						{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"HN2"}},
-					}}},
-				}},
-			}},
-			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop",
-				Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
-				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "data"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
-		)
-		pod := &corev1.Pod{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
-		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-		}}}
-		f.put(pod)
+		useVolume(f, "HN2")
 		p := answer[plan.Plan](f, "plan")
 		Expect(p.Unplaced).To(BeEmpty())
 		Expect(p.Nodes).To(ContainElement(And(HaveField("Zone", "HN2"), HaveField("Pods", ContainElement(HaveSuffix("web-0"))))))
@@ -204,13 +185,7 @@ var _ = Describe("plan", func() {
 
 	It("should not fail for a pod that must not run on Karpenter's nodes, as the controller's", func() {
 		f.apply(pools + "---\n" + web)
-		changePod(f, func(pod *corev1.Pod) {
-			required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{
-					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}
-			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-				RequiredDuringSchedulingIgnoredDuringExecution: required}}
-		})
+		changePod(f, keptOff)
 		Expect(f.run("plan", "--fail-on-unplaced")).To(Equal(cli.ExitOK), f.out)
 		Expect(f.out).To(And(ContainSubstring("\n5 pods on "), Not(ContainSubstring("without a place")),
 			ContainSubstring("may not run on Karpenter's nodes (shop/web-0)")))
@@ -227,9 +202,7 @@ var _ = Describe("plan", func() {
 		}
 		changePod(f, func(pod *corev1.Pod) {
 			pod.Spec.NodeName = "pool-1"
-			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-					{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
+			keptOff(pod)
 		})
 		p := answer[plan.Plan](f, "plan")
 		Expect(p.Today.Staying).To(Equal(2))
@@ -271,8 +244,7 @@ var _ = Describe("plan", func() {
 
 	It("should leave out nodes of static NodePools, and the pods on them", func() {
 		f.apply(pools + "---\n" + web)
-		base := &karpv1.NodePool{}
-		Expect(f.objects.Get(context.Background(), types.NamespacedName{Name: "default"}, base)).To(Succeed())
+		base := get[karpv1.NodePool](f, "", "default")
 		base.Name, base.UID, base.Spec.Replicas = "base", "", lo.ToPtr(int64(2))
 		f.put(base)
 		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("16Gi")), corev1.ResourcePods: lo.Must(parse("110"))}
@@ -391,8 +363,7 @@ var _ = Describe("plan", func() {
 			Expect(request.Method == http.MethodGet || strings.HasSuffix(request.Path, "/token")).To(BeTrue(), "%s %s", request.Method, request.Path)
 		}
 		Expect(f.Servers()).To(BeEmpty())
-		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
+		nodeClass := get[v1alpha1.BizflyNodeClass](f, "", "default")
 		Expect(nodeClass.Status.Conditions).To(BeEmpty())
 	})
 

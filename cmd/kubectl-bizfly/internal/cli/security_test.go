@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -159,14 +158,7 @@ var _ = Describe("credentials", func() {
 
 	providerConfigs := v1alpha1.GroupVersion.WithResource("providerconfigs").GroupResource()
 	DescribeTable("should be sent where the user has no pinned scope to compare with", func(failed error) {
-		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-				if _, ok := object.(*v1alpha1.ProviderConfig); ok {
-					return failed
-				}
-				return c.Get(ctx, key, object, options...)
-			},
-		})
+		f.failGets(&v1alpha1.ProviderConfig{}, failed)
 		Expect(answer[[]flavors.Row](f, "flavors")).ToNot(BeEmpty())
 	},
 		Entry("no ProviderConfig", apierrors.NewNotFound(providerConfigs, "default")),
@@ -183,14 +175,7 @@ var _ = Describe("credentials", func() {
 	}
 	// forbidSecrets is a user without the right to read Secrets.
 	forbidSecrets := func() {
-		f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-				if _, ok := object.(*corev1.Secret); ok {
-					return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no"))
-				}
-				return c.Get(ctx, key, object, options...)
-			},
-		})
+		f.failGets(&corev1.Secret{}, apierrors.NewForbidden(corev1.Resource("secrets"), controllerName, errors.New("no")))
 	}
 
 	It("should be the user's own where set, without the right to read the controller's Secret", func() {
@@ -363,9 +348,7 @@ var _ = Describe("support-bundle", func() {
 		d.Spec.Template.Annotations = map[string]string{"checksum/credentials": "abc123hash"}
 		d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "named-pull-secret"}}
 		f.put(d)
-		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
-		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
-		files := unpack(path)
+		files := supportBundle()
 		for name, content := range files {
 			Expect(content).ToNot(Or(ContainSubstring(applied), ContainSubstring("THE-SECRET"), ContainSubstring("abc123hash")), name)
 		}
@@ -394,9 +377,7 @@ spec: {userData: "#!/bin/sh\nk3s token", tags: {k3s-server: "K10aaa::server:tagv
 		event("default", "Node", "n1", "about-a-node \u009b\x1b[2J postgres://pay:S3cr3tDSN@db/pay "+texts)
 		event("default", "NodeClaim", "c1", "about-a-claim "+tokens)
 		event("karpenter", "Pod", "karpenter-1", "about-the-controller")
-		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
-		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
-		files := unpack(path)
+		files := supportBundle()
 		for name, content := range files {
 			for _, planted := range []string{"Pr0xyPassw0rd", "plainPWD-1", "S3cr3tDSN", "4111-1111", "def-tail", "def-second-word", "AKIAIOSFODNN7EXAMPLE",
 				"eyJzdWIiOiIxIn0", "K10abcdef", "K10aaa", "k3s token", "abcdef.0123456789abcdef"} {

@@ -122,6 +122,13 @@ func withoutCredentials() {
 	}
 }
 
+// withoutBKE takes away what names BKE's cluster.
+func withoutBKE() {
+	for _, key := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+		unsetEnv(key)
+	}
+}
+
 func (f *fixture) put(objects ...client.Object) {
 	GinkgoHelper()
 	ctx := context.Background()
@@ -143,6 +150,17 @@ func (f *fixture) put(objects ...client.Object) {
 	}
 }
 
+// get reads an object of the cluster.
+func get[T any, P interface {
+	*T
+	client.Object
+}](f *fixture, namespace, name string) P {
+	GinkgoHelper()
+	object := P(new(T))
+	Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, object)).To(Succeed())
+	return object
+}
+
 // failLists lets no list of a kind be read.
 func (f *fixture) failLists(of client.ObjectList, failed error) {
 	f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
@@ -155,12 +173,12 @@ func (f *fixture) failLists(of client.ObjectList, failed error) {
 	})
 }
 
-// failGets forbids to read an object of a kind.
-func (f *fixture) failGets(of client.Object) {
+// failGets lets no object of a kind be read.
+func (f *fixture) failGets(of client.Object, failed error) {
 	f.reader = interceptor.NewClient(f.objects.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			if reflect.TypeOf(object) == reflect.TypeOf(of) {
-				return forbidden
+				return failed
 			}
 			return c.Get(ctx, key, object, options...)
 		},
