@@ -97,6 +97,19 @@ var _ = Describe("The limits of the cluster", func() {
 		limited(1, 0)
 		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
 	})
+	It("should count a NodeClaim that was restored under another UID and its server as one", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		lost(claim)
+		claim.UID, claim.ResourceVersion = "", ""
+		restored := claim.DeepCopy()
+		Expect(env.Client.Create(ctx, restored)).To(Succeed())
+		restored.Status = claim.Status
+		Expect(env.Client.Status().Update(ctx, restored)).To(Succeed())
+		limited(2, 0)
+		launched(nodeClaim(nil))
+		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
+	})
 	It("should not count a launch whose offering has become unavailable before its request", func() {
 		nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Spec.PlacementStrategy = v1alpha1.PlacementStrategySpread })
 		limited(1, 0)

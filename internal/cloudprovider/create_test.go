@@ -328,7 +328,7 @@ var _ = Describe("Create", func() {
 			env.WithoutIDWait()
 			claim := nodeClaim(nil)
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
-			requestedAnHourAgo(claim)
+			requested(claim, -time.Hour)
 			env.Restart(ctx)
 			created := make(chan error, 1)
 			go func() { _, err := env.CloudProvider.Create(ctx, claim.DeepCopy()); created <- err }()
@@ -418,10 +418,25 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
-			requestedAnHourAgo(claim)
+			requested(claim, -time.Hour)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectTask404})
 			env.Restart(ctx)
 			env.Tune(func(o *options.Options) { o.VisibilityWindow = 30 * time.Minute })
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
+		})
+		It("should end the NodeClaim in time although the clock of an earlier process was ahead", func() {
+			env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
+			env.WithoutIDWait()
+			nodeClass()
+			claim := nodeClaim(nil)
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
+			requested(claim, time.Hour)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectTask404})
+			env.Restart(ctx)
+			env.WithoutIDWait()
+			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
+			env.Clock.Step(10 * time.Minute)
+			env.WithoutVisibilityWindow()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonLaunchOutcomeUnknown))
 		})
 		It("should give the NodeClaim up once the window has passed that began with the process", func() {
@@ -616,11 +631,11 @@ var _ = Describe("Create", func() {
 	})
 })
 
-// requestedAnHourAgo changes the recorded intent of the NodeClaim.
-func requestedAnHourAgo(claim *karpv1.NodeClaim) {
+// requested moves the time of the recorded intent of the NodeClaim.
+func requested(claim *karpv1.NodeClaim, by time.Duration) {
 	GinkgoHelper()
 	intent := intentOf(claim)
-	intent.RequestedAt = intent.RequestedAt.Add(-time.Hour)
+	intent.RequestedAt = intent.RequestedAt.Add(by)
 	old := claim.DeepCopy()
 	old.Annotations = lo.Assign(old.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: string(lo.Must(json.Marshal(intent)))})
 	Expect(env.Client.Patch(ctx, old, client.MergeFrom(claim))).To(Succeed())

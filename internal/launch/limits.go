@@ -18,6 +18,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // Reasons of launches that the limits of the cluster hold back, and of the condition WithinSpendingLimits.
@@ -148,18 +149,23 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	claims := lo.KeyBy(list.Items, func(claim karpv1.NodeClaim) string { return string(claim.UID) })
+	byProviderID := lo.KeyBy(list.Items, func(claim karpv1.NodeClaim) string { return claim.Status.ProviderID })
 	counted := map[string]bool{string(except.UID): true}
 	var fleet []paid
 	for _, server := range snapshot.All() {
 		if server.Deleting() && server.Status != instance.StatusDeleting {
 			continue
 		}
+		// A NodeClaim that was restored from a backup has this server under another UID.
+		claim, held := byProviderID[providerid.New(server.ID)]
+		if !held {
+			claim = claims[server.NodeClaimUID]
+		}
 		// The cloud may call the flavor by another name than the NodeClaim.
-		claim := claims[server.NodeClaimUID]
 		offering := l.records.offeringOf(&claim)
 		fleet = append(fleet, paid{server.Name, server.NodeClass, lo.CoalesceOrEmpty(offering.Flavor, server.Flavor),
 			lo.CoalesceOrEmpty(offering.Zone, server.Zone), &claim})
-		counted[server.NodeClaimUID] = true
+		counted[string(claim.UID)] = true
 	}
 	for uid, claim := range claims {
 		offering := l.records.offeringOf(&claim)

@@ -121,11 +121,13 @@ func (s *records) load(ctx context.Context, claim *karpv1.NodeClaim) (record, *k
 	if err != nil || intent == nil {
 		return record{}, live, err
 	}
-	if intent.TaskID == "" && !intent.Rejected {
-		// An earlier process ended with the request on its way, however long that had waited for its turn.
-		intent.RequestedAt = s.clock.Now()
+	now := s.clock.Now()
+	if intent.TaskID == "" && !intent.Rejected || intent.RequestedAt.After(now) {
+		// An earlier process ended with the request on its way, however long that had waited for its turn; or its clock
+		// was ahead, and the server would be waited for that much longer.
+		intent.RequestedAt = now
 	}
-	known = record{intent: *intent, sent: s.clock.Now()}
+	known = record{intent: *intent, sent: now}
 	s.memory.SetDefault(string(claim.UID), known)
 	return known, live, nil
 }

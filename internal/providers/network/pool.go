@@ -42,7 +42,7 @@ func (p *DefaultProvider) PoolServer(ctx context.Context,
 }
 
 // Interfaces returns what the interfaces of most of the nodes have, or what is known if any node has the same: pools
-// may differ, and new servers must not change with the order of nodes. It returns nil where none is listed.
+// may differ, and new servers must not change with the order of nodes. It returns nil where no server of them exists.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 	known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
 	ports, err := p.api.ListNetworkInterfaces(ctx)
@@ -50,15 +50,13 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
 	byServer := lo.GroupBy(lo.Compact(ports), bizfly.UsedBy)
-	delete(byServer, "")
 	var all []*v1alpha1.PoolServerStatus
 	var failures []error
 	for _, node := range nodes {
-		ports := byServer[serverOf(node)]
-		if len(ports) == 0 {
+		found, err := p.interfacesOf(ctx, byServer[serverOf(node)], node)
+		if bizfly.IsNotFound(err) {
 			continue
 		}
-		found, err := p.interfacesOf(ctx, ports, node)
 		if err != nil {
 			failures = append(failures, fmt.Errorf("reading what node %s has, which is of a pool of BKE: %w", node.Name, err))
 			continue
@@ -71,7 +69,7 @@ func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 	if len(all) == 0 || known != nil && len(failures) > 0 {
 		return nil, errors.Join(failures...) // what is known may be what the others have
 	}
-	return mostCommon(all, lo.Reject(failures, func(err error, _ int) bool { return bizfly.IsNotFound(err) }))
+	return mostCommon(all, failures)
 }
 
 // mostCommon returns what more than half of the nodes have, with those that could not be read. Who may create a Node
@@ -105,6 +103,9 @@ func (p *DefaultProvider) interfacesOf(ctx context.Context, ports []*gobizfly.Ne
 	server, err := p.api.GetServer(ctx, serverOf(node))
 	if err != nil {
 		return nil, err
+	}
+	if len(ports) == 0 {
+		return nil, errors.New("none of the network interfaces of its server is listed")
 	}
 	addresses := server.IPAddresses
 	if len(addresses.LanAddresses)+len(addresses.WanV4Addresses)+len(addresses.WanV6Addresses) == 0 {

@@ -131,16 +131,23 @@ var _ = Describe("A server of a pool", func() {
 		Expect(err).To(MatchError(ContainSubstring("nodes rogue, pool-1 of BKE's pools have different networks, firewalls or public addresses")))
 		Expect(found).To(BeNil())
 	})
-	It("should be nothing while a node that cannot be read could change what most have", func() {
+	DescribeTable("should be nothing while a node that cannot be read could change what most have", func(fault func(string) cloud.Fault) {
 		startIn()
 		private := sandbox.AddPool("workers")
 		addNode("rogue", sandbox.AddServer(cloud.ServerSpec{Name: "public", Wan: true}))
 		addNode("pool-1", private)
-		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/" + private.ID, Effect: cloud.EffectStatus, Status: http.StatusBadGateway})
+		sandbox.AddFaults(1, fault(private.ID))
 		found, err := provider.PoolServer(ctx, nodeClass)
 		Expect(err).To(MatchError(ContainSubstring("reading what node pool-1 has")))
 		Expect(found).To(BeNil())
-	})
+	},
+		Entry("because the API fails", func(id string) cloud.Fault {
+			return cloud.Fault{Method: http.MethodGet, Path: "/servers/" + id, Effect: cloud.EffectStatus, Status: http.StatusBadGateway}
+		}),
+		Entry("because no interface is listed yet", func(string) cloud.Fault {
+			return cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"}
+		}),
+	)
 	It("should not override what the spec sets", func() {
 		startIn("pool-firewall")
 		addNode("pool-1", sandbox.AddPool("workers"))
@@ -222,7 +229,9 @@ var _ = Describe("A server of a pool", func() {
 		startIn()
 		nodes = []corev1.Node{{}}
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectBody, Body: `[{"id": "free"}]`})
-		Expect(learn()).To(BeNil())
+		found, err := provider.PoolServer(ctx, nodeClass)
+		Expect(err).To(MatchError(ContainSubstring("is not an id")))
+		Expect(found).To(BeNil())
 	})
 	It("should stay what was learned when learning is switched off, also for another spec", func() {
 		startIn()
@@ -235,7 +244,7 @@ var _ = Describe("A server of a pool", func() {
 		nodeClass.Generation = 2
 		Expect(learn()).To(Equal(known))
 	})
-	It("should be nothing where nothing is to be learned, and where no interface is listed", func() {
+	It("should be nothing where nothing is to be learned, and where no server exists", func() {
 		startIn("pool-servers-elsewhere")
 		addNode("pool-1", sandbox.AddPool("workers"))
 		Expect(learn()).To(BeNil())

@@ -187,6 +187,9 @@ func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapsho
 			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more",
 				"server", server.ID, "name", server.Name)
 		case errors.Is(err, instance.ErrNotFound):
+			if !lo.HasKey(c.deleting, server.ID) {
+				break // it went with its NodeClaim since the servers were listed
+			}
 			c.recorder.Publish(events.GarbageCollected(c.account(ctx), server.Name, server.ID))
 			collectedTotal.Inc(nil)
 		default:

@@ -666,6 +666,22 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
 	})
+	It("should not report a server that went with its NodeClaim between two reads of a pass", func() {
+		id := server(launched())
+		aged()
+		before := measured("garbage_collected_servers_total")
+		controller = collector(reader(func(list client.ObjectList) error {
+			if claims, ok := list.(*karpv1.NodeClaimList); ok {
+				claims.Items = nil
+				Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
+				env.Clock.Step(options.Defaults().ServerListMaxAge + time.Second)
+			}
+			return nil
+		}))
+		pass()
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+		Expect(measured("garbage_collected_servers_total")).To(Equal(before))
+	})
 	It("should count a server's age from when it was first seen where the cloud has none", func() {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
