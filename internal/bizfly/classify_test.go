@@ -124,7 +124,7 @@ var samples = []sample{
 	{row: "says no money", kind: "task", message: "Không đủ tiền", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "task", message: "Không đủ số dư.", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "task", message: "Không đủ số dư để tạo máy chủ", class: bizfly.ClassBalance},
-	{row: "says no money", kind: "create", status: 400, message: "Số dư trong tài khoản chưa đủ", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "create", status: 400, message: "Số dư trong ví chưa đủ", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "create", status: 400, message: "Số dư chưa đủ", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "task", message: "Số dư bị âm", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "task", message: "Tài khoản đã hết tiền", class: bizfly.ClassBalance},

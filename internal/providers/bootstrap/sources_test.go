@@ -346,7 +346,7 @@ type counted struct {
 	reads int
 }
 
-func (c *counted) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+func (c *counted) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	c.reads++
-	return c.Reader.Get(ctx, key, object, options...)
+	return c.Reader.Get(ctx, key, object)
 }
