@@ -111,7 +111,8 @@ var _ = Describe("plan suggest", func() {
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))
 		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 5))))
-		gated := strings.NewReplacer("replicas: 6", "replicas: 900", "containers:", "schedulingGates: [{name: queue}]\n      containers:").Replace(web)
+		gated := strings.NewReplacer("replicas: 6", "replicas: 900",
+			"containers:", "schedulingGates: [{name: queue}]\n      containers:").Replace(web)
 		options.Files = append(options.Files, written("gated.yaml", gated))
 		beside, err := suggest.Compute(reader.Context(ctx), reader, options, time.Hour, func(int) {})
 		Expect(err).ToNot(HaveOccurred())

@@ -142,8 +142,8 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 	})
 	failed, lastRegistered := launches.failures(at.now), map[string]time.Time{}
 	for i := range claims.Items {
-		pool, condition := claims.Items[i].Labels[karpv1.NodePoolLabelKey], claims.Items[i].StatusConditions().Get(karpv1.ConditionTypeRegistered)
-		if condition.IsTrue() {
+		claim, pool := &claims.Items[i], claims.Items[i].Labels[karpv1.NodePoolLabelKey]
+		if condition := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered); condition.IsTrue() {
 			lastRegistered[pool] = lo.Latest(lastRegistered[pool], condition.LastTransitionTime.Time)
 		}
 	}
