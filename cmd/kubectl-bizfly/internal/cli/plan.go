@@ -151,8 +151,8 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 			output.VND(t.VNDPerMonth), without(t.Unpriced))
 		same := t.VNDPerHour + t.AddedVNDPerHour
 		if t.Waiting > 0 {
-			printer.Printf("; with %s for the %s without a node%s, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
-				lo.Ternary(t.Unplaced > 0, fmt.Sprintf(", %d of which fit nowhere", t.Unplaced), ""), output.VND(same))
+			printer.Printf("; with %s for the %s without a node%s, %s VND per hour", output.Plural(t.AddedNodes, "more node"),
+				output.Plural(t.Waiting, "pod"), lo.Ternary(t.Unplaced > 0, fmt.Sprintf(", %d of which fit nowhere", t.Unplaced), ""), output.VND(same))
 		}
 		if same > 0 && len(p.Unplaced)+t.Unplaced == 0 && t.Unpriced == 0 {
 			staying := lo.Ternary(t.Staying > 0, " with "+output.Plural(t.Staying, "node")+lo.Ternary(t.Staying > 1, " that stay", " that stays"), "")

@@ -247,11 +247,13 @@ var _ = Describe("plan", func() {
 		base := get[karpv1.NodePool](f, "", "default")
 		base.Name, base.UID, base.Spec.Replicas = "base", "", lo.ToPtr(int64(2))
 		f.put(base)
-		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("16Gi")), corev1.ResourcePods: lo.Must(parse("110"))}
+		room := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("16Gi")),
+			corev1.ResourcePods: lo.Must(parse("110"))}
 		for _, name := range []string{"base-1", "base-2"} {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 				karpv1.NodePoolLabelKey: "base", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1",
-			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: room, Capacity: room}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
+			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: room, Capacity: room}},
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: name}})
 		}
 		static := "NodePool base is static (spec.replicas: 2): no plan launches, removes or counts its nodes, and the pods on them stay there"
 		for _, p := range append(answer[[]plan.Plan](f, "plan", "compare", written("other.yaml", pools)), answer[plan.Plan](f, "plan")) {
@@ -297,7 +299,8 @@ var _ = Describe("plan", func() {
 	It("should compare with nothing while today's nodes use up what the pods without a node need", func() {
 		f.apply(pools + "  limits: {cpu: 8}\n---\n" + web)
 		size := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("8")), corev1.ResourceMemory: lo.Must(parse("1Gi"))}
-		labels := map[string]string{karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.8c_16g", corev1.LabelTopologyZone: "HN1"}
+		labels := map[string]string{karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.8c_16g",
+			corev1.LabelTopologyZone: "HN1"}
 		f.put(&karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels},
 			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://1", NodeName: "full", Capacity: size, Allocatable: size}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full", Labels: labels}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"},

@@ -111,6 +111,15 @@ var _ = Describe("plan suggest", func() {
 		Expect(s.Pods).To(Equal(90))
 		Expect(s.Sample).To(Equal(60))
 		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 5))))
+		gated := strings.NewReplacer("replicas: 6", "replicas: 900",
+			"containers:", "schedulingGates: [{name: queue}]\n      containers:").Replace(web)
+		options.Files = append(options.Files, written("gated.yaml", gated))
+		beside, err := suggest.Compute(reader.Context(ctx), reader, options, time.Hour, func(int) {})
+		Expect(err).ToNot(HaveOccurred())
+		names := func(s *suggest.Suggestion) []string {
+			return lo.Map(s.Candidates, func(c suggest.Candidate, _ int) string { return c.Name })
+		}
+		Expect(names(beside)).To(ConsistOf(names(s)), "gated pods are none of the 60")
 	})
 
 	It("should end when its time is over, and say so", func() {

@@ -275,7 +275,9 @@ func measure(ctx context.Context, cloud *connect.Cloud, simulation *sim.Simulati
 		return nil, err
 	}
 	static := simulation.Static()
-	objects = lo.Reject(objects, func(o client.Object, _ int) bool { return static.Has(o.GetLabels()[karpv1.NodePoolLabelKey]) })
+	objects = lo.Reject(objects, func(object client.Object, _ int) bool {
+		return static.Has(object.GetLabels()[karpv1.NodePoolLabelKey])
+	})
 	rows := top.Rows(objects, flavors)
 	vndPerHour := lo.SumBy(rows, func(row top.Node) float64 { return row.VNDPerHour })
 	today := &Today{

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -200,7 +201,11 @@ func Eligible(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, pods []*corev1.
 	moving, _ := lo.Find(claims, func(c *karpv1.NodeClaim) bool {
 		return !c.DeletionTimestamp.IsZero() || !c.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()
 	})
-	waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool { return input.Counts(pod) && !input.Gated(pod) && pod.Spec.NodeName == "" })
+	// The second replica of the controller waits as long as there is one node that is not Karpenter's.
+	waiting := lo.CountBy(pods, func(pod *corev1.Pod) bool {
+		elsewhere := scheduling.NewPodRequirements(pod).Get(karpv1.NodePoolLabelKey).Operator() == corev1.NodeSelectorOpDoesNotExist
+		return pod.Spec.NodeName == "" && input.Counts(pod) && !input.Gated(pod) && !elsewhere
+	})
 	d, reported := pool.Spec.Disruption, len(pool.Status.Conditions) > 0
 	ready := pool.DeepCopy().StatusConditions().Root()
 	for _, reason := range []struct {

@@ -332,10 +332,15 @@ var _ = DescribeTable("A NodePool is left alone", func(change func(*karpv1.NodeP
 	p.Spec.NodeName = "a"
 	anothers := pod("anybodys-1", 100, 100)
 	anothers.Namespace, anothers.Spec.NodeName, anothers.Labels[repack.HoldLabel] = "team-a", "a", "x"
-	gated := pod("gated", 100, 100)
+	gated, controllers := pod("gated", 100, 100), pod("controller-2", 100, 100)
 	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
+	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: karpv1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}
+	controllers.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 	eligible := func() error {
-		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p, anothers, gated}, "shop")
+		return repack.Eligible(pool, []*karpv1.NodeClaim{claim}, []*corev1.Pod{p, anothers, gated, controllers}, "shop")
 	}
 	Expect(eligible()).To(Succeed())
 	change(pool, claim, p)

@@ -175,14 +175,15 @@ func heldByNeed(f *nodeFacts) *held {
 	return why
 }
 
-// heldByFailures holds where core last chose the node, or where it replaces the node and launches failed since it has drifted.
+// heldByFailures holds where core last chose the node, or where it replaces the node and launches failed since it has
+// drifted and since the last one that came to a node.
 func heldByFailures(f *nodeFacts) *held {
 	last, ok := lo.Last(f.failed)
 	if !ok || f.pool == nil || heldByConsolidateAfter(f) != nil {
 		return nil
 	}
-	if f.saidOf(coreevents.ConsolidationCandidate, "") == nil && (!f.replaceable() ||
-		lastSeen(&last).Before(f.claim.StatusConditions().Get(karpv1.ConditionTypeDrifted).LastTransitionTime.Time)) {
+	since := lo.Latest(lo.FromPtr(f.claim.StatusConditions().Get(karpv1.ConditionTypeDrifted)).LastTransitionTime.Time, f.registered)
+	if f.saidOf(coreevents.ConsolidationCandidate, "") == nil && (!f.replaceable() || lastSeen(&last).Before(since)) {
 		return nil
 	}
 	return heldBy("%d launches of NodePool %s failed within an hour, the last at %s: %s", len(f.failed), f.pool.Name,

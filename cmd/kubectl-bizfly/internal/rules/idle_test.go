@@ -240,6 +240,10 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 		ginkgo.Entry("drift, where launches failed before", together(drifts, func(f *nodeFacts) {
 			f.failed = []corev1.Event{{Message: "no", LastTimestamp: metav1.NewTime(f.now.Add(-time.Minute))}}
 		}), "Drifted", Equal("the image has changed")),
+		ginkgo.Entry("drift, where a node has registered since launches failed", together(drifts, func(f *nodeFacts) {
+			f.failed = []corev1.Event{{Message: "no", LastTimestamp: metav1.NewTime(f.now.Add(time.Minute))}}
+			f.registered = f.now.Add(2 * time.Minute)
+		}), "Drifted", Equal("the image has changed")),
 		ginkgo.Entry("launches that failed, of a NodePool that is gone", together(coreSays("ConsolidationCandidate", candidate, 0), func(f *nodeFacts) {
 			f.failed, f.pool = []corev1.Event{{Message: "no"}}, nil
 		}), "NotKnown", HavePrefix("Karpenter may consolidate it since")),

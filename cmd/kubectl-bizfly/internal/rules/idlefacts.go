@@ -48,9 +48,11 @@ type nodeFacts struct {
 	// spoken of meanwhile.
 	said   []corev1.Event
 	others map[string]int
-	// paused is what holds all launches back, and failed are the failed launches of the NodePool in the last hour.
-	paused string
-	failed []corev1.Event
+	// paused is what holds all launches back, failed are the failed launches of the NodePool in the last hour, and
+	// registered is when the last node of it registered.
+	paused     string
+	failed     []corev1.Event
+	registered time.Time
 	// flavors are BizFly Cloud's by name; nil where it was not asked. unavailable are the offerings that lately failed.
 	flavors     map[string]*corecloudprovider.InstanceType
 	unavailable []unavailableOffering
@@ -138,7 +140,13 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 	classes := lo.KeyBy(lo.ToSlicePtr(lo.FromPtr(nodeClasses).Items), func(n *v1alpha1.BizflyNodeClass) string {
 		return n.Name
 	})
-	failed := launches.failures(at.now)
+	failed, lastRegistered := launches.failures(at.now), map[string]time.Time{}
+	for i := range claims.Items {
+		claim, pool := &claims.Items[i], claims.Items[i].Labels[karpv1.NodePoolLabelKey]
+		if condition := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered); condition.IsTrue() {
+			lastRegistered[pool] = lo.Latest(lastRegistered[pool], condition.LastTransitionTime.Time)
+		}
+	}
 	unavailable := launches.unavailable(r.Session, lo.Values(classes), lo.ToSlicePtr(lo.FromPtr(pools).Items),
 		func() []*corecloudprovider.InstanceType { return cluster.Flavors })
 	slices.SortStableFunc(unavailable, func(a, b unavailableOffering) int { return a.until.Compare(b.until) })
@@ -146,7 +154,7 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		f := &nodeFacts{stoppedClock: at, node: row.Object, claim: row.Claim, pods: row.Running, pool: byPool[row.NodePool],
 			members: members[row.NodePool], disrupting: disrupting[row.NodePool], limits: limits, said: said[row.Name],
 			others: lo.OmitByKeys(looked, []string{row.NodePool}), paused: paused, failed: failed[row.NodePool],
-			flavors: flavors}
+			registered: lastRegistered[row.NodePool], flavors: flavors}
 		if f.pool != nil {
 			class := classes[lo.FromPtr(f.pool.Spec.Template.Spec.NodeClassRef).Name]
 			f.unavailable = lo.Filter(unavailable, func(u unavailableOffering, _ int) bool { return u.concerns(class) })

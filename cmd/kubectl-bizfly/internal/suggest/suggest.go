@@ -275,7 +275,8 @@ func manifestsOf(pools []*karpv1.NodePool) []NodePoolManifest {
 
 // sample is objects with some of their pods, evenly from all workloads.
 func sample(objects memory.Objects, count int) memory.Objects {
-	pods := lo.Filter(memory.Of[*corev1.Pod](objects), func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) })
+	planned := func(pod *corev1.Pod, _ int) bool { return input.Counts(pod) && !input.Gated(pod) }
+	pods := lo.Filter(memory.Of[*corev1.Pod](objects), planned)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(input.WorkloadOf(a), input.WorkloadOf(b)), cmp.Compare(a.Name, b.Name))
 	})
@@ -285,6 +286,6 @@ func sample(objects memory.Objects, count int) memory.Objects {
 	}
 	return lo.Filter(objects, func(object client.Object, _ int) bool {
 		pod, ok := object.(*corev1.Pod)
-		return !ok || !input.Counts(pod) || kept[object]
+		return !ok || !planned(pod, 0) || kept[object]
 	})
 }
