@@ -17,9 +17,7 @@ var _ = Describe("Changing servers in place", func() {
 	var client *bizfly.Client
 	BeforeEach(func() {
 		sandbox = startSandbox(cloud.Options{})
-		var err error
-		client, err = newClient(sandboxConfig(sandbox))
-		Expect(err).ToNot(HaveOccurred())
+		client = lo.Must(newClient(sandboxConfig(sandbox)))
 		sandbox.AddServer(cloud.ServerSpec{Name: "node-1", Wan: true})
 	})
 	firewall := func(name string) string {

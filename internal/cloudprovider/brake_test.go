@@ -131,7 +131,7 @@ var _ = Describe("The limits of the cluster", func() {
 	It("should not count a launch whose request was not accepted", func() {
 		nodeClass()
 		limited(1, 0)
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeFalse(), "core tries it again")
 		launched(nodeClaim(nil))
 	})

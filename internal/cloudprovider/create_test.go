@@ -164,7 +164,7 @@ var _ = Describe("Create", func() {
 				patches = number
 				return patch()
 			})
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(patches).To(Equal(2))
 			Expect(intentOf(claim).Rejected).To(BeTrue())
@@ -176,7 +176,7 @@ var _ = Describe("Create", func() {
 			other := env.CloudProvider
 			patched(func(number int, patch func() error) error {
 				if number == 1 {
-					env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+					failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 					Expect(other.Create(ctx, claim.DeepCopy())).Error().To(HaveOccurred())
 				}
 				return patch()
@@ -189,14 +189,14 @@ var _ = Describe("Create", func() {
 		It("should follow one of this process whose rejection could not be recorded", func() {
 			claim := nodeClaim(nil)
 			secondPatchFails()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Count: 1})
 			launched(claim)
 			Expect(intentOf(claim).Attempt).To(Equal(2))
 			Expect(createRequests()).To(Equal(2))
 		})
 		It("should follow one of this process although its rejection could not be recorded", func() {
 			claim := nodeClaim(nil)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Count: 1})
 			patches, down := 0, false
 			config := env.CloudProviderConfig
 			config.KubeClient = failing(interceptor.Funcs{Patch: func(
@@ -323,7 +323,7 @@ var _ = Describe("Create", func() {
 		})
 		It("should wait for the server of a request that was on its way when the process ended", func() {
 			nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectLostResponse, Count: 1})
 			env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 			env.WithoutIDWait()
 			claim := nodeClaim(nil)
@@ -451,7 +451,7 @@ var _ = Describe("Create", func() {
 		})
 		It("should find the server of a create request whose answer was lost", func() {
 			nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse})
+			failCreate(cloud.Fault{Effect: cloud.EffectLostResponse})
 			claim := nodeClaim(nil)
 			var created *karpv1.NodeClaim
 			Eventually(func() (err error) {
@@ -529,7 +529,7 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: effect, Count: 1})
+			failCreate(cloud.Fault{Effect: effect, Count: 1})
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
 			Expect(createRequests()).To(Equal(1))
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonAccountLimit), HaveField("Message", ContainSubstring(reason)))))
@@ -554,8 +554,7 @@ var _ = Describe("Create", func() {
 			fast := nodeClass(func(c *v1alpha1.BizflyNodeClass) {
 				c.Name, c.Spec.RootDisk = "fast", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumSSD}
 			})
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus,
-				Status: http.StatusForbidden, Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+			failCreate(cloud.Fault{Contains: "HDD1", Status: http.StatusForbidden, Message: hddQuota})
 			pool := unit.NodePool()
 			for range 2 {
 				Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
@@ -569,12 +568,11 @@ var _ = Describe("Create", func() {
 		It("should name the account while that is rejected, and not what its NodeClass met before", func() {
 			nodeClass()
 			pool := unit.NodePool()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Count: 1, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+			failCreate(cloud.Fault{Count: 1, Status: http.StatusForbidden, Message: hddQuota})
 			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 			Eventually(func() int { return available(pool) }).ShouldNot(BeZero())
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectBalance, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectBalance, Count: 1})
 			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			Expect(failedCreate(nodeClaim(pool))).To(MatchError(And(ContainSubstring(capacity.ReasonBalanceExhausted), Not(ContainSubstring("Quota")))))
 		})
@@ -582,7 +580,7 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
 			claim := nodeClaim(pool)
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			Expect(available(pool)).To(Equal(before - 1))

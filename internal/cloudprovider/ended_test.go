@@ -20,7 +20,7 @@ import (
 var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 	It("should still get its server when its NodeClass is deleted meanwhile", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
@@ -33,7 +33,7 @@ var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 	})
 	It("should be ended again when core could not delete it, instead of holding up all scheduling", func() {
 		nodeClass()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
 		claim := nodeClaim(nil)
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 		// The API server was away when core deleted the claim, so that core asks again.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -117,12 +116,12 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 				d.API = connect.Client(ctx, env.Sandbox, connect.Unlimited, func(c *bizfly.Config) { c.Clock = env.Clock })
 			})
 			nodeClass()
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
+			failCreate(cloud.Fault{Effect: cloud.EffectThrottle})
 		}),
 	)
 	It("should end at once when BizFly Cloud asks to come back later than that", func() {
 		nodeClass()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, RetryAfter: 4 * time.Minute})
+		failCreate(cloud.Fault{Effect: cloud.EffectThrottle, RetryAfter: 4 * time.Minute})
 		_, calls := lasts(nodeClaim(nil))
 		Expect(calls).To(Equal(1))
 	})

@@ -85,7 +85,7 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
 	})
 	It("should have one line of each create request, and report which launch failed over", func() {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Count: 1})
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(HaveExactElements(
 			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
@@ -116,7 +116,7 @@ var _ = Describe("The log of launches and removals", func() {
 	})
 	It("should have a line of an outcome that could not be recorded", func() {
 		secondPatchFails()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(string(out.Contents())).To(MatchRegexp("recording the outcome of a create request.*etcd is away"))
 	})
@@ -150,14 +150,13 @@ var _ = Describe("The log of launches and removals", func() {
 		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", launch.ReasonNoOffering)))
 	})
 	It("should have one line of a create request that cannot succeed, and an event of it", func() {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-			Message: "You are not allowed to do this"})
+		failCreate(cloud.Fault{Status: http.StatusForbidden, Message: "You are not allowed to do this"})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", launch.ReasonLaunchPermissionDenied)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one of its removal", func() {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectErrorServer, Count: 1})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		deletion, sent := lo.Find(env.Sandbox.Requests(), func(r cloud.Request) bool {
 			return r.Method == http.MethodDelete && strings.Contains(r.Path, "/servers/")

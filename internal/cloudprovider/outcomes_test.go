@@ -45,11 +45,11 @@ import (
 
 var _ = Describe("Launches that fail", func() {
 	rejects := func(code int, message string) {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: code, Message: message})
+		failCreate(cloud.Fault{Status: code, Message: message})
 	}
 	const volumeQuota = "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."
 	broken := func(containing string) {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
+		failCreate(cloud.Fault{Contains: containing, Effect: cloud.EffectErrorServer})
 	}
 	// volumeTypesKnown is the state after the first launch: a rejection without words is then not about the volume type.
 	volumeTypesKnown := func() { env.Instances.Forms().Restore(map[string]string{"volumeType": "Name"}) }
@@ -88,8 +88,7 @@ var _ = Describe("Launches that fail", func() {
 			pool := unit.NodePool()
 			before := available(pool)
 			flavor := cheapest(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"flavor":"` + flavor + `"`,
-				Effect: cloud.EffectStatus, Status: code, Message: message})
+			failCreate(cloud.Fault{Contains: `"flavor":"` + flavor + `"`, Status: code, Message: message})
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
 			Expect(createRequests()).To(BeNumerically("<=", 3))
 			Expect(available(pool)).To(Equal(before - createRequests() + 1))
@@ -124,8 +123,8 @@ var _ = Describe("Launches that fail", func() {
 		It("should launch an old flavor for a NodeClass although another one was rejected with it", func() {
 			nodeClass()
 			nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Name = "other" })
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"` + v1alpha1.MetadataNodeClass + `":"default"`,
-				Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "E_4711"})
+			failCreate(cloud.Fault{Contains: `"` + v1alpha1.MetadataNodeClass + `":"default"`,
+				Status: http.StatusBadRequest, Message: "E_4711"})
 			either := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.3c_6g", "p2.4c_8g")
 			ended(nodeClaim(unit.NodePool(), either))
 			claim := nodeClaim(unit.NodePool(), either)
@@ -146,8 +145,7 @@ var _ = Describe("Launches that fail", func() {
 			nodeClass()
 			volumeTypesKnown()
 			before := available(unit.NodePool())
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
-				Message: "E_4711", Count: 1})
+			failCreate(cloud.Fault{Status: http.StatusBadRequest, Message: "E_4711", Count: 1})
 			launched(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g")))
 			Expect(available(unit.NodePool())).To(Equal(before - 1))
 		})
@@ -167,8 +165,7 @@ var _ = Describe("Launches that fail", func() {
 			class := nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"availability_zone":"HN1"`,
-				Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
+			failCreate(cloud.Fault{Contains: `"availability_zone":"HN1"`, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
 			claim := nodeClaim(pool)
 			env.WithoutIDWait()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))
@@ -217,7 +214,7 @@ var _ = Describe("Launches that fail", func() {
 	It("should pause the account, and end the NodeClaim, when the credentials are rejected", func() {
 		nodeClass()
 		pool := unit.NodePool()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectUnauthorized})
+		failCreate(cloud.Fault{Effect: cloud.EffectUnauthorized})
 		ended(nodeClaim(pool))
 		Expect(env.Recorder.Calls(events.ReasonAccountLimit)).To(Equal(1))
 		Expect(available(pool)).To(BeZero())
@@ -237,7 +234,7 @@ var _ = Describe("Launches that fail", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		before := available(pool)
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 		claim := nodeClaim(pool)
 		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeFalse())
 		Expect(available(pool)).To(Equal(before))
@@ -425,8 +422,7 @@ var _ = Describe("Launches that fail", func() {
 		It("should not count what one NodeClaim alone has met", func() {
 			volumeTypesKnown()
 			before := available(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
-				Message: "E_4711", Count: 3})
+			failCreate(cloud.Fault{Status: http.StatusBadRequest, Message: "E_4711", Count: 3})
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(3), "three offerings of generations, which have one name")
 			Expect(available(pool)).To(Equal(before - 3))
@@ -558,8 +554,7 @@ var _ = Describe("Launches that fail", func() {
 		It("should try the next offering when one fails for the trial", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
-				Message: "E_4711", Count: 1})
+			failCreate(cloud.Fault{Status: http.StatusConflict, Message: "E_4711", Count: 1})
 			launched(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(5))
 		})
@@ -605,7 +600,7 @@ var _ = Describe("Launches that fail", func() {
 		It("should let the trial be sent again when the rate limit of the cloud held it back", func() {
 			three()
 			env.Clock.Step(time.Minute + time.Second)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+			failCreate(cloud.Fault{Effect: cloud.EffectThrottle, Count: 1})
 			trial := nodeClaim(pool)
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(trial))).To(BeFalse())
 			launched(trial)
@@ -619,8 +614,7 @@ var _ = Describe("Launches that fail", func() {
 		ssd := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "ssd"}}
 		Expect(env.Client.Create(ctx, ssd)).To(Succeed())
 		Expect(env.Resolve(ctx, ssd)).To(Succeed())
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-			Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+		failCreate(cloud.Fault{Contains: "HDD1", Status: http.StatusForbidden, Message: hddQuota})
 		ended(nodeClaim(nil))
 		Expect(createRequests()).To(Equal(1), "every offering of the NodeClass meets this quota")
 		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
@@ -643,8 +637,7 @@ var _ = Describe("Launches that fail", func() {
 			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
 		})
 		ssd := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Name = "ssd" })
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
-			Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+		failCreate(cloud.Fault{Contains: "HDD1", Status: http.StatusForbidden, Message: hddQuota})
 		of := func(class string) *karpv1.NodeClaim {
 			GinkgoHelper()
 			claim := nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"),
@@ -658,7 +651,7 @@ var _ = Describe("Launches that fail", func() {
 			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		}
 		env.Sandbox.ClearFaults()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectNoCapacity, Count: 1})
 		ended(of(ssd.Name))
 		ended(of(ssd.Name))
 		Expect(createRequests()).To(Equal(4))
@@ -678,8 +671,7 @@ var _ = Describe("Launches that fail", func() {
 		Expect(createRequests()).To(Equal(3))
 
 		By("being rejected by the name that has worked")
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
-			Message: "Invalid flavor", Count: 1})
+		failCreate(cloud.Fault{Status: http.StatusBadRequest, Message: "Invalid flavor", Count: 1})
 		ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"),
 			unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
 		Expect(createRequests()).To(Equal(4))
@@ -707,7 +699,7 @@ var _ = Describe("Launches that fail", func() {
 	})
 	DescribeTable("should know the zone of a server whose launch is resumed while BizFly Cloud names it", func(zone string) {
 		nodeClass()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
@@ -737,7 +729,7 @@ var _ = Describe("Launches that fail", func() {
 	})
 	It("should end a NodeClaim whose held-back request core's next call may be too late to send", func() {
 		nodeClass()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
+		failCreate(cloud.Fault{Effect: cloud.EffectThrottle})
 		tooLate := lifecycle.LaunchTimeout - ttl.LaunchMargin - ttl.CoreRetry
 		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate-time.Second)))).ToNot(Equal(launch.ReasonLaunchNotSent))
 		Expect(reasonOf(failedCreate(aged(nodeClaim(nil), tooLate)))).To(Equal(launch.ReasonLaunchNotSent))
@@ -807,8 +799,7 @@ var _ = Describe("Launches that fail", func() {
 		}
 		rejected := func(fault cloud.Fault) func() {
 			return func() {
-				fault.Method, fault.Path = http.MethodPost, "/servers"
-				env.Sandbox.AddFaults(1, fault)
+				failCreate(fault)
 				ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"),
 					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
 			}

@@ -4,7 +4,6 @@
 package cloudprovider_test
 
 import (
-	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,7 +46,7 @@ var _ = Describe("The settings", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Tune(func(o *options.Options) { o.AccountPause = 10 * time.Minute })
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectBalance, Count: 1})
+		failCreate(cloud.Fault{Effect: cloud.EffectBalance, Count: 1})
 		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 		env.Clock.Step(9 * time.Minute)
 		Expect(available(pool)).To(BeZero())

@@ -59,10 +59,18 @@ func failedCreate(claim *karpv1.NodeClaim) error {
 	return err
 }
 
+const hddQuota = "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."
+
+// failCreate lets create requests meet a fault, by default a rejection with its status.
+func failCreate(fault cloud.Fault) {
+	fault.Method, fault.Path, fault.Effect = http.MethodPost, "/servers", lo.CoalesceOrEmpty(fault.Effect, cloud.EffectStatus)
+	env.Sandbox.AddFaults(1, fault)
+}
+
 // unanswered returns a NodeClaim whose create request may or may not have been received.
 func unanswered(pool *karpv1.NodePool) *karpv1.NodeClaim {
 	GinkgoHelper()
-	env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+	failCreate(cloud.Fault{Effect: cloud.EffectReset})
 	env.WithoutIDWait()
 	claim := nodeClaim(pool)
 	Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))

@@ -192,9 +192,7 @@ func (r *run) portsLeft(ctx context.Context) {
 	GinkgoHelper()
 	var m remains
 	for range 20 {
-		var err error
-		m, err = r.left(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		m = lo.Must(r.left(ctx))
 		if len(m.ports) == 0 {
 			break
 		}

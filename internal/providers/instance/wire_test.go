@@ -314,6 +314,23 @@ var _ = Describe("Data disks", func() {
 	})
 })
 
+var _ = Describe("Data disks without a record", func() {
+	DescribeTable("should not outlive a launch that fails",
+		func(options cloud.Options, fault cloud.Fault) {
+			w := newWorld(options)
+			fault.Method, fault.Path = "POST", "/servers"
+			w.box.AddFaults(1, fault)
+			request, _ := w.request(withDataDisks)
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
+			collectAll(w)
+		},
+		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
+		Entry("for want of capacity", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}),
+		Entry("with disks and no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true}),
+	)
+})
+
 // withUserData gives a NodeClass a template that its status does not know yet.
 func withUserData(nodeClass *v1alpha1.BizflyNodeClass) {
 	nodeClass.Spec.UserData = lo.ToPtr("#!/bin/bash\ntrue\n")

@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// timeLimit is how long the demo may take in all.
+	timeLimit = 4 * time.Minute
 	// stopReserve is the part of the time limit that is kept for stopping everything.
 	stopReserve = 15 * time.Second
 	// consolidationPatience is how long consolidation is waited for: a look every 10 s, a second one after 15 s, a drain.
@@ -67,7 +69,7 @@ func (r result) check() error {
 
 // demo runs the demo and prints its result as the last line, unless it is interrupted.
 func (f flags) demo(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout-stopReserve, fmt.Errorf("not done within the time limit of %s", f.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit-stopReserve, fmt.Errorf("not done within the time limit of %s", timeLimit))
 	defer cancel()
 	var r result
 	t := newTimeline(os.Stdout)
@@ -83,7 +85,7 @@ func (f flags) demo(ctx context.Context) (err error) {
 		}
 		fmt.Println(r)
 	}()
-	env, err := environment.Start(ctx, f.options(func(what string) { t.print("cluster", "%s", what) }))
+	env, err := environment.Start(ctx, options(func(what string) { t.print("cluster", "%s", what) }))
 	if err != nil {
 		return err
 	}
@@ -123,9 +125,7 @@ func (f flags) demo(ctx context.Context) (err error) {
 
 // play creates the workloads, waits until they run and are packed, takes them away and waits until nothing is left.
 func (f flags) play(ctx context.Context, env *environment.Environment, t *timeline, r *result) error {
-	if err := t.attach(ctx, env); err != nil {
-		return err
-	}
+	t.env = env
 	defer func() { t.fill(r) }()
 	phases := workloads()
 	for _, workload := range slices.Concat(phases...) {

@@ -29,9 +29,9 @@ func (f flags) keepRunning(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	t := newTimeline(os.Stdout)
-	options := f.options(func(what string) { t.print("cluster", "%s", what) })
-	options.Dir = dir
-	env, err := environment.Start(ctx, options)
+	started := options(func(what string) { t.print("cluster", "%s", what) })
+	started.Dir = dir
+	env, err := environment.Start(ctx, started)
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,7 @@ func (f flags) keepRunning(ctx context.Context) (err error) {
 	if err := writeEnv(filepath.Join(dir, "env"), env); err != nil {
 		return err
 	}
-	if err := t.attach(ctx, env); err != nil {
-		return err
-	}
+	t.env = env
 	if err := applyPool(ctx, env.Client()); err != nil {
 		return err
 	}

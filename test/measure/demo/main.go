@@ -26,11 +26,8 @@ import (
 var errInterrupted = errors.New("interrupted")
 
 type flags struct {
-	keep          bool
-	dir, scrapes  string
-	timeout       time.Duration
-	latency, boot time.Duration
-	seed          int64
+	keep         bool
+	dir, scrapes string
 }
 
 func main() {
@@ -38,10 +35,6 @@ func main() {
 	flag.BoolVar(&f.keep, "keep", false, "leave everything running for kubectl until it is interrupted")
 	flag.StringVar(&f.dir, "dir", ".sandbox", "where --keep puts kubeconfig, env and logs")
 	flag.StringVar(&f.scrapes, "scrapes", "", "where to keep the controller's metrics of every few seconds; empty keeps nothing")
-	flag.DurationVar(&f.timeout, "timeout", 4*time.Minute, "how long the demo may take in all")
-	flag.DurationVar(&f.latency, "latency", 2*time.Second, "how long the sandbox takes to make or delete a server")
-	flag.DurationVar(&f.boot, "boot", 3*time.Second, "how long an active server takes to join the cluster")
-	flag.Int64Var(&f.seed, "seed", 1, "the seed of the sandbox's ids")
 	flag.Parse()
 	log.SetLogger(klog.Logger{}) // or controller-runtime complains
 
@@ -75,6 +68,7 @@ func (f flags) run(ctx context.Context) int {
 	return 1
 }
 
-func (f flags) options(progress func(string)) environment.Options {
-	return environment.Options{Latency: f.latency, Boot: f.boot, Seed: f.seed, Progress: progress}
+// options are those of a cloud that is slow enough to be watched.
+func options(progress func(string)) environment.Options {
+	return environment.Options{Latency: 2 * time.Second, Boot: 3 * time.Second, Seed: 1, Progress: progress}
 }

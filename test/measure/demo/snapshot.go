@@ -63,11 +63,3 @@ func (s snapshot) running() int {
 func (s snapshot) empty() bool {
 	return len(s.pods)+len(s.nodes)+len(s.claims)+len(s.servers)+len(s.volumes)+len(s.ports) == 0
 }
-
-// without takes away what was there before.
-func (s snapshot) without(before snapshot) snapshot {
-	old := sets.New(lo.Map(before.servers, func(server cloud.Server, _ int) string { return server.ID })...)
-	s.servers = lo.Reject(s.servers, func(server cloud.Server, _ int) bool { return old.Has(server.ID) })
-	s.volumes, s.ports = s.volumes.Difference(before.volumes), s.ports.Difference(before.ports)
-	return s
-}

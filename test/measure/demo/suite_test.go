@@ -14,7 +14,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -44,17 +43,6 @@ var _ = Describe("The result", func() {
 		Entry("a foreign request", func(r *result) { r.foreignRequests = 1 }, "1 requests were meant for other hosts"),
 		Entry("nothing at all", func(r *result) { *r = result{} }, "no node was launched"),
 	)
-})
-
-var _ = Describe("What is left", func() {
-	It("should not count what was there before", func() {
-		before := snapshot{servers: []cloud.Server{{ID: "old"}}, volumes: sets.New("old"), ports: sets.New("old")}
-		after := snapshot{servers: []cloud.Server{{ID: "old"}}, volumes: sets.New("old"), ports: sets.New("old")}
-		Expect(after.without(before).empty()).To(BeTrue())
-		after.volumes.Insert("new")
-		Expect(after.without(before).empty()).To(BeFalse())
-		Expect(after.without(before).volumes.UnsortedList()).To(ConsistOf("new"))
-	})
 })
 
 var _ = Describe("The folder of a sandbox that is kept", func() {

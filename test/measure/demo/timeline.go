@@ -31,8 +31,8 @@ type timeline struct {
 	start time.Time
 	env   *environment.Environment
 
-	before, last snapshot
-	prices       map[offering]float64
+	last   snapshot
+	prices map[offering]float64
 	// said has the lines that were printed, by kind and id, so that each is printed once.
 	said sets.Set[string]
 	// pods is when each pod was first seen, servers when each server was.
@@ -50,13 +50,6 @@ func newTimeline(out io.Writer) *timeline {
 		out: out, start: time.Now(), said: sets.New[string](), pods: map[types.UID]time.Time{},
 		servers: map[string]time.Time{}, known: map[string]cloud.Server{}, joined: sets.New[string](),
 	}
-}
-
-// attach begins to look at an environment; what is in it already is not ours.
-func (t *timeline) attach(ctx context.Context, env *environment.Environment) (err error) {
-	t.env = env
-	t.before, err = look(ctx, env)
-	return err
 }
 
 // print writes one line.
@@ -101,7 +94,7 @@ func (t *timeline) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.last, t.failure = s.without(t.before), ""
+	t.last, t.failure = s, ""
 	now := time.Now()
 	for _, pod := range t.last.pods {
 		if _, ok := t.pods[pod.UID]; !ok {

@@ -27,9 +27,7 @@ var _ = Describe("Deleting a server", func() {
 		launched := b.launch(request)
 		Expect(launched.AttachedVolumes).To(HaveLen(1), "data disks come later")
 		b.Advance(20 * time.Second)
-		var err error
-		server, err = b.client.CloudServer.Get(ctx, launched.ID)
-		Expect(err).ToNot(HaveOccurred())
+		server = lo.Must(b.client.CloudServer.Get(ctx, launched.ID))
 		Expect(server.AttachedVolumes).To(HaveLen(3))
 	})
 	diskNamed := func(name string) string {

@@ -14,6 +14,8 @@ var _ = serverAPI.serve(
 	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations, "az", "category"),
 	on(http.MethodGet, "/keypairs", (*Cloud).listKeyPairs),
 	on(http.MethodGet, "/vpc-networks", (*Cloud).listVPCs),
+	on(http.MethodGet, "/images", (*Cloud).listImages, "os_images"),
+	on(http.MethodGet, "/user/images", (*Cloud).listCustomImages),
 )
 
 // gobizfly asks for generations at the login's URL.
@@ -54,4 +56,22 @@ func (c *Cloud) listKeyPairs(*call) reply {
 		pairs = append(pairs, map[string]SSHKey{"keypair": key})
 	}
 	return ok(pairs)
+}
+
+func (c *Cloud) listImages(q *call) reply {
+	if !strings.EqualFold(q.query.Get("os_images"), "true") {
+		return *bad("os_images=True is required")
+	}
+	return ok(map[string]any{"os_images": append([]OSImage{}, c.opts.Catalog.Images[q.region]...)})
+}
+
+func (c *Cloud) listCustomImages(q *call) reply {
+	images := []CustomImage{}
+	for _, image := range c.opts.Catalog.CustomImages[q.region] {
+		if q.project == c.opts.Project {
+			image.Owner = q.project
+			images = append(images, image)
+		}
+	}
+	return ok(map[string]any{"images": images})
 }

@@ -95,6 +95,13 @@ var _ = Describe("Garbage collection", func() {
 			Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).To(Succeed())
 		return id
 	}
+	// nodeOf is a Node of a server that core has not registered.
+	nodeOf := func(id, name string, taints ...corev1.Taint) *corev1.Node {
+		GinkgoHelper()
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id), Taints: taints}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		return node
+	}
 	// restored is a NodeClaim with the server of another one, as after a restore from a backup.
 	restored := func(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 		GinkgoHelper()
@@ -362,8 +369,7 @@ var _ = Describe("Garbage collection", func() {
 		pass()
 		env.Sandbox.ClearFaults()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Metadata = nil })).To(BeTrue())
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
-		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		node := nodeOf(id, "wiped")
 		before := node.ResourceVersion
 		passes()
 		Expect(left()).To(Equal([]string{id}))
@@ -464,11 +470,8 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(flavor.ID))
 	})
 	It("should delete the node of the server too", func() {
-		id := orphan()
-		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).
-			To(Succeed())
-		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://other"}})).
-			To(Succeed())
+		nodeOf(orphan(), "orphan")
+		nodeOf("other", "other")
 		aged()
 		pass()
 		nodes := &corev1.NodeList{}
@@ -483,8 +486,7 @@ var _ = Describe("Garbage collection", func() {
 		aged()
 		pass()
 		for _, name := range []string{"late", "later"} {
-			Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).
-				To(Succeed())
+			nodeOf(id, name)
 		}
 		Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
 		pass()
@@ -495,8 +497,7 @@ var _ = Describe("Garbage collection", func() {
 	})
 	It("should report a node that cannot be deleted, and delete it in the next pass", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Hour})
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(orphan())}}
-		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		node := nodeOf(orphan(), "orphan")
 		aged()
 		controller = collectorOver(rejecting{env.Client, "delete", &corev1.Node{}}, env.APIReader)
 		pass()
@@ -508,12 +509,6 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(MatchError(ContainSubstring("not found")))
 	})
 	Context("when pods run on the node", func() {
-		node := func(id string, taints ...corev1.Taint) *corev1.Node {
-			GinkgoHelper()
-			object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id), Taints: taints}}
-			Expect(env.Client.Create(ctx, object)).To(Succeed())
-			return object
-		}
 		pod := func(options coretest.PodOptions) *corev1.Pod {
 			GinkgoHelper()
 			options.NodeName = "late"
@@ -523,7 +518,7 @@ var _ = Describe("Garbage collection", func() {
 		}
 		It("should let core drain it first", func() {
 			id := orphan()
-			object := node(id)
+			object := nodeOf(id, "late")
 			running := pod(coretest.PodOptions{})
 			aged()
 			passes()
@@ -547,7 +542,7 @@ var _ = Describe("Garbage collection", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
 				Message: "is locked", Count: 1})
 			pass()
-			object := node(id)
+			object := nodeOf(id, "late")
 			running := pod(coretest.PodOptions{})
 			env.Clock.Step(ttl.DeletionRetry)
 			passes()
@@ -568,7 +563,7 @@ var _ = Describe("Garbage collection", func() {
 			id := orphan()
 			aged()
 			pass()
-			node(id)
+			nodeOf(id, "late")
 			running := pod(coretest.PodOptions{})
 			Expect(env.Sandbox.RemoveServer(id)).To(Succeed())
 			pass()
@@ -577,7 +572,7 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
 		})
 		It("should not wait for pods of DaemonSets and for pods that have ended", func() {
-			node(orphan(), karpv1.UnregisteredNoExecuteTaint)
+			nodeOf(orphan(), "late", karpv1.UnregisteredNoExecuteTaint)
 			pod(coretest.PodOptions{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "log", UID: "d"}}}})
 			ended := pod(coretest.PodOptions{})
@@ -589,7 +584,7 @@ var _ = Describe("Garbage collection", func() {
 		})
 		DescribeTable("should delete nothing while the API server", func(verb string, object runtime.Object, report string, taints ...corev1.Taint) {
 			id := orphan()
-			node(id, taints...)
+			nodeOf(id, "late", taints...)
 			pod(coretest.PodOptions{})
 			aged()
 			controller = collectorOver(rejecting{env.Client, verb, object}, rejecting{env.APIReader, verb, object})
@@ -610,8 +605,7 @@ var _ = Describe("Garbage collection", func() {
 	It("should not let one server that cannot be deleted keep the others, or the next pass", func() {
 		locked, before := orphan(), measured(failures)
 		orphan()
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "locked"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(locked)}}
-		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		node := nodeOf(locked, "locked")
 		aged()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/" + locked, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "Permission denied"})
@@ -682,16 +676,6 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 		Expect(measured("garbage_collected_servers_total")).To(Equal(before))
 	})
-	It("should count a server's age from when it was first seen where the cloud has none", func() {
-		id := orphan()
-		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
-		aged()
-		passes()
-		Expect(left()).To(ConsistOf(id))
-		env.Clock.Step(options.Defaults().GarbageCollectionGrace)
-		passes()
-		Expect(left()).To(BeEmpty())
-	})
 	It("should forget when it first saw a server that it does not see any more", func() {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
@@ -704,18 +688,22 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(id))
 	})
 
-	It("should count the age of a server from the future from when it was first seen", func() {
+	DescribeTable("should count the age of a server from when it was first seen where the cloud", func(created func() string) {
 		id := orphan()
-		// A cloud that writes local time without its zone: seven hours from now, as seen from here.
-		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
-			s.Created = env.Clock.Now().Add(7 * time.Hour).UTC().Format("2006-01-02T15:04:05")
-		})).To(BeTrue())
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = created() })).To(BeTrue())
+		aged()
 		passes()
 		Expect(left()).To(ConsistOf(id))
 		aged()
 		passes()
 		Expect(left()).To(BeEmpty())
-	})
+	},
+		Entry("has none", func() string { return "" }),
+		// Seven hours from now, as seen from here.
+		Entry("writes local time without its zone", func() string {
+			return env.Clock.Now().Add(7 * time.Hour).UTC().Format("2006-01-02T15:04:05")
+		}),
+	)
 
 	Context("in doubt", func() {
 		It("should delete nothing when the servers cannot be listed, and try again soon", func() {

@@ -32,9 +32,7 @@ var _ = Describe("Launch outcome", func() {
 	var claim *karpv1.NodeClaim
 	BeforeEach(func() {
 		controller = newController()
-		var err error
-		claim, err = env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
+		claim = lo.Must(env.Launched(ctx))
 		// Conditions are dated by the real time, which a launch on a busy machine lets go ahead.
 		env.Clock.SetTime(time.Now())
 	})
@@ -132,9 +130,7 @@ var _ = Describe("Launch outcome", func() {
 	})
 	It("should pause the NodeClass when nodes of three offerings do not register", func() {
 		for range 3 {
-			var err error
-			claim, err = env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			claim = lo.Must(env.Launched(ctx))
 			look()
 			env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
 			begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
@@ -165,9 +161,7 @@ var _ = Describe("Launch outcome", func() {
 	})
 	It("should pause the NodeClass when servers keep failing after their create request succeeded", func() {
 		for range 3 {
-			var err error
-			claim, err = env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
+			claim = lo.Must(env.Launched(ctx))
 			Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 			look()
 		}
@@ -201,9 +195,7 @@ var _ = Describe("Launch outcome", func() {
 		tried := map[string]bool{}
 		for i := range 5 {
 			if i > 0 {
-				var err error
-				claim, err = env.Launched(ctx)
-				Expect(err).ToNot(HaveOccurred())
+				claim = lo.Must(env.Launched(ctx))
 			}
 			key := offering()
 			Expect(tried).ToNot(HaveKey(key.Flavor + key.Zone))
@@ -220,9 +212,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should let another NodeClaim be the trial when the first one is deleted unseen", func() {
 		for i := range 3 {
 			if i > 0 {
-				var err error
-				claim, err = env.Launched(ctx)
-				Expect(err).ToNot(HaveOccurred())
+				claim = lo.Must(env.Launched(ctx))
 			}
 			look()
 			env.Clock.Step(15*time.Minute + time.Second) // creation is dated by the API server
