@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/awslabs/operatorpkg/controller"
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -75,13 +76,16 @@ func (s staticPools) Get(ctx context.Context, key client.ObjectKey, object clien
 }
 
 // LaunchablePools makes core's static provisioning wait while nothing that a NodePool allows can be launched, as before
-// the catalog was read, which is reported elsewhere. Core would create a NodeClaim again as soon as one ends, many a
-// second, and schedule nothing for anyone while that has no server (kubernetes-sigs/karpenter#3198). It waits by itself
-// at a limit of nodes, so that is what it is shown of such a NodePool.
+// the catalog was read or the last change of the NodeClass was resolved, which is reported elsewhere. Core would create
+// a NodeClaim again as soon as one ends, many a second, and schedule nothing for anyone while that has no server
+// (kubernetes-sigs/karpenter#3198). It waits by itself at a limit of nodes, so that is what it is shown of such a
+// NodePool.
 func (c *CloudProvider) LaunchablePools(kube client.Client) client.Client {
 	return staticPools{kube, func(ctx context.Context, pool *karpv1.NodePool) error {
 		types, err := c.GetInstanceTypes(ctx, pool)
-		if err == nil && flavor.CanLaunch(ctx, pool, types) {
+		nodeClass, _ := c.nodeClass(ctx, pool.Spec.Template.Spec.NodeClassRef)
+		resolved := nodeClass != nil && v1alpha1.Resolved(nodeClass, status.ConditionReady)
+		if err == nil && resolved && flavor.CanLaunch(ctx, pool, types) {
 			return nil
 		}
 		claims, listErr := claimsOf(ctx, kube, pool)
@@ -92,7 +96,7 @@ func (c *CloudProvider) LaunchablePools(kube client.Client) client.Client {
 		if limit, limited := pool.Spec.Limits[resources.Node]; limited {
 			wanted = min(wanted, limit.Value())
 		}
-		if lacking := wanted - int64(len(claims)); err == nil && lacking > 0 {
+		if lacking := wanted - int64(len(claims)); err == nil && resolved && lacking > 0 {
 			c.config.Recorder.Publish(events.StaticNodePoolWaits(pool, lacking))
 		}
 		pool.Spec.Limits = karpv1.Limits(corev1.ResourceList{resources.Node: resource.Quantity{}})

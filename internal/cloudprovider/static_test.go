@@ -21,6 +21,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/unit"
 )
 
@@ -48,6 +49,13 @@ var _ = Describe("A static NodePool, while one of its flavors is unavailable,", 
 			pool.Spec.Template.Spec.Requirements[0].MinValues = lo.ToPtr(2)
 		}, true, 1),
 		Entry("with no node, before the catalog was read", func(*karpv1.NodePool) { forgetCatalog() }, true, 0),
+		Entry("with no node, until the last change of its NodeClass is resolved", func(pool *karpv1.NodePool) {
+			pool.Spec.Template.Spec.Requirements[0].Values = []string{"nix.2c_2g"}
+			class := &v1alpha1.BizflyNodeClass{}
+			Expect(env.Client.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+			class.Spec.Zones = []string{"HN2"}
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+		}, true, 0),
 		Entry("and not reported where it lacks none", func(pool *karpv1.NodePool) {
 			pool.Spec.Replicas = lo.ToPtr(int64(0))
 		}, true, 0),

@@ -47,12 +47,13 @@ func (p *DefaultProvider) FirewallsDiffer(ctx context.Context, server *Instance,
 }
 
 // SetFirewalls gives the interfaces of a server the firewalls, by what the cloud shows now, and reports whether it has
-// changed any. It first adds and then removes, so that no interface is ever without any. ErrNotFound says that the
-// server does not exist or is not ours.
-func (p *DefaultProvider) SetFirewalls(ctx context.Context, id string, firewalls Firewalls) (changed bool, err error) {
+// changed any, and whether all recorded interfaces were listed. It first adds and then removes, so that no interface is
+// ever without any. ErrNotFound says that the server does not exist or is not ours.
+func (p *DefaultProvider) SetFirewalls(ctx context.Context, id string, firewalls Firewalls) (changed, complete bool,
+	err error) {
 	server, err := p.liveServer(ctx, id)
 	if err != nil || len(firewalls.Wanted) == 0 {
-		return false, err
+		return false, false, err
 	}
 	ports, err := p.listOwnPorts(ctx, server, firewalls.Interfaces, p.clock.Now())
 	if err == nil && len(ports) == 0 {
@@ -79,9 +80,9 @@ func (p *DefaultProvider) SetFirewalls(ctx context.Context, id string, firewalls
 			"firewalls", firewalls.Wanted)
 	}
 	if err != nil {
-		return changed, fmt.Errorf("changing the firewalls of server %s: %w", server.Name, err)
+		return changed, false, fmt.Errorf("changing the firewalls of server %s: %w", server.Name, err)
 	}
-	return changed, nil
+	return changed, len(ports) == len(firewalls.Interfaces), nil
 }
 
 // listOwnPorts are the interfaces of the server that are on the record.

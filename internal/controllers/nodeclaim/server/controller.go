@@ -84,9 +84,9 @@ type Instances interface {
 	// FirewallsDiffer reports whether a server has other firewalls than the wanted ones, by lists of up to two minutes
 	// ago.
 	FirewallsDiffer(ctx context.Context, server *instance.Instance, firewalls instance.Firewalls) (bool, error)
-	// SetFirewalls gives a server the wanted firewalls, and reports whether it has changed any; ErrNotFound when the
-	// server does not exist or is not ours.
-	SetFirewalls(ctx context.Context, id string, firewalls instance.Firewalls) (bool, error)
+	// SetFirewalls gives a server the wanted firewalls, and reports whether it has changed any and whether all recorded
+	// interfaces were listed; ErrNotFound when the server does not exist or is not ours.
+	SetFirewalls(ctx context.Context, id string, firewalls instance.Firewalls) (changed, complete bool, err error)
 }
 
 // NewController returns a Controller. tokens is nil without join tokens.

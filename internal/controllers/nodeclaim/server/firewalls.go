@@ -92,15 +92,19 @@ func (f *firewalls) change(ctx context.Context, s *subject, wanted instance.Fire
 	if conflict, err := f.record(ctx, s, wanted.Attached, ours); conflict > 0 || err != nil {
 		return conflict, err
 	}
-	changed, err := f.instances.SetFirewalls(ctx, s.server.ID, wanted)
+	changed, complete, err := f.instances.SetFirewalls(ctx, s.server.ID, wanted)
 	switch {
 	case errors.Is(err, instance.ErrNotFound):
 		return ttl.InPlace, nil
 	case err != nil:
 		return 0, f.reportFailed(s, err)
 	}
-	if conflict, err := f.record(ctx, s, ours, wanted.Wanted); conflict > 0 || err != nil {
-		return conflict, err
+	// An interface that the list lacks may still have what is not wanted any more: until it is listed, that stays on the
+	// record, so that it is looked for again.
+	if complete {
+		if conflict, err := f.record(ctx, s, ours, wanted.Wanted); conflict > 0 || err != nil {
+			return conflict, err
+		}
 	}
 	if changed {
 		f.recorder.Publish(events.ServerUpdated(s.claim, "firewalls "+strings.Join(wanted.Wanted, ", ")))

@@ -5,6 +5,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -237,6 +238,18 @@ var _ = Describe("Firewalls", func() {
 		Entry("when an interface is rejected", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: 409}),
 		Entry("when an answer is lost after the work", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse}),
 	)
+	It("should take off what it had attached once a list has the interface again that it lacked", func() {
+		claim := launched("web")
+		done(claim)
+		wants("kubernetes-nodes")
+		port, _ := lo.Find(env.Sandbox.State().NetworkInterfaces, func(p cloud.NetworkInterface) bool { return p.AttachedServer.ID == id(claim) })
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody,
+			Body: string(lo.Must(json.Marshal([]cloud.NetworkInterface{port})))})
+		done(claim)
+		env.Sandbox.ClearFaults()
+		done(claim)
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
+	})
 	It("should finish a change that was interrupted although the NodeClass was changed back", func() {
 		claim := launched("web")
 		done(claim)
@@ -378,8 +391,8 @@ type hanging struct {
 	entered chan<- struct{}
 }
 
-func (h hanging) SetFirewalls(ctx context.Context, _ string, _ instance.Firewalls) (bool, error) {
+func (h hanging) SetFirewalls(ctx context.Context, _ string, _ instance.Firewalls) (bool, bool, error) {
 	h.entered <- struct{}{}
 	<-ctx.Done()
-	return false, ctx.Err()
+	return false, false, ctx.Err()
 }
