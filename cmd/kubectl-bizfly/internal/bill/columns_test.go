@@ -222,7 +222,7 @@ func (b *bench) bound(k kind, w workloads.Workload) (bound float64) {
 	return bound
 }
 
-// suggested is the NodePools that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
+// suggested is the NodePool that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
 // worth a change, it is the sample.
 func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {
@@ -240,7 +240,7 @@ func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 	s := lo.Must(connect.NewFor(ctx, nil, connect.Options{Offline: true}))
 	found := lo.Must(suggest.Compute(s.Context(ctx), s, suggest.Options{Options: input.Options{Files: []string{"-"}, Stdin: &manifest}}, time.Hour, func(int) {}))
 	c := column{name: waySuggested, change: policies()[0].change}
-	for _, m := range found.NodePools {
+	if m := found.Suggested; m != nil {
 		pool := b.sample.DeepCopy()
 		pool.Name, pool.Spec = m.Metadata["name"], m.Spec
 		c.change(pool)

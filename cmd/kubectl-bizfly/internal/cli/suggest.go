@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -36,7 +35,10 @@ func (a *App) suggest(shared *planFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			suggested := manifestOf(result)
+			var suggested []byte
+			if result.Suggested != nil {
+				suggested = lo.Must(output.EncodeYAML(result.Suggested))
+			}
 			if write != "" && len(suggested) > 0 {
 				if err := os.WriteFile(write, suggested, 0o600); err != nil {
 					return fmt.Errorf("writing the NodePool: %w", err)
@@ -71,20 +73,13 @@ func printSuggested(printer *output.Printer, result *suggest.Suggestion, suggest
 	printer.Notes(result.Notes)
 }
 
-// billOf is that with the NodePools that are suggested.
+// billOf is that with the NodePool that is suggested.
 func billOf(result *suggest.Suggestion) bill {
 	chosen := result.Now
-	if len(result.NodePools) > 0 {
+	if result.Suggested != nil {
 		chosen = result.Candidates[0]
 	}
 	return bill{chosen.VNDPerMonth, chosen.Unplaced}
-}
-
-// manifestOf is the suggested NodePools as YAML; nothing where there are none.
-func manifestOf(result *suggest.Suggestion) []byte {
-	return bytes.Join(lo.Map(result.NodePools, func(pool suggest.NodePoolManifest, _ int) []byte {
-		return lo.Must(output.EncodeYAML(pool))
-	}), []byte("---\n"))
 }
 
 func printSuggestion(printer *output.Printer, result *suggest.Suggestion) {

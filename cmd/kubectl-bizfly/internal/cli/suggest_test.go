@@ -73,25 +73,6 @@ var _ = Describe("plan suggest", func() {
 		Expect(s.Assumed).To(ContainElement("NodePool default"))
 	})
 
-	It("should add a NodePool of larger sizes where some pods need them", func() {
-		f.reader = nil
-		file := written("pods.csv", "name,count,cpu,memory\nsmall,40,300m,700Mi\nlarge,1,12,20Gi\n")
-		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", file, "--time-limit", patient)
-		fallback := lo.Filter(s.Candidates, func(c suggest.Candidate, _ int) bool { return c.Shape.Fallback })
-		Expect(fallback).ToNot(BeEmpty())
-		Expect(fallback).To(HaveEach(HaveField("Unplaced", BeZero())))
-		Expect(fallback).To(HaveEach(HaveField("Shape.MaxCPU", BeNumerically("<", 16))))
-	})
-
-	It("should add no NodePool to one that has limits, which both would have", func() {
-		f.reader = nil
-		manifest := written("pools.yaml", pools+"  limits: {cpu: 16}\n")
-		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", manifest, "-f", written("pods.csv", "name,count,cpu,memory\nweb,24,1,1Gi\n"))
-		Expect(s.Now.Unplaced).To(BeNumerically(">", 0))
-		Expect(s.Candidates).To(HaveEach(HaveField("Shape.Fallback", BeFalse())))
-		Expect(s.NodePools).To(BeEmpty())
-	})
-
 	It("should print the candidates, and YAML that can be applied", func() {
 		f.reader = nil
 		file := mixed(30)
@@ -127,7 +108,7 @@ var _ = Describe("plan suggest", func() {
 		s := answer[suggest.Suggestion](f, "plan", "suggest", "-f", mixed(30), "--time-limit", "1ns")
 		Expect(s.TimeOver).To(BeTrue())
 		Expect(s.Candidates).To(BeEmpty())
-		Expect(s.NodePools).To(BeEmpty())
+		Expect(s.Suggested).To(BeNil())
 		Expect(f.run("plan", "suggest", "-f", mixed(30), "--time-limit", "1ns")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("raise --time-limit"))
 	})

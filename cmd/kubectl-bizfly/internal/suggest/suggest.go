@@ -40,8 +40,6 @@ type Shape struct {
 	// MaxCPU is the largest size, in vCPUs, and Category one of those that the NodePool allows.
 	MaxCPU   int    `json:"maxCpu,omitempty"`
 	Category string `json:"category,omitempty"`
-	// Fallback adds a second NodePool of all sizes for pods that need a larger flavor.
-	Fallback bool `json:"fallback,omitempty"`
 }
 
 // String describes it in a line.
@@ -50,7 +48,7 @@ func (s Shape) String() string {
 	if s.MaxCPU > 0 {
 		text = fmt.Sprintf("up to %d vCPU", s.MaxCPU)
 	}
-	return text + lo.Ternary(s.Category != "", ", "+s.Category, "") + lo.Ternary(s.Fallback, ", larger ones for pods that need them", "")
+	return text + lo.Ternary(s.Category != "", ", "+s.Category, "")
 }
 
 // Candidate is the settled bill with one shape of the NodePool.
@@ -64,7 +62,7 @@ type Candidate struct {
 	VNDPerHour  float64 `json:"vndPerHour"`
 	VNDPerMonth float64 `json:"vndPerMonth"`
 
-	pools []*karpv1.NodePool
+	pool *karpv1.NodePool
 }
 
 // Suggestion is the cheapest shape that was found for some pods.
@@ -81,11 +79,11 @@ type Suggestion struct {
 	// Sample is how many of many pods the shapes were searched with; 0 is all. The candidates are planned with all.
 	Sample   int  `json:"sample,omitempty"`
 	TimeOver bool `json:"timeOver,omitempty"`
-	// NodePools are those of the suggested shape; none where no shape is cheaper than what there is.
-	NodePools []NodePoolManifest `json:"nodePools,omitempty"`
-	Catalog   *connect.Catalog   `json:"catalog,omitempty"`
-	Assumed   []string           `json:"assumed,omitempty"`
-	Notes     []string           `json:"notes,omitempty"`
+	// Suggested is the NodePool of the first candidate, where it is better than what there is.
+	Suggested *NodePoolManifest `json:"suggested,omitempty"`
+	Catalog   *connect.Catalog  `json:"catalog,omitempty"`
+	Assumed   []string          `json:"assumed,omitempty"`
+	Notes     []string          `json:"notes,omitempty"`
 }
 
 // NodePoolManifest is a NodePool without what an API server adds.
@@ -142,7 +140,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options, limit time.Dura
 				result.TimeOver = true
 				break
 			}
-			c, err := tryShape(ctx, now.Cloud, of, pool, shape, settled, len(now.Unplaced))
+			c, err := tryShape(ctx, now.Cloud, of, pool, shape, settled)
 			if err != nil {
 				return nil, fmt.Errorf("planning with a NodePool of %s: %w", shape, err)
 			}
@@ -164,7 +162,7 @@ func Compute(ctx context.Context, s *connect.Session, o Options, limit time.Dura
 	}
 	if c, ok := lo.First(result.Candidates); ok && (c.Unplaced < result.Now.Unplaced ||
 		c.Unplaced == result.Now.Unplaced && c.VNDPerHour < (1-LeastSaving)*result.Now.VNDPerHour) {
-		result.NodePools = manifestsOf(c.pools)
+		result.Suggested = manifestOf(c.pool)
 	}
 	return result, nil
 }
@@ -194,22 +192,16 @@ func cpuOf(it *corecloudprovider.InstanceType) int {
 	return size
 }
 
-// tryShape plans with one shape, and with a second NodePool for larger pods where the shape leaves pods without a place. The second one would have
-// the limits of the first, so that together they would launch twice as much: a NodePool with limits gets none.
-func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape, settled bool,
-	unplaced int) (Candidate, error) {
-	pools := shape.apply(pool)
-	shaped := objects.With(lo.Map(pools, func(pool *karpv1.NodePool, _ int) client.Object { return pool })...)
-	p, _, err := sim.FromEmpty(ctx, cloud, shaped, settled)
+// tryShape plans with one shape of a NodePool.
+func tryShape(ctx context.Context, cloud *connect.Cloud, objects memory.Objects, pool *karpv1.NodePool, shape Shape,
+	settled bool) (Candidate, error) {
+	shaped := shape.apply(pool)
+	p, _, err := sim.FromEmpty(ctx, cloud, objects.With(shaped), settled)
 	if err != nil {
 		return Candidate{}, err
 	}
-	if len(p.Unplaced) > unplaced && !shape.Fallback && len(pool.Spec.Limits) == 0 {
-		shape.Fallback = true
-		return tryShape(ctx, cloud, objects, pool, shape, settled, unplaced)
-	}
 	c := newCandidate(shape.String(), shape, p)
-	c.pools = pools
+	c.pool = shaped
 	return c, nil
 }
 
@@ -238,7 +230,7 @@ func without(pool *karpv1.NodePool, drop func(karpv1.NodeSelectorRequirementWith
 }
 
 // apply gives a NodePool the shape.
-func (s Shape) apply(pool *karpv1.NodePool) []*karpv1.NodePool {
+func (s Shape) apply(pool *karpv1.NodePool) *karpv1.NodePool {
 	shaped := withoutSize(pool)
 	require := func(key string, operator corev1.NodeSelectorOperator, value string) {
 		shaped.Spec.Template.Spec.Requirements = append(shaped.Spec.Template.Spec.Requirements,
@@ -253,24 +245,14 @@ func (s Shape) apply(pool *karpv1.NodePool) []*karpv1.NodePool {
 	if s.MaxCPU > 0 {
 		require(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpLte, strconv.Itoa(s.MaxCPU))
 	}
-	if !s.Fallback {
-		return []*karpv1.NodePool{shaped}
-	}
-	larger := withoutSize(pool)
-	larger.Name, larger.UID, larger.ResourceVersion = pool.Name+"-larger", "", ""
-	// Core tries the heavier NodePool first.
-	shaped.Spec.Weight = lo.ToPtr(min(lo.FromPtr(pool.Spec.Weight)+1, 100))
-	larger.Spec.Weight = lo.ToPtr(max(*shaped.Spec.Weight-1, 1))
-	return []*karpv1.NodePool{shaped, larger}
+	return shaped
 }
 
-func manifestsOf(pools []*karpv1.NodePool) []NodePoolManifest {
-	kind := object.GVK(&karpv1.NodePool{})
-	return lo.Map(pools, func(pool *karpv1.NodePool, _ int) NodePoolManifest {
-		return NodePoolManifest{
-			APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Metadata: map[string]string{"name": pool.Name}, Spec: pool.Spec,
-		}
-	})
+func manifestOf(pool *karpv1.NodePool) *NodePoolManifest {
+	kind := object.GVK(pool)
+	return &NodePoolManifest{
+		APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Metadata: map[string]string{"name": pool.Name}, Spec: pool.Spec,
+	}
 }
 
 // sample is objects with some of their pods, evenly from all workloads.
