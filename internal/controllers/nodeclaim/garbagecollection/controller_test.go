@@ -672,6 +672,23 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(id))
 	})
 
+	It("should follow the settings for which age servers are collected, and how often they are listed", func() {
+		orphan()
+		aged()
+		env.Tune(func(o *options.Options) {
+			o.GarbageCollectionGrace, o.GarbageCollectionInterval = time.Hour, time.Minute
+		})
+		collected := func() []string {
+			GinkgoHelper()
+			for range 4 {
+				passAgainAfter(time.Minute)
+			}
+			return left()
+		}
+		Expect(collected()).To(HaveLen(1))
+		env.Tune(func(o *options.Options) { o.GarbageCollectionGrace = options.Defaults().GarbageCollectionGrace })
+		Expect(collected()).To(BeEmpty())
+	})
 	DescribeTable("should count the age of a server from when it was first seen where the cloud", func(created func() string) {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = created() })).To(BeTrue())
