@@ -19,5 +19,7 @@ var _ = DescribeTable("A description of the plugin should name every command tha
 		return f.out
 	}),
 	Entry("its documentation in Go", func() string { return string(lo.Must(os.ReadFile("../../main.go"))) }),
-	Entry("its manifest for Krew", func() string { return string(lo.Must(os.ReadFile("../../../../hack/release/plugin.sh"))) }),
+	Entry("its manifest for Krew", func() string {
+		return string(lo.Must(os.ReadFile("../../../../hack/release/plugin.sh")))
+	}),
 )
