@@ -64,7 +64,7 @@ var _ = Describe("Client", func() {
 		Expect(bizfly.IsNotSent(clientFor(s).Wander(ctx, "cloud_server", "/servers", true))).To(BeFalse())
 		Expect(s.seen()).To(HaveLen(1))
 	})
-	It("should send a create request for one server, however many it asks, and leave the copy alone", func(ctx SpecContext) {
+	It("should request one server, however many are asked for, and leave the copy alone", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		request := createRequest()
 		request.Quantity = 2

@@ -252,7 +252,8 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		calls[method.Name] = func(ctx context.Context, api bizfly.API) error {
 			arguments, texts := []reflect.Value{reflect.ValueOf(ctx)}, []string{serverID, clusterToken, "node-1"}
 			for i := 1; i < method.Type.NumIn(); i++ {
-				valid := map[reflect.Kind]any{reflect.String: texts[i-1], reflect.Slice: []string{"v1"}, reflect.Pointer: createRequest()}
+				valid := map[reflect.Kind]any{reflect.String: texts[i-1], reflect.Slice: []string{"v1"},
+					reflect.Pointer: createRequest()}
 				arguments = append(arguments, reflect.ValueOf(valid[method.Type.In(i).Kind()]))
 			}
 			results := reflect.ValueOf(api).MethodByName(method.Name).Call(arguments)

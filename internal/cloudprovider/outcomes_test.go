@@ -165,7 +165,8 @@ var _ = Describe("Launches that fail", func() {
 			class := nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
-			failCreate(cloud.Fault{Contains: `"availability_zone":"HN1"`, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
+			failCreate(cloud.Fault{Contains: `"availability_zone":"HN1"`, Status: http.StatusInternalServerError,
+				Message: "UNKNOWN"})
 			claim := nodeClaim(pool)
 			env.WithoutIDWait()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(launch.ReasonAwaitingServerID))

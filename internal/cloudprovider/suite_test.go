@@ -59,11 +59,13 @@ func failedCreate(claim *karpv1.NodeClaim) error {
 	return err
 }
 
-const hddQuota = "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."
+const hddQuota = "VolumeSizeExceedsAvailableQuota: " +
+	"Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."
 
 // failCreate lets create requests meet a fault, by default a rejection with its status.
 func failCreate(fault cloud.Fault) {
-	fault.Method, fault.Path, fault.Effect = http.MethodPost, "/servers", lo.CoalesceOrEmpty(fault.Effect, cloud.EffectStatus)
+	fault.Method, fault.Path = http.MethodPost, "/servers"
+	fault.Effect = lo.CoalesceOrEmpty(fault.Effect, cloud.EffectStatus)
 	env.Sandbox.AddFaults(1, fault)
 }
 

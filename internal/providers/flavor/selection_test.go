@@ -4,7 +4,9 @@
 package flavor_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
@@ -175,5 +179,24 @@ var _ = Describe("Disks that the NodeClass asks for", func() {
 		it := r.list(ctx, nodeClass)["p2.2c_4g"]
 		Expect(available(it)).To(BeEmpty())
 		Expect(it.Offerings).To(HaveLen(2))
+	})
+})
+
+var _ = Describe("Flavors that are not for us", func() {
+	It("should be logged once with the reason, however often the catalog is read", func(ctx context.Context) {
+		said := &bytes.Buffer{}
+		ctx = log.IntoContext(ctx, zap.New(zap.WriteTo(said)))
+		source := newHandmade(newFlavor("p2.2c_4g"), newFlavor("2c_2g_vps"), newFlavor("broken", withSize(0, 0)))
+		r := newRoom(source, env.Client)
+		for range 3 {
+			for _, nodeClass := range []*v1alpha1.BizflyNodeClass{newNodeClass("HN1"), newNodeClass("HN2")} {
+				Expect(r.List(ctx, nodeClass)).Error().NotTo(HaveOccurred())
+			}
+			source.change(func(*catalog.Snapshot) {})
+		}
+		Expect(strings.Split(strings.TrimSpace(said.String()), "\n")).To(ConsistOf(
+			And(ContainSubstring("2c_2g_vps"), ContainSubstring("another product")),
+			And(ContainSubstring("broken"), ContainSubstring("no CPU or no memory")),
+		))
 	})
 })

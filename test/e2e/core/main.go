@@ -52,7 +52,6 @@ type runner struct {
 	scheduler, thresholds  []byte
 	parallel               int
 	specTimeout            time.Duration
-	repair, reboot         string
 
 	mu      sync.Mutex
 	queue   []spec
@@ -88,8 +87,6 @@ func start() (int, error) {
 	flag.StringVar(&only, "only", strings.Join(suiteNames, ","), "run only these suites")
 	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
 	flag.IntVar(&sample, "sample", 0, "run so many of these specs, drawn at random; 0 is all")
-	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
-	flag.StringVar(&r.reboot, "reboot-condition", "KernelDeadlock=True", "a condition that the provider repairs by a reboot")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -295,7 +292,7 @@ func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) er
 		"--ginkgo.json-report="+filepath.Join(dir, "report.json"), "--ginkgo.timeout="+r.specTimeout.String(), "--ginkgo.grace-period="+grace.String(),
 		"--ginkgo.poll-progress-after=5m", "--ginkgo.poll-progress-interval=5m", "--test.timeout=0",
 		"--default-nodeclass="+filepath.Join(r.files, "nodeclass.yaml"), "--default-nodepool="+filepath.Join(r.files, s.nodePool()),
-		"--repair-condition="+r.repair, "--reboot-condition="+r.reboot)
+		"--repair-condition=ReadonlyFilesystem=True", "--reboot-condition=KernelDeadlock=True")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
 	cmd.Env = []string{"KUBECONFIG=" + c.env.Kubeconfig(), "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "OUTPUT_DIR=" + dir,
 		"KARPENTER_PERF_THRESHOLDS=" + string(r.thresholds)}

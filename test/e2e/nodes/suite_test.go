@@ -174,3 +174,15 @@ func claimsOf(g Gomega, pool string) []karpv1.NodeClaim {
 
 // serversOf are the sandbox's servers that were launched for a pool, deleting or not.
 func serversOf(g Gomega, pool string) []cloud.Server { return e2e.ServersOf(g, env, pool) }
+
+const controllerImage = "karpenter-provider-bizflycloud"
+
+// pushController pushes the controller's image with a tag, which is also a file in it, so that no two images are the same. It has the
+// files of the Dockerfile's last stage.
+func pushController(tag string) {
+	GinkgoHelper()
+	Expect(env.PushImage(ctx, controllerImage, tag, map[string]string{
+		"/" + controllerImage: filepath.Join(env.Root(), "bin", controllerImage), "/licenses/LICENSE": filepath.Join(env.Root(), "LICENSE"),
+		"/etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt", "/" + tag: os.DevNull,
+	})).To(Succeed())
+}

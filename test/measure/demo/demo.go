@@ -69,7 +69,7 @@ func (r result) check() error {
 
 // demo runs the demo and prints its result as the last line, unless it is interrupted.
 func (f flags) demo(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit-stopReserve, fmt.Errorf("not done within the time limit of %s", timeLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit-stopReserve, fmt.Errorf("not done within %s", timeLimit))
 	defer cancel()
 	var r result
 	t := newTimeline(os.Stdout)

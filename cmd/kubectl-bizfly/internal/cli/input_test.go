@@ -642,7 +642,8 @@ func useVolume(f *fixture, zone string) {
 		}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop",
 			Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
-			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
 	)
 	changePod(f, func(pod *corev1.Pod) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
@@ -915,7 +916,8 @@ var _ = Describe("support-bundle of a controller that has restarted", func() {
 		f.change = func(s *connect.Session) { s.Kubernetes = clientset }
 		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "controller-0", Namespace: "karpenter", Labels: f.controller().Labels},
 			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "controller", RestartCount: 1}}}})
-		Expect(supportBundle()).To(And(HaveKey("support-bundle/controller/controller-0.log"), HaveKey("support-bundle/controller/controller-0.previous.log")))
+		Expect(supportBundle()).To(And(HaveKey("support-bundle/controller/controller-0.log"),
+			HaveKey("support-bundle/controller/controller-0.previous.log")))
 		options := lo.FilterMap(clientset.Actions(), func(action clienttesting.Action, _ int) (any, bool) {
 			generic, ok := action.(clienttesting.GenericAction)
 			return lo.TernaryF(ok, func() any { return generic.GetValue() }, func() any { return nil }), ok && action.GetSubresource() == "log"

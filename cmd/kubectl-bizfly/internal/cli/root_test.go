@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 )
 
 var _ = DescribeTable("A description of the plugin should name every command that changes something", func(read func() string) {
@@ -17,15 +18,8 @@ var _ = DescribeTable("A description of the plugin should name every command tha
 		f.run("--help")
 		return f.out
 	}),
-	Entry("its documentation in Go", fileText("../../main.go")),
-	Entry("its manifest for Krew", fileText("../../../../hack/release/plugin.sh")),
+	Entry("its documentation in Go", func() string { return string(lo.Must(os.ReadFile("../../main.go"))) }),
+	Entry("its manifest for Krew", func() string {
+		return string(lo.Must(os.ReadFile("../../../../hack/release/plugin.sh")))
+	}),
 )
-
-func fileText(name string) func() string {
-	return func() string {
-		GinkgoHelper()
-		text, err := os.ReadFile(name)
-		Expect(err).ToNot(HaveOccurred())
-		return string(text)
-	}
-}

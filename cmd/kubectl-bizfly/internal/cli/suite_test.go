@@ -157,7 +157,7 @@ func get[T any, P interface {
 }](f *fixture, namespace, name string) P {
 	GinkgoHelper()
 	object := P(new(T))
-	Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, object)).To(Succeed())
+	Expect(f.objects.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, object)).To(Succeed())
 	return object
 }
 

@@ -4,10 +4,12 @@
 package plan_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
@@ -28,6 +32,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/component/properties/randomcluster"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
+
+var ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+
+func TestPlan(t *testing.T) { suite.Run(t, "Plan") }
 
 // launched is NodePool, flavor and zone of a node.
 func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s", pool, flavor, zone) }

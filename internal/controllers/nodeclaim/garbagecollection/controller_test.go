@@ -98,7 +98,8 @@ var _ = Describe("Garbage collection", func() {
 	// nodeOf is a Node of a server that core has not registered.
 	nodeOf := func(id, name string, taints ...corev1.Taint) *corev1.Node {
 		GinkgoHelper()
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id), Taints: taints}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.NodeSpec{ProviderID: providerid.New(id), Taints: taints}}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		return node
 	}
@@ -688,7 +689,24 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(id))
 	})
 
-	DescribeTable("should count the age of a server from when it was first seen where the cloud", func(created func() string) {
+	It("should follow the settings for which age servers are collected, and how often they are listed", func() {
+		orphan()
+		aged()
+		env.Tune(func(o *options.Options) {
+			o.GarbageCollectionGrace, o.GarbageCollectionInterval = time.Hour, time.Minute
+		})
+		collected := func() []string {
+			GinkgoHelper()
+			for range 4 {
+				passAgainAfter(time.Minute)
+			}
+			return left()
+		}
+		Expect(collected()).To(HaveLen(1))
+		env.Tune(func(o *options.Options) { o.GarbageCollectionGrace = options.Defaults().GarbageCollectionGrace })
+		Expect(collected()).To(BeEmpty())
+	})
+	DescribeTable("should count a server's age from when it was first seen where the cloud", func(created func() string) {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = created() })).To(BeTrue())
 		aged()
