@@ -171,8 +171,8 @@ const (
 )
 
 // findUnlisted reads the servers of registered NodeClaims that a list lacks, and returns those that exist: a list that
-// has lost its metadata lacks them all. One that cannot be read counts as one that exists, so that it does not keep core
-// from finding others gone.
+// has lost its metadata lacks them all. One that cannot be read counts as one that exists, so that it does not keep
+// core from finding others gone.
 func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
