@@ -139,8 +139,8 @@ var messageRules = []rule{
 		`balance (is )?(insufficient|negative|not enough)`,
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
 		// The only table of errors that BizFly Cloud publishes: "403: bị chặn do hết hạn dùng thử, quá hạn thanh toán hoặc lý
-		// do khác" (documentation of the container registry's API).
-		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`, `bị chặn`,
+		// do khác" (documentation of the container registry's API). A port can be blocked (bị chặn) as well.
+		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`,
 		// Without marks, a database (cơ sở dữ liệu) and some data (một số dữ liệu) begin like a balance.
 		`\bsố dư($|[^\w ]| (trong|tài khoản|ví|của|hiện|khả dụng|không|chưa|còn|là|bị|âm|thấp|dưới|nhỏ|ít|tối thiểu|để)\b)`,
 		`không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,

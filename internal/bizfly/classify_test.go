@@ -55,7 +55,6 @@ var samples = []sample{
 	{row: "says no money", kind: "task", message: "negative balance", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "create", status: 403, message: "Tài khoản bị chặn do hết hạn dùng thử", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "create", status: 403, message: "Dịch vụ đã quá hạn thanh toán", class: bizfly.ClassBalance},
-	{row: "says no money", kind: "list", status: 403, message: "Bị chặn", class: bizfly.ClassBalance},
 
 	{row: "says what the request holds", kind: "create", status: 400, message: "Tên vượt quá 63 ký tự", class: bizfly.ClassInvalid},
 	{row: "says what the request holds", kind: "create", status: 400, message: "Maximum number of metadata items exceeds 128", class: bizfly.ClassInvalid},
@@ -98,8 +97,12 @@ var samples = []sample{
 	{row: "says to come back", kind: "task", message: "Vui lòng thử lại sau ít phút", class: bizfly.ClassThrottled},
 
 	{row: "forbidden", kind: "create", status: 403, message: "no", class: bizfly.ClassPermission},
+	// The account is asked then whether it is unpaid.
+	{row: "forbidden", kind: "list", status: 403, message: "Bị chặn", class: bizfly.ClassPermission},
+	{row: "forbidden", kind: "create", status: 403, message: "Cổng 25 bị chặn", class: bizfly.ClassPermission},
 	{row: "404 to a create", kind: "create", status: 404, message: "?", class: bizfly.ClassInvalid},
 	{row: "bad request", kind: "create", status: 400, message: "?", class: bizfly.ClassInvalid},
+	{row: "bad request", kind: "create", status: 400, message: "Cổng 25 bị chặn theo chính sách", class: bizfly.ClassInvalid},
 	{row: "bad request", kind: "create", status: 422, message: "?", class: bizfly.ClassInvalid},
 	{row: "bad request", kind: "create", status: 413, message: "?", class: bizfly.ClassInvalid},
 	{row: "conflict", kind: "delete", status: 409, message: "?", class: bizfly.ClassConflict},

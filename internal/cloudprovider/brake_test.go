@@ -252,16 +252,31 @@ var _ = Describe("The limits of the cluster", func() {
 			class.Spec.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Name: "nix.2c_4g"}}
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
 			Expect(env.Resolve(ctx, class)).To(Succeed())
+			env.Restart(ctx)
 			limited(0, 1_000_000)
 			launched(nodeClaim(nil))
 		})
 	}
+	// without makes the server one of a flavor that is in no catalog, and deletes its NodeClaim.
+	without := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Flavor.Name, s.FlavorName = "nix.unknown", "nix.unknown" })).To(BeTrue())
+		lost(claim)
+	}
+	It("should know what a server costs that came after its NodeClaim had ended, whatever its flavor is called", func() {
+		nodeClass()
+		without(launched(nodeClaim(nil)))
+		limited(0, 1_000_000)
+		launched(nodeClaim(nil))
+		limited(1, 0)
+		heldBack(nodeClaim(nil), launch.ReasonMaxServersReached)
+	})
 	It("should launch nothing while the price of a server is not known, and name it", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))
 		name := serverOf(claim).Name
-		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Flavor.Name, s.FlavorName = "nix.unknown", "nix.unknown" })).To(BeTrue())
-		lost(claim)
+		without(claim)
+		env.Restart(ctx)
 		limited(0, 1_000_000)
 		heldBack(nodeClaim(nil), launch.ReasonSpendingUnknown)
 		_, description := env.CloudProvider.Launches.LimitReached()

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -169,8 +170,9 @@ const (
 	unlistedReadAtOnce = 10
 )
 
-// findUnlisted reads the servers of registered NodeClaims that a list lacks. It returns those that exist, or an error
-// while that is not known of each: a list that has lost its metadata lacks them all.
+// findUnlisted reads the servers of registered NodeClaims that a list lacks, and returns those that exist: a list that
+// has lost its metadata lacks them all. One that cannot be read counts as one that exists, so that it does not keep
+// core from finding others gone.
 func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Snapshot) ([]*karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := c.config.KubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
@@ -184,20 +186,24 @@ func (c *CloudProvider) findUnlisted(ctx context.Context, snapshot *instance.Sna
 	// In another order each time, so that servers that exist do not keep those behind them from being found gone.
 	mutable.Shuffle(unlisted)
 	read := lo.Subset(unlisted, 0, maxUnlistedRead)
-	found, errs := make([]*karpv1.NodeClaim, len(read)), make([]error, len(read))
+	found := make([]*karpv1.NodeClaim, len(read))
 	workqueue.ParallelizeUntil(ctx, unlistedReadAtOnce, len(read), func(i int) {
 		id, _ := providerid.Parse(read[i].Status.ProviderID)
 		server, err := c.config.Instances.Get(ctx, id)
-		if err == nil {
+		switch {
+		case err == nil:
 			found[i] = c.describe(server)
-		} else if errors.Is(err, instance.ErrNotFound) {
+			return
+		case errors.Is(err, instance.ErrNotFound):
 			found[i], err = c.findElsewhere(ctx, &read[i])
 		}
 		if err != nil {
-			errs[i] = fmt.Errorf("the list of servers lacks that of NodeClaim %s: %w", read[i].Name, err)
+			log.FromContext(ctx).Error(err, "a server that the list of servers lacks counts as one that exists",
+				"NodeClaim", klog.KObj(&read[i]))
+			found[i] = read[i].DeepCopy()
 		}
 	})
-	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if left := len(unlisted) - len(read); left > 0 {

@@ -99,14 +99,24 @@ var _ = Describe("List", func() {
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
 
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-		_, err := env.CloudProvider.List(ctx)
-		Expect(err).To(MatchError(ContainSubstring("lacks that of NodeClaim " + claim.Name)))
-
 		env.Sandbox.ClearFaults()
 		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
 		env.Clock.Step(time.Minute)
 		Expect(env.CloudProvider.List(ctx)).To(BeEmpty(), "it is not this cluster's any more")
+	})
+	It("should contain a server that cannot be read, which keeps no other one from being found gone", func() {
+		nodeClass()
+		unreadable, gone := lo.Must(env.Launched(ctx)), lo.Must(env.Launched(ctx))
+		for _, claim := range []*karpv1.NodeClaim{unreadable, gone} {
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+			Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		}
+		Expect(env.Sandbox.RemoveServer(serverOf(gone).ID)).To(Succeed())
+		env.Clock.Step(time.Minute)
+		env.Sandbox.AddFaults(1,
+			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
+			cloud.Fault{Method: http.MethodGet, Path: "/servers/" + serverOf(unreadable).ID, Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", unreadable.Status.ProviderID)))
 	})
 	DescribeTable("should contain a server that another project has, while its kubelet reports", func(
 		status corev1.ConditionStatus, reported int) {

@@ -155,10 +155,17 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeCla
 		return nil, fmt.Errorf("listing instance types: %w", err)
 	}
 	// A standalone NodeClaim belongs to no NodePool, and overlays are evaluated per NodePool.
-	if pool := claim.Labels[karpv1.NodePoolLabelKey]; c.config.Overlay != nil && pool != "" {
-		if instanceTypes, err = c.config.Overlay.ApplyAll(pool, instanceTypes); err != nil {
-			return nil, fmt.Errorf("applying NodeOverlays: %w", err)
-		}
+	pool := claim.Labels[karpv1.NodePoolLabelKey]
+	if c.config.Overlay == nil || pool == "" {
+		return instanceTypes, nil
 	}
-	return instanceTypes, nil
+	overlaid, err := c.config.Overlay.ApplyAll(pool, instanceTypes)
+	if cloudprovider.IsUnevaluatedNodePoolError(err) &&
+		apierrors.IsNotFound(c.config.KubeClient.Get(ctx, client.ObjectKey{Name: pool}, &karpv1.NodePool{})) {
+		return instanceTypes, nil // core never evaluates a NodePool that is gone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("applying NodeOverlays: %w", err)
+	}
+	return overlaid, nil
 }

@@ -149,17 +149,14 @@ func (l *liveServer) flavor() drifted {
 
 // networks compares the networks of the server's interfaces with those that it was launched with, and with those of its
 // first interfaces that were listed. What the terms select later moves no server, since anyone in the project can
-// create a network; only a change of the terms does, by the hash.
+// create a network; only a change of the terms does, by the hash. A network that is missing is no drift: a list lacks
+// an interface for a moment, and core acts on that for minutes.
 func (l *liveServer) networks() drifted {
 	if l.ports == nil || l.server.Status != instance.StatusActive {
 		return drifted{}
 	}
-	got := l.ports.Networks(l.server.ID)
-	if len(got) == 0 || lo.ElementsMatch(got, launch.DeliveredOf(l.claim).Networks) {
-		return drifted{}
-	}
-	wanted := launch.IntentOf(l.claim).Networks
-	if len(wanted) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) {
+	got, wanted := l.ports.Networks(l.server.ID), launch.IntentOf(l.claim).Networks
+	if len(wanted) == 0 || lo.Every(append(launch.DeliveredOf(l.claim).Networks, wanted...), got) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}

@@ -199,6 +199,15 @@ var _ = Describe("Drift of a server", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
+	It("should not be detected in a list that lacks one of its interfaces for a moment", func() {
+		nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{ID: env.Sandbox.BKE().NetworkID}, {Name: "tiny"}}
+		})
+		claim := recorded(launched(nodeClaim(nil)))
+		Expect(launch.DeliveredOf(claim).Networks).To(HaveLen(2))
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(serverOf(claim).ID, "WAN")})
+		Expect(drifts(claim)).To(BeEmpty())
+	})
 	It("should be detected in a network added later, not in one that every server gets", func() {
 		nodeClass()
 		claim := launched(nodeClaim(nil))

@@ -753,6 +753,7 @@ var _ = Describe("Launches that fail", func() {
 		})
 		It("should stay until core has evaluated the overlays of its NodePool", func() {
 			pool := unit.NodePool()
+			Expect(env.Client.Create(ctx, pool)).To(Succeed())
 			claim := nodeClaim(pool)
 			overlay.err = corecloudprovider.NewUnevaluatedNodePoolError(pool.Name)
 			err := failedCreate(claim)
@@ -761,6 +762,15 @@ var _ = Describe("Launches that fail", func() {
 			overlay.err = nil
 			Expect(env.CloudProvider.Create(ctx, claim)).Error().ToNot(HaveOccurred())
 			Expect(createRequests()).To(Equal(1))
+		})
+		It("should not wait for the overlays of a NodePool that is gone, which core never evaluates", func() {
+			pool := unit.NodePool()
+			interrupted := unanswered(pool)
+			overlay.err = corecloudprovider.NewUnevaluatedNodePoolError(pool.Name)
+			Expect(reasonOf(failedCreate(interrupted))).To(Equal(launch.ReasonAwaitingServerID), "its server may exist, and is looked for")
+			env.Sandbox.ClearFaults()
+			env.Tune(func(o *options.Options) { o.ServerIDWait = env.IDWait })
+			Expect(env.CloudProvider.Create(ctx, nodeClaim(pool))).Error().ToNot(HaveOccurred())
 		})
 		It("should end at once before the catalog was read", func() {
 			forgetCatalog()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -160,6 +161,7 @@ func (l *Launcher) listPaid(ctx context.Context, snapshot *instance.Snapshot, ex
 		claim, held := byProviderID[providerid.New(server.ID)]
 		if !held {
 			claim = claims[server.NodeClaimUID]
+			claim.UID = types.UID(server.NodeClaimUID) // its launch is remembered also after it has ended
 		}
 		// The cloud may call the flavor by another name than the NodeClaim.
 		offering := l.records.offeringOf(&claim)

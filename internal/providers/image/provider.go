@@ -60,7 +60,7 @@ type DefaultProvider struct {
 	api     bizfly.CatalogAPI
 	catalog catalog.Provider
 	cache   *cache.Cache
-	doubts  lookup.Doubts
+	doubts  doubts
 }
 
 // NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is
@@ -80,9 +80,8 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if read, ok := reads[keyCatalog]; ok && nodeClass.Status.KubernetesVersion != "" {
 		reads = lookup.Reads{keyCatalog: read} // nothing else lists worker images
 	}
-	confirmed := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, nodeClass.Status.ImageID(),
-		lo.FromPtr(found).ID,
-		found != nil && r.newer(found, &nodeClass.Status), reads, err)
+	confirmed := p.doubts.confirm(nodeClass, lo.FromPtr(found).ID, found != nil && r.newer(found, &nodeClass.Status),
+		reads, err)
 	if !errors.Is(confirmed, err) {
 		// It is in doubt: the next resolution reads each list anew, or one that lacked something would count again with a
 		// new read of another one.

@@ -394,6 +394,42 @@ var _ = Describe("Other images", func() {
 			found, err := provider.Resolve(ctx, nodeClass)
 			keeps(lo.FromPtr(found).ID, err)
 		})
+		It("should not be replaced by an older one because something else of the NodeClass is edited meanwhile", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of one term"]
+			Expect(read(second, first)).To(Equal("id-2"))
+			nodeClass.Spec.Zones = []string{"HN1"}
+			for range 2 {
+				nodeClass.Generation++
+				keeps(read(first))
+			}
+			nodeClass.Generation++
+			Expect(read(first)).To(Equal("id-1"), "three reads agree")
+
+			By("also after a restart, where it was looked for before the edit")
+			client := connect.Client(ctx, sandbox)
+			provider = image.NewDefaultProvider(client, connect.Catalog(ctx, client), listCache)
+			nodeClass.Generation, nodeClass.Status.Images[0].ID = 0, "id-2"
+			Expect(read(second, first)).To(Equal("id-2"))
+			nodeClass.Generation++
+			keeps(read(first))
+		})
+		It("should be what other terms select at once, also where the status could not be written", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of one term"]
+			Expect(read(second, first)).To(Equal("id-2"))
+			nodeClass.Generation++
+			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Name: "golden-1"}}
+			for range 2 {
+				before := nodeClass.Status.DeepCopy()
+				Expect(read(first)).To(Equal("id-1"))
+				nodeClass.Status = *before
+			}
+		})
+		It("should be what is made under a name that nothing had before", func() {
+			nodeClass.Spec.ImageSelectorTerms = terms["of one term"]
+			_, err := read()
+			Expect(lookup.IsNotFound(err)).To(BeTrue())
+			Expect(read(first)).To(Equal("id-1"))
+		})
 		It("should be looked for in a new list once one has lacked it, whatever else is read", func() {
 			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{
 				{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "30.04"}}, {Name: "golden-*"}}

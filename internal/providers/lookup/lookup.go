@@ -54,6 +54,12 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &miss)
 }
 
+// Reads are the times of the reads that one resolution decided by, by what was read.
+type Reads map[string]time.Time
+
+// readGap is how far apart two reads of one list are at least that count as two.
+const readGap = 15 * time.Second
+
 // list is a list as it is kept, with the time of its read.
 type list[E any] struct {
 	items []E

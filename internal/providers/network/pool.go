@@ -45,6 +45,9 @@ func (p *DefaultProvider) PoolServer(ctx context.Context,
 // may differ, and new servers must not change with the order of nodes. It returns nil where no server of them exists.
 func (p *DefaultProvider) Interfaces(ctx context.Context, nodes []corev1.Node,
 	known *v1alpha1.PoolServerStatus) (*v1alpha1.PoolServerStatus, error) {
+	if len(nodes) == 0 {
+		return nil, nil
+	}
 	ports, err := p.api.ListNetworkInterfaces(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)

@@ -244,6 +244,11 @@ var _ = Describe("A server of a pool", func() {
 		nodeClass.Generation = 2
 		Expect(learn()).To(Equal(known))
 	})
+	It("should be nothing without a node of a pool, and cost no request", func() {
+		startIn()
+		Expect(learn()).To(BeNil())
+		Expect(reads("/network-interfaces")).To(BeZero())
+	})
 	It("should be nothing where nothing is to be learned, and where no server exists", func() {
 		startIn("pool-servers-elsewhere")
 		addNode("pool-1", sandbox.AddPool("workers"))

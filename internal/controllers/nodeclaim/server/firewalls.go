@@ -49,9 +49,10 @@ type firewalls struct {
 }
 
 // reconcile compares the server with its NodeClass, and changes it when its turn comes. A server that is missing, still
-// being built or stopped is not changed for now.
+// being built or stopped is not changed for now. A NodeClaim that was restored from a backup has another UID than the
+// one that the server was launched for, and the same name.
 func (f *firewalls) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
-	if s.server == nil || s.server.NodeClaimUID != string(s.claim.UID) || s.server.Status != instance.StatusActive {
+	if s.server == nil || s.server.NodeClaim != s.claim.Name || s.server.Status != instance.StatusActive {
 		return ttl.InPlace, nil
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}

@@ -287,7 +287,7 @@ var _ = Describe("Firewalls", func() {
 				To(Succeed())
 		}),
 		Entry("on a server of another claim", func(claim *karpv1.NodeClaim) {
-			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataNodeClaimUID: lo.ToPtr("another")}})).
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataNodeClaim: lo.ToPtr("another")}})).
 				To(Succeed())
 		}),
 		Entry("on a server that is stopped", func(claim *karpv1.NodeClaim) {
@@ -324,6 +324,21 @@ var _ = Describe("Firewalls", func() {
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
+	})
+	It("should follow for a NodeClaim that was restored from a backup, which has another UID", func() {
+		original := live(launched("web"))
+		restored := original.DeepCopy()
+		restored.UID, restored.ResourceVersion = "", ""
+		stored := original.DeepCopy()
+		original.Finalizers = nil
+		Expect(env.Client.Patch(ctx, original, client.MergeFrom(stored))).To(Succeed())
+		Expect(env.Client.Delete(ctx, original)).To(Succeed())
+		Expect(env.Client.Create(ctx, restored)).To(Succeed())
+		restored.Status = stored.Status
+		Expect(env.Client.Status().Update(ctx, restored)).To(Succeed())
+		wants("kubernetes-nodes")
+		done(restored)
+		Expect(groups(restored)).To(have("kubernetes-nodes"))
 	})
 	It("should not leave an interface without any firewall", func() {
 		claim := launched("web")

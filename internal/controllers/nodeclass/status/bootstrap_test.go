@@ -46,15 +46,10 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 			o.BKEClusterToken, o.BKEJoinEndpoint, o.BKELogEndpoint, o.BKEDiscoverFromPool = "", "", "", true
 		})
 		bke := w.sandbox.BKE()
-		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Metadata: map[string]string{
-			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken,
+		addPool(w, cloud.ServerSpec{Metadata: map[string]string{
+			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_token": bke.ClusterToken,
 			"bke_join_endpoint": "https://engine.example/engine/cluster_join/" + bke.ClusterUID,
 		}})
-		Expect(env.Client.Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
-			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
-		})).To(Succeed())
-		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 		apply("")
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).
@@ -63,13 +58,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	It("should show and use what a pool's server has, and keep it while it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
 		firewall := w.sandbox.Options().Catalog.Firewalls[cloud.RegionHN][1]
-		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Firewalls: []string{firewall.ID},
-			Metadata: map[string]string{"bke_cluster_id": w.sandbox.BKE().ClusterUID}})
-		Expect(env.Client.Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
-			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
-		})).To(Succeed())
-		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
+		addPool(w, cloud.ServerSpec{Firewalls: []string{firewall.ID}})
 		hash := apply("").Hash()
 		nodeClass, _ := w.look()
 		Expect(nodeClass.Status.PoolServer).To(And(HaveField("Node", "pool-1"), HaveField("PublicIPv4", false)))
@@ -89,6 +78,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	})
 	It("should not be ready before a pool's server was read, unless the spec leaves nothing open", func() {
 		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
+		addPool(w, cloud.ServerSpec{})
 		w.sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		apply("")
 		nodeClass, _ := w.look()
@@ -97,6 +87,22 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		apply("networkSelectorTerms: [{name: default}], firewallSelectorTerms: [{name: default}], publicIPv4: true")
 		nodeClass, _ = w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeNetworksReady).Reason).ToNot(Equal("CloudUnavailable"))
+	})
+	It("should leave running servers their firewalls while it is not known which ones a pool's server has", func() {
+		w := newSetup(nil, func(o *options.Options) { o.BKEDiscoverFromPool = true })
+		addPool(w, cloud.ServerSpec{})
+		w.sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		const others = "networkSelectorTerms: [{alias: default}], publicIPv4: true"
+		apply(others + ", firewallSelectorTerms: [{name: web}]")
+		before, _ := w.look()
+		Expect(condition(before, v1alpha1.ConditionTypeFirewallsReady).IsTrue()).To(BeTrue())
+		apply(others)
+		after, _ := w.look()
+		Expect(condition(after, v1alpha1.ConditionTypeFirewallsReady)).To(saying("Unknown", "AwaitingNetworks", "BKE's pools"))
+		Expect(after.Status.Firewalls).To(And(HaveLen(1), Equal(before.Status.Firewalls)))
+		w.sandbox.ClearFaults()
+		after, _ = w.look()
+		Expect(condition(after, v1alpha1.ConditionTypeFirewallsReady).IsTrue()).To(BeTrue())
 	})
 	It("should follow its user data's Secret by hash, and keep the hash while it is unreadable", func() {
 		w := newSetup(nil, func(o *options.Options) {
@@ -157,3 +163,15 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("JoinTokensDisabled"))
 	})
 })
+
+// addPool adds a node of a pool of BKE with this server.
+func addPool(w *setup, server cloud.ServerSpec) {
+	GinkgoHelper()
+	server.Name = "pool-1"
+	server.Metadata = lo.Assign(map[string]string{"bke_cluster_id": w.sandbox.BKE().ClusterUID}, server.Metadata)
+	Expect(env.Client.Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
+		Spec:       corev1.NodeSpec{ProviderID: providerid.New(w.sandbox.AddServer(server).ID)},
+	})).To(Succeed())
+	DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
+}

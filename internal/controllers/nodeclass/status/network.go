@@ -46,8 +46,14 @@ func (c *Controller) resolveNetworks(ctx context.Context, nodeClass *v1alpha1.Bi
 	return fine()
 }
 
-// resolveFirewalls finds the firewalls.
+// resolveFirewalls finds the firewalls. Without terms they are those of a pool's server: before it was read, running
+// servers must not get BizFly Cloud's default firewall instead of theirs.
 func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && nodeClass.Status.PoolServer == nil &&
+		!v1alpha1.Resolved(nodeClass, v1alpha1.ConditionTypeNetworksReady) {
+		return awaiting(reasonAwaitingNetworks,
+			"without spec.firewallSelectorTerms, firewalls may be those of BKE's pools, which are read with the networks")
+	}
 	firewalls, err := c.networks.Firewalls(ctx, nodeClass)
 	if err != nil {
 		return missingOr(err, reasonFirewallNotFound)
