@@ -26,9 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // Set is what was read.
@@ -295,6 +295,11 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 	}
 	if err := applyDefinition(gvk, object); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
+	}
+	if gvk.GroupVersion().String() == "karpenter.sh/v1" && gvk.Kind == "NodePool" {
+		if err := nodePoolPolicy().apply(object.Object); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
 	}
 	if !scheme.Scheme.Recognizes(gvk) {
 		s.skip(where, true)

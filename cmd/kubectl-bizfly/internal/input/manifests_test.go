@@ -261,6 +261,15 @@ var _ = Describe("Read", func() {
 			"app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
 		Entry("where a NodePool is of another architecture", nodePool(v1alpha1.Group, "BizflyNodeClass",
 			"{key: kubernetes.io/arch, operator: In, values: [arm64]}"), "add amd64 to the values of kubernetes.io/arch"),
+		Entry("where a BizflyNodeClass breaks a rule of its definition",
+			"apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: a}\nspec: {rootDisk: {size: 10Gi}}\n",
+			"app.yaml:1: BizflyNodeClass a: spec.rootDisk.size: Invalid value", "rootDisk.size must be between 20Gi and 16Ti, for example 40Gi"),
+		Entry("where a NodePool breaks a rule of its definition", nodePool(v1alpha1.Group, "BizflyNodeClass",
+			"{key: kubernetes.io/arch, operator: In, values: [amd64], minValues: 2}"), "NodePool general: spec.template.spec.requirements: Invalid value",
+			"requirements with 'minValues' must have at least that many values"),
+		Entry("where the admission policy rejects a NodePool", nodePool(v1alpha1.Group, "EC2NodeClass",
+			"{key: karpenter.sh/capacity-type, operator: In, values: [spot]}"),
+			"NodePool general: karpenter.sh/capacity-type leaves out on-demand", "; there is no kind EC2NodeClass in karpenter.bizflycloud.vn"),
 		Entry("where something follows a separator", jsonPod("a")+"--- !tag\n"+jsonPod("b"), `app.yaml:5: only a comment may follow ---, not "!tag"`),
 	)
 

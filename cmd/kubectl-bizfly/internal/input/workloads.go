@@ -85,17 +85,11 @@ func (s *Set) add(where string, object client.Object) error {
 		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
 		applyRequests(&o.Spec.Template.Spec)
 		s.Objects = append(s.Objects, o)
-	case *corev1.PersistentVolumeClaim:
-		s.inNamespace(o)
-		s.Objects = append(s.Objects, o)
-	case *karpv1.NodePool:
-		s.Objects = append(s.Objects, o)
-		return validateNodePool(where, o)
-	case *corev1.LimitRange, *corev1.ResourceQuota:
+	case *corev1.PersistentVolumeClaim, *corev1.LimitRange, *corev1.ResourceQuota:
 		s.inNamespace(o)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace, *schedulingv1.PriorityClass, *nodev1.RuntimeClass,
-		*karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
+		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
 		s.Objects = append(s.Objects, o)
 	}
 	return nil
