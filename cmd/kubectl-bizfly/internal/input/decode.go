@@ -34,6 +34,9 @@ import (
 // wrongType is how the decoder says that a value has another type than its field.
 var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)`)
 
+// embedded are the parts of a path that are no fields, but types of Go.
+var embedded = regexp.MustCompile(`\b[A-Z]\w*\.`)
+
 // decodeStrictly decodes an object. Its errors name the path of the field, as an API server does.
 func decodeStrictly(object map[string]any, into runtime.Object) error {
 	strict, err := kjson.UnmarshalStrict(lo.Must(json.Marshal(object)), into)
@@ -51,7 +54,7 @@ func decodeStrictly(object map[string]any, into runtime.Object) error {
 		case found[1] == "string":
 			hint = ": write it without quotes"
 		}
-		return fmt.Errorf("%s must be %s, not %s%s", found[2], found[3], found[1], hint)
+		return fmt.Errorf("%s must be %s, not %s%s", embedded.ReplaceAllString(found[2], ""), found[3], found[1], hint)
 	}
 	return err
 }

@@ -160,7 +160,12 @@ var _ = Describe("Read", func() {
 		Entry("of a Deployment that has more replicas than it is scaled to", autoscaler(1, 2)+deployment("web", "replicas: 4"), 2, "4", "8Gi", "counts with 2 pods"),
 		Entry("of a Deployment that an autoscaler of the first version scales",
 			deployment("web", "minReadySeconds: 0")+strings.Replace(autoscaler(6, 20), "autoscaling/v2", "autoscaling/v1", 1), 6, "12", "24Gi", "keeps 6 to 20"),
-		Entry("of a Deployment that is scaled to 0", deployment("web", "replicas: 0")+autoscaler(2, 3), 0, "0", "0", "does not scale Deployment web, which has 0"),
+		Entry("of a Deployment that is scaled to 0", deployment("web", "replicas: 0")+autoscaler(2, 3), 0, "0", "0",
+			"does not scale Deployment web, which has 0", "workloads have no pods, since they are scaled to 0, suspended or ended: Deployment default/web;"),
+		Entry("of a Deployment that was rolled out", workload("apps/v1", "Deployment", "web", "", "replicas: 1, ")+
+			workload("apps/v1", "ReplicaSet", "web-5f", ownedBy("apps/v1", "Deployment", "web"), "replicas: 0, "), 1, "0", "0"),
+		Entry("of Jobs that run no more", workload("batch/v1", "Job", "queued", "", "suspend: true, ")+workload("batch/v1", "Job", "done", "", "")+
+			"status: {conditions: [{type: Complete, status: 'True'}]}\n", 0, "0", "0", "Job default/queued, Job default/done;"),
 		Entry("of a Deployment that two autoscalers scale", deployment("web", "replicas: 2")+autoscaler(4, 9)+
 			strings.Replace(autoscaler(5, 9), "{name: scaler}", "{name: other}", 1), 2, "4", "8Gi",
 			"scaler is not planned: others scale", "other is not planned: others scale"),
@@ -256,6 +261,13 @@ var _ = Describe("Read", func() {
 		Entry("where a field is not known", deployment("web", "replicaz: 1"), `unknown field "spec.replicaz"`),
 		Entry("where it is no YAML", "a: b\n---\napiVersion: v1\nmetadata:\n  labels:\n   a: b\n    c: d\n",
 			"app.yaml:7: it is not YAML of an object: mapping values"),
+		Entry("where it is a template of a chart", "apiVersion: v1\nkind: Pod\nmetadata:\n  {{- with .Values.labels }}\n", "app.yaml:3: it is not YAML of an object",
+			"run: helm template CHART | kubectl bizfly plan -f - --namespace default"),
+		Entry("where it is a list", "- op: remove\n  path: /spec\n", "app.yaml:1: it is a list, not an object"),
+		Entry("where it is no manifest", "replicaCount: 2\n", "app.yaml:1: it has no apiVersion and kind, so it is no manifest"),
+		Entry("where a type of Go stands in the way to a field", strings.Replace(deployment("web", "replicas: 1"), "      - name: main\n",
+			"      - name: main\n        livenessProbe: {httpGet: {path: 8080}}\n", 1),
+			"spec.template.spec.containers.livenessProbe.httpGet.path must be string, not number: write it in quotes"),
 		Entry("where a NodePool has labels of another provider", nodePool(v1alpha1.Group, "BizflyNodeClass",
 			"{key: eks.amazonaws.com/instance-cpu, operator: In, values: ['4']}"),
 			"app.yaml:1: NodePool general: requirements may not have eks.amazonaws.com/instance-cpu"),
