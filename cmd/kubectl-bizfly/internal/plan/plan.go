@@ -235,7 +235,7 @@ func noteRequests(pods []*corev1.Pod) []string {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return []string{fmt.Sprintf("%s without a request of CPU or memory (%s): Karpenter takes it for 0, so that nodes may be too small and the bill too low; "+
-		"write resources.requests", output.Plural(len(without), "pod"), names)}
+		"give them requests", output.Plural(len(without), "pod"), names)}
 }
 
 // alternative returns the NodePools, BizflyNodeClasses and NodeOverlays of a file.
