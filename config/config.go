@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package config embeds manifests for the kubectl plugin: the samples that it plans with where its user has no NodePool
-// of their own, and the rights that doctor looks for.
+// of their own, the rights that doctor looks for, and the admission policy that plan applies.
 package config
 
 import _ "embed"
@@ -17,4 +17,7 @@ var (
 	// ClusterRole is what the controller needs in every configuration; its chart adds what feature gates need.
 	//go:embed rbac/clusterrole.yaml
 	ClusterRole []byte
+	// NodePoolPolicy rejects NodePools that could never get a node.
+	//go:embed admission/validatingadmissionpolicy-nodepools.yaml
+	NodePoolPolicy []byte
 )

@@ -109,19 +109,6 @@ const (
 	TerminationFinalizer = Group + "/termination"
 )
 
-// ForeignLabelDomains are the domains of the labels that the other known providers of Karpenter, and their clouds, set
-// on nodes. No flavor has one, so a NodePool that requires one came along from elsewhere: the admission policy of the
-// chart, which has the same list, rejects it.
-var ForeignLabelDomains = []string{
-	"karpenter.k8s.aws", "eks.amazonaws.com", "topology.k8s.aws", "topology.ebs.csi.aws.com", "karpenter.azure.com",
-	"kubernetes.azure.com",
-	"topology.disk.csi.azure.com", "karpenter.k8s.gcp", "cloud.google.com", "topology.gke.io",
-	"karpenter.k8s.alibabacloud", "karpenter-ibm.sh",
-	"karpenter.k8s.linode", "karpenter.exoscale.com", "karpenter.hetzner.cloud", "karpenter.proxmox.sinextra.dev",
-	"karpenter.kwok.sh",
-	"karpenter.bizflycloud.com",
-}
-
 // LabelLaunchPrice is the estimated price at launch in VND per hour, rounded. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"
 

@@ -402,12 +402,6 @@ spec:
 			long.SetName(strings.Repeat("a", 64))
 			Expect(c.Create(ctx, long, client.DryRunAll)).To(MatchError(ContainSubstring("at most 63 characters, and this one has 64")))
 		})
-		It("should reject the labels of each provider that is known", func(ctx context.Context) {
-			for _, domain := range v1alpha1.ForeignLabelDomains {
-				Expect(c.Create(ctx, pool("spec.requirements: [{key: "+domain+"/a, operator: Exists}]"), client.DryRunAll)).To(
-					MatchError(ContainSubstring("requirements may not have " + domain + "/a")))
-			}
-		})
 
 		DescribeTable("should let pass", func(ctx context.Context, change string) {
 			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())

@@ -199,6 +199,8 @@ var _ = Describe("values", func() {
 			"joinTokens.enabled=true", "joinTokens.groups=null"),
 		Entry("no name of the Lease, without which the Role would grant all",
 			"at '/settings': missing property 'leaderElectionName'", "settings.leaderElectionName=null"),
+		Entry("a group whose keys are all commented out", "at '': missing property 'tuning'", "tuning=null"),
+		Entry("a group of the controller without a key", "at '/controller': missing property 'image'", "controller.image=null"),
 		Entry("the ServiceAccount of all other pods", "serviceAccount.name is empty", "serviceAccount.create=false"),
 		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a name of letters that are two bytes each", "settings.clusterName has 500 bytes", "settings.clusterName="+strings.Repeat("é", 250)),

@@ -47,6 +47,17 @@ var _ = Describe("manifests", func() {
 		}
 	})
 
+	It("should say of which pods it is not known what they need", func() {
+		withoutCredentials()
+		f.reader = nil
+		silent := func(name, requests string) string {
+			return "---" + strings.NewReplacer("name: web, namespace: shop", "name: "+name, `{cpu: "1", memory: 2Gi}`, requests).Replace(web)
+		}
+		Expect(answer[plan.Plan](f, "plan", "-f", written("web.yaml", web)).Notes).ToNot(ContainElement(ContainSubstring("without a request")))
+		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", web+silent("small", `{cpu: "1"}`)+silent("none", "{}")))
+		Expect(p.Notes).To(ContainElement(HavePrefix("12 pods without a request of CPU or memory (default/none and 1 more): ")))
+	})
+
 	It("should say which kinds were not planned, of those that may add pods", func() {
 		withoutCredentials()
 		f.reader = nil
@@ -57,6 +68,6 @@ var _ = Describe("manifests", func() {
 		Expect(f.err).To(And(ContainSubstring("HorizontalPodAutoscaler default/web is not planned: its target Rollout api is not in the files"),
 			ContainSubstring("objects of kind Rollout were not planned"), Not(ContainSubstring("Service"))))
 		Expect(f.run("plan", "-f", written("rollout.yaml", others))).To(Equal(cli.ExitFailure))
-		Expect(f.err).To(ContainSubstring("the files have no pod to plan, only 1 Rollout, 1 Service"))
+		Expect(f.err).To(ContainSubstring("the files have no pod to plan, only 1 HorizontalPodAutoscaler, 1 Rollout, 1 Service"))
 	})
 })

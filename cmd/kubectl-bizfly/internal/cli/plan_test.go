@@ -171,8 +171,12 @@ var _ = Describe("plan", func() {
 
 	It("should not plan with a NodePool whose name is no label of NodeClaims, nor should doctor pass it", func() {
 		f.install()
+		f.apply(pools + "---\n" + web)
+		pool := get[karpv1.NodePool](f, "", "default") // it is older than the admission policy
+		Expect(f.objects.Delete(context.Background(), pool)).To(Succeed())
 		long := strings.Repeat("a", 64)
-		f.apply(strings.Replace(pools, "{name: default}\nspec:\n", "{name: "+long+"}\nspec:\n", 1) + "---\n" + web)
+		pool.Name = long
+		f.put(pool)
 		reason := "no NodeClaim of it can be created: metadata.name: Invalid value: "
 		p := answer[plan.Plan](f, "plan")
 		Expect(p.Unplaced).To(HaveLen(6))

@@ -4,7 +4,6 @@
 package input
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -17,7 +16,11 @@ import (
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -159,8 +162,13 @@ func WithSamples(objects memory.Objects) (memory.Objects, []string) {
 	return objects, added
 }
 
-// BuiltIn is the object of a manifest of the plugin's own, with the defaults of its definition.
+// BuiltIn is the object of a manifest of the plugin's own, with the defaults of its definition. No rule is applied to it: to compile them takes longer
+// than a small plan.
 func BuiltIn[T client.Object](manifest []byte) T {
-	set := lo.Must(Read(bytes.NewReader(manifest), "-"))
-	return memory.Of[T](set.Objects)[0]
+	content := &unstructured.Unstructured{}
+	lo.Must0(yaml.Unmarshal(manifest, &content.Object))
+	defaulting.Default(content.Object, definitions[content.GroupVersionKind()].structural)
+	typed := lo.Must(scheme.Scheme.New(content.GroupVersionKind()))
+	lo.Must0(decodeStrictly(content.Object, typed))
+	return typed.(T)
 }

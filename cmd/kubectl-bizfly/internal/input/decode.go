@@ -4,6 +4,7 @@
 package input
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,17 +12,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/samber/lo"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -29,6 +33,9 @@ import (
 
 // wrongType is how the decoder says that a value has another type than its field.
 var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type (\S+)`)
+
+// embedded are the parts of a path that are no fields, but types of Go.
+var embedded = regexp.MustCompile(`\b[A-Z]\w*\.`)
 
 // decodeStrictly decodes an object. Its errors name the path of the field, as an API server does.
 func decodeStrictly(object map[string]any, into runtime.Object) error {
@@ -47,7 +54,7 @@ func decodeStrictly(object map[string]any, into runtime.Object) error {
 		case found[1] == "string":
 			hint = ": write it without quotes"
 		}
-		return fmt.Errorf("%s must be %s, not %s%s", found[2], found[3], found[1], hint)
+		return fmt.Errorf("%s must be %s, not %s%s", embedded.ReplaceAllString(found[2], ""), found[3], found[1], hint)
 	}
 	return err
 }
@@ -87,6 +94,8 @@ func badQuantity(value any, path string) (where, text string) {
 type definition struct {
 	structural *schema.Structural
 	validator  validation.SchemaValidator
+	// rules compiles those of x-kubernetes-validations: most commands need those of few kinds.
+	rules func() *cel.Validator
 }
 
 var definitions = parseDefinitions()
@@ -109,7 +118,9 @@ func parseDefinitions() map[runtimeschema.GroupVersionKind]definition {
 				panic(err)
 			}
 			gvk := runtimeschema.GroupVersionKind{Group: crd.Spec.Group, Version: version.Name, Kind: crd.Spec.Names.Kind}
-			all[gvk] = definition{structural, validator}
+			all[gvk] = definition{structural, validator, sync.OnceValue(func() *cel.Validator {
+				return cel.NewValidator(structural, true, celconfig.PerCallLimit)
+			})}
 		}
 	}
 	return all
@@ -122,5 +133,9 @@ func applyDefinition(gvk runtimeschema.GroupVersionKind, object *unstructured.Un
 		return nil
 	}
 	defaulting.Default(object.Object, known.structural)
-	return validation.ValidateCustomResource(nil, object.Object, known.validator).ToAggregate()
+	if errs := validation.ValidateCustomResource(nil, object.Object, known.validator); len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	errs, _ := known.rules().Validate(context.Background(), nil, known.structural, object.Object, nil, celconfig.RuntimeCELCostBudget)
+	return errs.ToAggregate()
 }

@@ -26,9 +26,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // Set is what was read.
@@ -224,7 +224,7 @@ func (s *Set) document(text []byte) error {
 	var errs []error
 	for _, content := range contents(text) {
 		if content.err != nil {
-			return fmt.Errorf("it is not YAML of an object: %w", content.err)
+			return s.unreadable(text, content.err)
 		}
 		if len(content.object) == 0 {
 			continue
@@ -232,6 +232,19 @@ func (s *Set) document(text []byte) error {
 		errs = append(errs, s.object(&unstructured.Unstructured{Object: content.object}))
 	}
 	return errors.Join(errs...)
+}
+
+// unreadable says why a document is no object: most are a chart's templates, or patches of a kustomization.
+func (s *Set) unreadable(text []byte, err error) error {
+	var list []any
+	switch {
+	case bytes.Contains(text, []byte("{{")):
+		return fmt.Errorf("it is not YAML of an object: %w; if it is a template of a chart, run: helm template CHART | kubectl bizfly plan -f - --namespace %s",
+			err, s.namespace)
+	case yaml.Unmarshal(text, &list) == nil:
+		return errors.New("it is a list, not an object; write one object, or a List of them, in its place, or leave the file out")
+	}
+	return fmt.Errorf("it is not YAML of an object: %w", err)
 }
 
 // list reads the objects of a list, which may be lists again.
@@ -281,7 +294,7 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 	}
 	gvk := object.GroupVersionKind()
 	if gvk.Kind == "" || gvk.Version == "" {
-		return errors.New("it has no apiVersion and kind")
+		return errors.New("it has no apiVersion and kind, so it is no manifest; leave the file out")
 	}
 	if object.GetName() == "" && object.GetGenerateName() != "" {
 		s.generated++
@@ -295,6 +308,11 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 	}
 	if err := applyDefinition(gvk, object); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
+	}
+	if gvk.GroupVersion().String() == "karpenter.sh/v1" && gvk.Kind == "NodePool" {
+		if err := nodePoolPolicy().apply(object.Object); err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
 	}
 	if !scheme.Scheme.Recognizes(gvk) {
 		s.skip(where, true)

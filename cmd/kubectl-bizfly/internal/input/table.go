@@ -38,7 +38,7 @@ func (s *Set) csv(name string, from io.Reader) error {
 		header[i] = strings.ToLower(strings.TrimSpace(header[i]))
 	}
 	if unknown, _ := lo.Difference(header, columns); len(unknown) > 0 {
-		return fmt.Errorf("%s: unknown column %q, use %s", name, unknown[0], strings.Join(columns, ", "))
+		return fmt.Errorf("%s: unknown column %q, use %s, with commas between them", name, unknown[0], strings.Join(columns, ", "))
 	}
 	if missing, _ := lo.Difference([]string{"name", "cpu", "memory"}, header); len(missing) > 0 {
 		return fmt.Errorf("%s: the column %q is missing", name, missing[0])

@@ -72,6 +72,7 @@ func (s *Set) add(where string, object client.Object) error {
 		}})
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		s.inNamespace(o)
+		s.Skipped["HorizontalPodAutoscaler"]++
 		s.autoscalers = append(lo.Reject(s.autoscalers, func(other *autoscalingv2.HorizontalPodAutoscaler, _ int) bool {
 			return client.ObjectKeyFromObject(other) == client.ObjectKeyFromObject(o)
 		}), o)
@@ -85,17 +86,11 @@ func (s *Set) add(where string, object client.Object) error {
 		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
 		applyRequests(&o.Spec.Template.Spec)
 		s.Objects = append(s.Objects, o)
-	case *corev1.PersistentVolumeClaim:
-		s.inNamespace(o)
-		s.Objects = append(s.Objects, o)
-	case *karpv1.NodePool:
-		s.Objects = append(s.Objects, o)
-		return validateNodePool(where, o)
-	case *corev1.LimitRange, *corev1.ResourceQuota:
+	case *corev1.PersistentVolumeClaim, *corev1.LimitRange, *corev1.ResourceQuota:
 		s.inNamespace(o)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolume, *storagev1.StorageClass, *corev1.Namespace, *schedulingv1.PriorityClass, *nodev1.RuntimeClass,
-		*karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
+		*karpv1.NodePool, *karpv1alpha1.NodeOverlay, *v1alpha1.BizflyNodeClass:
 		s.Objects = append(s.Objects, o)
 	}
 	return nil
@@ -120,7 +115,7 @@ func (s *Set) skip(where string, matters bool) {
 	kind, name, _ := strings.Cut(where, " ")
 	s.Skipped[kind]++
 	if matters {
-		s.noteOf("objects of kind "+kind+" were not planned, nor the pods that they would add: %s; add the workloads that they make", name)
+		s.noteOf("objects of kind "+kind+" were not planned, nor the pods that they may add: %s; add the workloads that they make", name)
 	}
 }
 
@@ -287,6 +282,11 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 	wanted := int(lo.FromPtrOr(count, 1))
 	if wanted < 0 {
 		return fmt.Errorf("%s %s has %d replicas", kind, owner.GetName(), wanted)
+	}
+	if wanted == 0 && metav1.GetControllerOf(owner) == nil { // those of others are their past
+		s.Skipped[kind]++
+		s.noteOf("workloads have no pods, since they are scaled to 0, suspended or ended: %s; to plan one, change that in the file",
+			fmt.Sprintf("%s %s/%s", kind, owner.GetNamespace(), owner.GetName()))
 	}
 	// Each pod names each claim; those of ephemeral volumes are made later.
 	ephemeral := lo.CountBy(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil })

@@ -17,10 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/input"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
@@ -203,8 +205,9 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	if err := prepare(ctx); err != nil {
 		return nil, err
 	}
+	waiting := simulation.Waiting()
 	if o.OnStart != nil {
-		o.OnStart(len(simulation.Waiting()))
+		o.OnStart(len(waiting))
 	}
 	if p.Result, err = run(ctx); err != nil {
 		return nil, err
@@ -212,8 +215,27 @@ func compute(ctx context.Context, s *connect.Session, cloud *connect.Cloud, obje
 	if p.Today != nil {
 		p.Today.keep(p.Elsewhere)
 	}
+	p.Notes = append(p.Notes, noteRequests(waiting)...)
 	p.Catalog = cloud.EmbeddedCatalog()
 	return &Base{p, cloud, objects, simulation}, nil
+}
+
+// noteRequests says of which pods it is not known what they need: a node gets as many as may run on it.
+func noteRequests(pods []*corev1.Pod) []string {
+	without := lo.Filter(pods, func(pod *corev1.Pod, _ int) bool {
+		requests := resources.RequestsForPods(pod)
+		return requests.Cpu().IsZero() || requests.Memory().IsZero()
+	})
+	if len(without) == 0 {
+		return nil
+	}
+	workloads := lo.Uniq(lo.Map(without, func(pod *corev1.Pod, _ int) string { return input.WorkloadOf(pod) }))
+	names := slices.Min(workloads)
+	if more := len(workloads) - 1; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return []string{fmt.Sprintf("%s without a request of CPU or memory (%s): Karpenter takes it for 0, so that nodes may be too small and the bill too low; "+
+		"give them requests", output.Plural(len(without), "pod"), names)}
 }
 
 // alternative returns the NodePools, BizflyNodeClasses and NodeOverlays of a file.
