@@ -80,12 +80,8 @@ type Output struct {
 type Reservations struct {
 	// MaxPods is the most pods that the node runs.
 	MaxPods int32
-	// KubeReserved is what the kubelet keeps for itself and the container runtime.
-	KubeReserved corev1.ResourceList
-	// SystemReserved is what the kubelet keeps for the operating system.
-	SystemReserved corev1.ResourceList
-	// EvictionThreshold is below what the kubelet evicts pods: memory and ephemeral-storage.
-	EvictionThreshold corev1.ResourceList
+	// Kept is what the kubelet keeps from pods: for itself, for the operating system, and below what it evicts pods.
+	Kept corev1.ResourceList
 	// Configured reports whether the user decides them, so that pods never get more than they leave. Else they are an
 	// estimate of what the BKE worker image decides, and what nodes report replaces them.
 	Configured bool

@@ -137,13 +137,6 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 	return f, errCPU == nil && errMemory == nil && cpu > 0 && memory > 0 && gpus >= 0 && f.name != ""
 }
 
-// ItemOf returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing
-// plan; false where the labels do not say it. Labels say nothing of disks.
-func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
-	f, ok := fromLabels(labels)
-	return f.item(plan), ok
-}
-
 // item is what the compute of a server is priced as.
 func (f *facts) item(plan v1alpha1.BillingPlan) pricing.Item {
 	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
