@@ -19,9 +19,15 @@ const (
 )
 
 var (
-	// usableTypes are the types of parts that cloud-init handles, beside those of contentTypes.
-	usableTypes = sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once",
-		"text/upstart-job")
+	// usableTypes are the types of parts that cloud-init handles.
+	usableTypes = func() sets.Set[string] {
+		types := sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once",
+			"text/upstart-job")
+		for _, known := range contentTypes {
+			types.Insert(known.contentType)
+		}
+		return types
+	}()
 	// vagueTypes are those for which cloud-init looks at the first line instead.
 	vagueTypes = sets.New("text/plain", "text/x-not-multipart", "application/octet-stream")
 	// compressedTypes are those that cloud-init unpacks.
@@ -51,10 +57,6 @@ func typeOfText(text string) string {
 
 // checkParts rejects parts that cloud-init cannot use: it would only log that on the server, which then never joins.
 func checkParts(parts []part) error {
-	known := usableTypes.Clone()
-	for _, c := range contentTypes {
-		known.Insert(c.contentType)
-	}
 	handled, numbers := false, map[string]int{}
 	for _, p := range parts {
 		numbers[p.field]++
@@ -69,7 +71,7 @@ func checkParts(parts []part) error {
 			if err := checkCloudConfig(p, where); err != nil {
 				return err
 			}
-		case known.Has(contentType), compressedTypes.MatchString(contentType), handled && contentType != "":
+		case usableTypes.Has(contentType), compressedTypes.MatchString(contentType), handled && contentType != "":
 		case contentType == nodeadmConfig:
 			return invalidUserData(p.field, where, "its type is that of nodeadm's configuration, which only EKS has; write the "+
 				"kubelet's settings into spec.kubelet, and let a part of type text/x-shellscript or text/cloud-config make the "+
