@@ -66,6 +66,8 @@ type place struct{ nodeClass, zone, family string }
 // position is where a list of spellings goes on.
 type position struct {
 	next int
+	// named is whether the last rejection named the flavor.
+	named bool
 	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been
 	// launched by either name.
 	doubtful bool
@@ -130,10 +132,13 @@ func (f *Forms) moveOn(sent spelling, flavor string, in place, err error, now ti
 		return true // another launch has moved on meanwhile
 	}
 	twoNames := len(f.possible(sent.flavorField)) > 1
+	named := bizfly.NamesOffering(err) && !bizfly.NamesVolumeType(err)
+	// A flavor that is named may have another name. Where both were rejected so, or it has one, the form is not to blame.
+	more := next < len(all) && (!named || twoNames && !before.named)
 	f.positions = lo.PickBy(f.positions, func(_ place, other position) bool { return now.Before(other.until) })
-	f.positions[in] = position{next: next, until: now.Add(ttl.OfferingFailures),
-		doubtful: before.doubtful || twoNames && !bizfly.NamesVolumeType(err)}
-	return next < len(all)
+	f.positions[in] = position{next: lo.Ternary(more, next, 0), named: more && named,
+		doubtful: before.doubtful || twoNames && !bizfly.NamesVolumeType(err), until: now.Add(ttl.OfferingFailures)}
+	return more
 }
 
 // isDoubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name

@@ -169,7 +169,8 @@ var _ = Describe("The form of a create request", func() {
 		Entry("where nothing is named", "nix.2c_4g", "no", oldForms),
 		Entry("where nothing is named, of a flavor that has one name", "p2.2c_4g", "no",
 			[]string{"p2.2c_4g PREMIUM-SSD1", "p2.2c_4g PREMIUM SSD", "p2.2c_4g SSD"}),
-		Entry("where the flavor is named", "nix.2c_4g", "Gói không hợp lệ", oldForms),
+		Entry("of the flavor, where that is named", "nix.2c_4g", "Gói không hợp lệ", oldForms[:2]),
+		Entry("of the flavor, which has one", "p2.2c_4g", "Gói không hợp lệ", []string{"p2.2c_4g PREMIUM-SSD1"}),
 		Entry("where the volume type is named", "nix.2c_4g", "Volume type is invalid", oldForms),
 	)
 	It("should be tried no more once it was accepted, whatever is rejected without a word", func() {
