@@ -100,7 +100,8 @@ const (
 	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
 
-// ValidationError is why nodes of a NodeClass could not join, or what their user data cannot do. It never quotes a template, a rendered value or a secret.
+// ValidationError is why nodes of a NodeClass could not join, or what their user data cannot do. It never quotes a
+// template, a rendered value or a secret.
 type ValidationError struct {
 	// Reason is one of the Reason constants.
 	Reason string
