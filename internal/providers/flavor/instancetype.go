@@ -27,8 +27,8 @@ const (
 )
 
 // build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are
-// zones in which NodeClaims run on it. It is never edited: others read it, and it holds a sync.Once whose result depends
-// on the offerings.
+// zones in which NodeClaims run on it. It is never edited: others read it, and it holds a sync.Once whose result
+// depends on the offerings.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *cloudprovider.InstanceType {
 	price, priced := c.settings.Prices.Price(c.item(f))
 	capacities, kept := p.size(c, f)

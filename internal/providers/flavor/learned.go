@@ -178,15 +178,11 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 
 // floor returns the least size that is believed of nodes of the flavor; zero for one that the cloud does not list.
 func (p *DefaultProvider) floor(nodeClass *v1alpha1.BizflyNodeClass, flavor string) (floor report) {
-	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
+	c, known, err := p.classOf(nodeClass)
+	if err != nil || known.byName[flavor] == nil {
 		return floor
 	}
-	f := p.indexOf(snapshot).byName[flavor]
-	if f == nil {
-		return floor
-	}
-	c := newClass(nodeClass, snapshot, p.options.Load())
+	f := known.byName[flavor]
 	reservations := p.reservations(c, f)
 	estimated := c.estimated(f, reservations)
 	floor = reportOf(estimated, resources.Subtract(estimated, keptOf(estimated, reservations.Kept)))

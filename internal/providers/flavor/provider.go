@@ -172,15 +172,20 @@ func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPl
 // for a server that exists, or may. There is none for a flavor that the cloud does not list.
 func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor,
 	zone string) []*cloudprovider.InstanceType {
+	c, known, err := p.classOf(nodeClass)
+	if err != nil || known.byName[flavor] == nil {
+		return nil
+	}
+	return []*cloudprovider.InstanceType{p.build(c, known.byName[flavor], nil, []string{zone})}
+}
+
+// classOf returns the NodeClass with the flavors of the catalog.
+func (p *DefaultProvider) classOf(nodeClass *v1alpha1.BizflyNodeClass) (*class, *index, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	f := p.indexOf(snapshot).byName[flavor]
-	if f == nil {
-		return nil
-	}
-	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, p.options.Load()), f, nil, []string{zone})}
+	return newClass(nodeClass, snapshot, p.options.Load()), p.indexOf(snapshot), nil
 }
 
 // SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil
@@ -227,17 +232,13 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 // Overcommitted says by flavor of which resource spec.kubelet keeps more than a server has; the others are not in it.
 // Errors are catalog.ErrNotReady.
 func (p *DefaultProvider) Overcommitted(nodeClass *v1alpha1.BizflyNodeClass) (map[string]string, error) {
-	snapshot, err := p.catalog.Snapshot()
+	c, known, err := p.classOf(nodeClass)
 	if err != nil {
 		return nil, err
 	}
-	c, said := newClass(nodeClass, snapshot, p.options.Load()), map[string]string{}
-	for _, f := range p.indexOf(snapshot).flavors {
-		if said[f.name] = p.overcommitted(c, f); said[f.name] == "" {
-			delete(said, f.name)
-		}
-	}
-	return said, nil
+	return lo.OmitByValues(lo.SliceToMap(known.flavors, func(f *facts) (name, problem string) {
+		return f.name, p.overcommitted(c, f)
+	}), []string{""}), nil
 }
 
 // Flush forgets all answers, for tests.
