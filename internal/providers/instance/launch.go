@@ -149,7 +149,8 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 	case cause != nil:
 		count(outcomeFailed)
 		p.cleanUp(ctx, intent, found.server)
-		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, cause)
+		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone,
+			cause)
 	case found.server == nil:
 		count(outcomeUnknown)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name,
