@@ -130,10 +130,8 @@ func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offe
 	reserved := r.Bootstrap.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB<<30)
 	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-100*options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
-	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
-		memory.Sub(*of.Memory())
-		cpu.Sub(*of.Cpu())
-	}
+	memory.Sub(*reserved.Kept.Memory())
+	cpu.Sub(*reserved.Kept.Cpu())
 	r.find("planned", "what is planned of a node before one was seen",
 		map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
 	offered := node.Status.Allocatable

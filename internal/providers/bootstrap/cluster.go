@@ -18,8 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -131,9 +132,6 @@ func (c *cluster) clusterInfo() (*clientcmdapi.Cluster, error) {
 
 // get reads an object; one that does not exist or may not be read is left empty.
 func (c *cluster) get(key client.ObjectKey, into client.Object) error {
-	if c.config.Reader == nil {
-		return nil
-	}
 	err := client.IgnoreNotFound(c.config.Reader.Get(c.ctx, key, into))
 	if err == nil || apierrors.IsForbidden(err) {
 		return nil
@@ -169,27 +167,13 @@ func newRegistration(input Input) (*registration, error) {
 		taints: append([]corev1.Taint{karpv1.UnregisteredNoExecuteTaint},
 			lo.Reject(taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
 	}
-	invalid := func(kind, key, value string, problems ...string) error {
-		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...),
-			problems...); len(problems) > 0 {
-			return fmt.Errorf("%s %q of the node is not valid, %s", kind, key, strings.Join(problems, "; "))
-		}
-		return nil
+	invalid := metavalidation.ValidateLabels(r.labels, field.NewPath("labels"))
+	for _, taint := range r.taints { // keys and values have the form of those of labels
+		invalid = append(invalid, metavalidation.ValidateLabels(map[string]string{taint.Key: taint.Value},
+			field.NewPath("taints"))...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(r.labels)) {
-		if err := invalid("label", key, r.labels[key]); err != nil {
-			return nil, err
-		}
-	}
-	for _, taint := range r.taints {
-		var problems []string
-		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
-			corev1.TaintEffectNoExecute}, taint.Effect) {
-			problems = append(problems, "the effect must be NoSchedule, PreferNoSchedule or NoExecute")
-		}
-		if err := invalid("taint", taint.Key, taint.Value, problems...); err != nil {
-			return nil, err
-		}
+	if len(invalid) > 0 {
+		return nil, fmt.Errorf("a label or taint of the node is not valid: %w", invalid.ToAggregate())
 	}
 	return r, nil
 }

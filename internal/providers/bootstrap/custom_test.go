@@ -134,7 +134,6 @@ registerWithTaints:
 		Entry("a label's key", func(in *bootstrap.Input) { in.Labels["$(reboot)"] = "x" }),
 		Entry("a taint's key", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Key = "a b" }),
 		Entry("a taint's value", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Value = "a,b" }),
-		Entry("a taint's effect", func(in *bootstrap.Input) { in.NodeClaim.Spec.Taints[0].Effect = "Sometimes" }),
 	)
 	It("should offer a command that finds the server's id", func() {
 		script := render(input(custom(`SERVER_ID=$({{ .ServerIDCommand }})`))).UserData

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -141,47 +142,44 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 
 // Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and bytes
 // of file system, of which the kubelet takes percentages. Soft thresholds keep nothing from pods, as in the kubelet.
-// Together they may exceed the server: the flavor provider excludes such a flavor.
+// They may keep more than the server has: the flavor provider excludes such a flavor.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int,
 	fileSystem int64) Reservations {
 	settings, set := settingsOf(nodeClass, cpu, memoryMiB), lo.FromPtr(nodeClass.Spec.Kubelet)
 	return Reservations{
 		Configured: nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || set.MaxPods != nil ||
 			set.PodsPerCore != nil || len(set.KubeReserved)+len(set.SystemReserved)+len(set.EvictionHard) > 0,
-		MaxPods:        *settings.MaxPods,
-		KubeReserved:   quantities(settings.KubeReserved),
-		SystemReserved: quantities(settings.SystemReserved),
-		EvictionThreshold: corev1.ResourceList{
+		MaxPods: *settings.MaxPods,
+		Kept: resources.Merge(quantities(settings.KubeReserved), quantities(settings.SystemReserved), corev1.ResourceList{
 			corev1.ResourceMemory:           threshold(settings.EvictionHard[evictionMemory], int64(memoryMiB)<<20),
 			corev1.ResourceEphemeralStorage: threshold(settings.EvictionHard[evictionNodeFS], fileSystem),
-		},
+		}),
 	}
 }
 
-// quantities leaves out what is no quantity or negative. The CRD admits neither; an object that bypassed it must not
-// panic the scheduler.
+// quantities reads the values, of which the CRD admits none that is negative or no quantity. An object that bypassed it
+// must not panic the scheduler.
 func quantities(values map[string]string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for name, value := range values {
-		if quantity, err := resource.ParseQuantity(value); err == nil && quantity.Sign() >= 0 {
-			list[corev1.ResourceName(name)] = quantity
-		}
-	}
-	return list
+	return lo.MapEntries(values, func(name, value string) (corev1.ResourceName, resource.Quantity) {
+		return corev1.ResourceName(name), quantityOf(value)
+	})
 }
 
-// threshold is a quantity or a percentage of the total, and nothing where it is neither.
+// threshold is a quantity, or a percentage of the total.
 func threshold(value string, total int64) resource.Quantity {
-	if percent, ok := strings.CutSuffix(value, "%"); ok {
-		share, err := strconv.ParseFloat(percent, 64)
-		if err != nil || share < 0 || share > 100 {
-			share = 0
-		}
-		return *resource.NewQuantity(int64(math.Ceil(float64(total)*share/100)), resource.BinarySI)
+	percent, isPercentage := strings.CutSuffix(value, "%")
+	if !isPercentage {
+		return quantityOf(value)
 	}
+	share, _ := strconv.ParseFloat(percent, 64)
+	return *resource.NewQuantity(int64(math.Ceil(float64(total)*share/100)), resource.BinarySI)
+}
+
+// quantityOf is nothing where the value is no quantity, or negative.
+func quantityOf(value string) resource.Quantity {
 	quantity, err := resource.ParseQuantity(value)
 	if err != nil || quantity.Sign() < 0 {
-		return resource.Quantity{Format: resource.BinarySI}
+		return resource.Quantity{}
 	}
 	return quantity
 }

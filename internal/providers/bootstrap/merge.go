@@ -43,12 +43,10 @@ var contentTypes = []struct{ begins, contentType string }{
 
 // part is one piece of user data.
 type part struct {
-	// field is what errors call it.
-	field       string
-	contentType string
-	text        string
-	// inDocument says that it is a part of a document in the field.
-	inDocument bool
+	// field is what errors call the piece that it is from, and where the part of a document; empty for a whole piece.
+	field, where string
+	contentType  string
+	text         string
 }
 
 // merge puts pieces of user data together in their order: one alone stays as it is, cloud-configs become one
@@ -109,7 +107,7 @@ func partsOf(piece source) ([]part, error) {
 					"is a document again")
 		}
 		for i := range parts {
-			parts[i].field, parts[i].inDocument = piece.field, true
+			parts[i].field, parts[i].where = piece.field, fmt.Sprintf(", part %d", i+1)
 		}
 		return parts, nil
 	}
@@ -208,9 +206,7 @@ func cloudConfigOf(parts []part) (string, error) {
 	merged := map[any]any{}
 	for _, p := range parts {
 		var next map[any]any
-		if err := yaml.Unmarshal([]byte(p.text), &next); err != nil {
-			return "", invalidUserData(p.field, "", "it begins with #cloud-config and is no YAML map")
-		}
+		_ = yaml.Unmarshal([]byte(p.text), &next) // as checkParts has done
 		merged = deepMerge(merged, next)
 	}
 	out := &limitedBuffer{}

@@ -18,10 +18,6 @@ import (
 //go:embed metadata-block.sh
 var metadataBlock string
 
-// PodAccess is whether user data keeps pods off the metadata service, or else why not: then it is also the reason of a
-// condition.
-type PodAccess string
-
 // Reasons of the condition PodAccessEnforced.
 const (
 	// ReasonSingleScript says that the image takes a single script.
@@ -30,38 +26,20 @@ const (
 	ReasonOtherUserData = "UserDataNotForCloudInit"
 )
 
-// The values of PodAccess.
-const (
-	// PodAccessEnforced says that user data begins with the script that keeps them off.
-	PodAccessEnforced PodAccess = "Enforced"
-	// PodAccessNotAsked says that spec.metadataOptions.podAccess is Allowed.
-	PodAccessNotAsked      PodAccess = "NotAsked"
-	PodAccessSingleScript  PodAccess = ReasonSingleScript
-	PodAccessOtherUserData PodAccess = ReasonOtherUserData
-)
-
-// Message says it with the field.
-func (a PodAccess) Message() string {
-	return map[PodAccess]string{
-		PodAccessSingleScript: "spec.metadataOptions.podAccess Blocked: the worker image takes a single script, BKE's own, " +
-			"so that the unit that keeps pods off the metadata service cannot be added",
-		PodAccessOtherUserData: "spec.metadataOptions.podAccess Blocked: the user data is not for cloud-init, or a " +
-			"document in a document, so that the unit that keeps pods off the metadata service cannot be added",
-	}[a]
-}
-
-// podAccess says whether the script can be put before these pieces, which are the user's.
-func podAccess(nodeClass *v1alpha1.BizflyNodeClass, pieces []source) PodAccess {
-	switch image := nodeClass.Status.Image(); {
-	case nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessAllowed:
-		return PodAccessNotAsked
-	case image != nil && image.SingleScript:
-		return PodAccessSingleScript
-	// BKE's script, and a second piece, need cloud-init anyway.
-	case nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom && len(pieces) == 1 && !canBePart(pieces[0]):
-		return PodAccessOtherUserData
+// checkPodAccess returns why the script cannot be put before these pieces, which are the user's; nil where it can.
+func checkPodAccess(nodeClass *v1alpha1.BizflyNodeClass, pieces []source) *ValidationError {
+	because := func(reason, why string) *ValidationError {
+		return &ValidationError{Reason: reason, Message: "spec.metadataOptions.podAccess Blocked: " + why +
+			", so that the unit that keeps pods off the metadata service cannot be added"}
 	}
-	return PodAccessEnforced
+	if lo.FromPtr(nodeClass.Status.Image()).SingleScript {
+		return because(ReasonSingleScript, "the worker image takes a single script, BKE's own")
+	}
+	// BKE's script, and a second piece, need cloud-init anyway.
+	if nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom && len(pieces) == 1 && !canBePart(pieces[0]) {
+		return because(ReasonOtherUserData, "the user data is not for cloud-init, or a document in a document")
+	}
+	return nil
 }
 
 // canBePart reports whether cloud-init takes a piece beside others.

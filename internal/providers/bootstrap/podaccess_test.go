@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -60,23 +61,25 @@ var _ = Describe("The script that keeps pods off the metadata service", func() {
 		Expect(render(input(blocked)).UserDataHash).To(Equal(render(input(custom("#!/bin/bash\n"))).UserDataHash))
 	})
 	DescribeTable("should be added only where cloud-init runs it, and else say why not",
-		func(nodeClass *v1alpha1.BizflyNodeClass, singleScript bool, expected bootstrap.PodAccess) {
-			if expected != bootstrap.PodAccessNotAsked {
-				nodeClass.Spec.MetadataOptions = nil
-			}
+		func(nodeClass *v1alpha1.BizflyNodeClass, singleScript bool, reason string) {
+			nodeClass.Spec.MetadataOptions = nil
 			nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: "image", SingleScript: singleScript}}
 			resolution, err := provider().Resolve(ctx, nodeClass)
 			Expect(err).ToNot(HaveOccurred())
-			Expect(resolution.PodAccess).To(Equal(expected))
-			Expect(strings.Contains(render(input(nodeClass)).UserData, "169.254.169.254 drop")).To(Equal(expected == bootstrap.PodAccessEnforced))
+			Expect(lo.FromPtr(resolution.PodAccess).Reason).To(Equal(reason))
+			Expect(strings.Contains(render(input(nodeClass)).UserData, "169.254.169.254 drop")).To(Equal(reason == ""))
 		},
-		Entry("BKE's script", bke(), false, bootstrap.PodAccessEnforced),
-		Entry("BKE's script on Flatcar", bke(), true, bootstrap.PodAccessSingleScript),
-		Entry("a script where it is allowed", custom("#!/bin/bash"), false, bootstrap.PodAccessNotAsked),
-		Entry("a script", custom("#!/bin/bash"), false, bootstrap.PodAccessEnforced),
-		Entry("a script on Flatcar", custom("#!/bin/bash"), true, bootstrap.PodAccessSingleScript),
-		Entry("Ignition", custom(`{"ignition": {"version": "3.4.0"}}`), false, bootstrap.PodAccessOtherUserData),
+		Entry("BKE's script", bke(), false, ""),
+		Entry("BKE's script on Flatcar", bke(), true, bootstrap.ReasonSingleScript),
+		Entry("a script", custom("#!/bin/bash"), false, ""),
+		Entry("a script on Flatcar", custom("#!/bin/bash"), true, bootstrap.ReasonSingleScript),
+		Entry("Ignition", custom(`{"ignition": {"version": "3.4.0"}}`), false, bootstrap.ReasonOtherUserData),
 		Entry("a document in a document", custom("Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/mixed; boundary=y\n\n"+
-			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n--y--\n--x--\n"), false, bootstrap.PodAccessOtherUserData),
+			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n--y--\n--x--\n"), false, bootstrap.ReasonOtherUserData),
 	)
+	It("should not be added where pods are allowed", func() {
+		output := render(input(custom("#!/bin/bash")))
+		Expect(output.UserData).To(Equal("#!/bin/bash"))
+		Expect(output.PodAccess).To(BeNil())
+	})
 })

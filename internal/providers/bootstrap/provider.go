@@ -36,7 +36,7 @@ type Config struct {
 	Options *options.Options
 	// BKE returns what nodes join BKE with.
 	BKE bke.Provider
-	// Reader reads Secrets, ConfigMaps and Services by name, without a cache; nil reads none.
+	// Reader reads Secrets, ConfigMaps and Services by name, without a cache.
 	Reader client.Reader
 	// JoinTokens issues a bootstrap token per server; nil rejects NodeClasses that need one.
 	JoinTokens jointoken.Provider
@@ -72,20 +72,17 @@ type Output struct {
 	UserDataHash string
 	// Notes are for the user although nothing is wrong.
 	Notes []string
-	// PodAccess is whether user data keeps pods off the metadata service.
-	PodAccess PodAccess
+	// PodAccess is why user data does not keep pods off the metadata service although the NodeClass asks for it; nil where
+	// it does.
+	PodAccess *ValidationError
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.
 type Reservations struct {
 	// MaxPods is the most pods that the node runs.
 	MaxPods int32
-	// KubeReserved is what the kubelet keeps for itself and the container runtime.
-	KubeReserved corev1.ResourceList
-	// SystemReserved is what the kubelet keeps for the operating system.
-	SystemReserved corev1.ResourceList
-	// EvictionThreshold is below what the kubelet evicts pods: memory and ephemeral-storage.
-	EvictionThreshold corev1.ResourceList
+	// Kept is what the kubelet keeps from pods: for itself, for the operating system, and below what it evicts pods.
+	Kept corev1.ResourceList
 	// Configured reports whether the user decides them, so that pods never get more than they leave. Else they are an
 	// estimate of what the BKE worker image decides, and what nodes report replaces them.
 	Configured bool
@@ -103,7 +100,8 @@ const (
 	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
 
-// ValidationError is why nodes of a NodeClass could not join. It never quotes a template, a rendered value or a secret.
+// ValidationError is why nodes of a NodeClass could not join, or what their user data cannot do. It never quotes a
+// template, a rendered value or a secret.
 type ValidationError struct {
 	// Reason is one of the Reason constants.
 	Reason string
@@ -185,8 +183,10 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 	if len(pieces)+len(own) == 0 && !tried { // labels of the NodePool may decide
 		return nil, invalidUserData(sources[0].field, "", "it renders to nothing, so that no server would join")
 	}
-	if output.PodAccess = podAccess(input.NodeClass, pieces); output.PodAccess == PodAccessEnforced {
-		pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
+	if input.NodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked {
+		if output.PodAccess = checkPodAccess(input.NodeClass, pieces); output.PodAccess == nil {
+			pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
+		}
 	}
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (p *DefaultProvider) fromObject(ctx context.Context, from *v1alpha1.UserDat
 		return reject("the controller may not read this %s; name it in the chart's value %s (%s, now %q)", kind, value,
 			variable, strings.Join(names, ","))
 	}
-	if p.config.Reader == nil || !slices.Contains(names, selector.Name) {
+	if !slices.Contains(names, selector.Name) {
 		return nil, granted()
 	}
 	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Options.Namespace, Name: selector.Name},

@@ -32,18 +32,18 @@ var _ = Describe("Reservations", func() {
 	It("should be what BKE answers for the one size that is public", func() {
 		reserved := provider().Reservations(bke(), 2, 1977, 40<<30)
 		Expect(reserved.MaxPods).To(BeEquivalentTo(110))
-		Expect(amounts(reserved.SystemReserved)).To(Equal(map[string]string{"cpu": "20m", "memory": "100Mi"}))
-		Expect(amounts(reserved.KubeReserved)).To(Equal(map[string]string{"cpu": "50m", "memory": "394Mi"}))
-		Expect(amounts(reserved.EvictionThreshold)).To(Equal(map[string]string{"memory": "100Mi", "ephemeral-storage": "4Gi"}))
+		Expect(amounts(reserved.Kept)).To(Equal(map[string]string{"cpu": "70m", "memory": "594Mi", "ephemeral-storage": "4Gi"}),
+			"20m and 100Mi for the system, 50m and 394Mi for the kubelet, and 100Mi below which it evicts pods")
 	})
-	DescribeTable("should grow with the server", func(cpu, memoryMiB int, kubeCPU, kubeMemory string) {
-		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40<<30).KubeReserved)).To(Equal(map[string]string{"cpu": kubeCPU, "memory": kubeMemory}))
+	DescribeTable("should grow with the server", func(cpu, memoryMiB int, keptCPU, keptMemory string) {
+		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40<<30).Kept)).To(
+			And(HaveKeyWithValue("cpu", keptCPU), HaveKeyWithValue("memory", keptMemory)))
 	},
-		Entry("1 vCPU, 1 GiB", 1, 1024, "40m", "156Mi"),
-		Entry("4 vCPU, 8 GiB", 4, 8192, "60m", "1743Mi"),
-		Entry("8 vCPU, 16 GiB", 8, 16384, "70m", "2562Mi"),
-		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9443Mi"),
-		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "12065Mi"),
+		Entry("1 vCPU, 1 GiB", 1, 1024, "60m", "356Mi"),
+		Entry("4 vCPU, 8 GiB", 4, 8192, "80m", "1943Mi"),
+		Entry("8 vCPU, 16 GiB", 8, 16384, "90m", "2762Mi"),
+		Entry("32 vCPU, 128 GiB", 32, 131072, "150m", "9643Mi"),
+		Entry("64 vCPU, 256 GiB", 64, 262144, "230m", "12265Mi"),
 	)
 	It("should be what the NodeClass sets for the worker image in BKE mode", func() {
 		nodeClass := bke()
@@ -54,7 +54,7 @@ var _ = Describe("Reservations", func() {
 		reserved := provider().Reservations(nodeClass, 2, 4096, 40<<30)
 		Expect(reserved.Configured).To(BeTrue())
 		Expect(reserved.MaxPods).To(BeEquivalentTo(10))
-		Expect(amounts(reserved.KubeReserved)).To(HaveKeyWithValue("cpu", "1"))
+		Expect(amounts(reserved.Kept)).To(HaveKeyWithValue("cpu", "1020m"))
 	})
 	DescribeTable("should follow the NodeClass in Custom mode", func(kubelet *v1alpha1.KubeletConfiguration, part func(bootstrap.Reservations) any, want any) {
 		Expect(part(provider().Reservations(withKubelet(kubelet), 4, 8192, 100<<30))).To(Equal(want))
@@ -63,22 +63,22 @@ var _ = Describe("Reservations", func() {
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(250)),
 		Entry("kubeReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"memory": "2Gi",
 			"ephemeral-storage": "1Gi"}},
-			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{"cpu": "60m", "memory": "2Gi", "ephemeral-storage": "1Gi"}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "80m", "memory": "2248Mi", "ephemeral-storage": "11Gi"}),
 		Entry("systemReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "0.5"}},
-			func(r bootstrap.Reservations) any { return amounts(r.SystemReserved) }, map[string]string{"cpu": "500m", "memory": "100Mi"}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "560m", "memory": "1943Mi", "ephemeral-storage": "10Gi"}),
 		Entry("evictionHard as quantities", &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "500Mi", "nodefs.available": "5Gi"}},
-			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "500Mi", "ephemeral-storage": "5Gi"}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "80m", "memory": "2343Mi", "ephemeral-storage": "5Gi"}),
 		Entry("evictionHard as percentages", &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "12.5%", "nodefs.available": "20%"}},
-			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "1Gi", "ephemeral-storage": "20Gi"}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "80m", "memory": "2867Mi", "ephemeral-storage": "20Gi"}),
 		Entry("podsPerCore where it is lower than maxPods", &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(10))},
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(40)),
 		Entry("podsPerCore where it is not", &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(100)), MaxPods: lo.ToPtr(int32(60))},
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(60)),
 		Entry("evictionHard alone where evictionSoft is higher, as the kubelet does",
 			&v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%", "nodefs.available": "15%"}},
-			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "100Mi", "ephemeral-storage": "10Gi"}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "80m", "memory": "1943Mi", "ephemeral-storage": "10Gi"}),
 		Entry("and survive what is no quantity", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "much", "memory": "-1Gi"},
 			EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
-			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{}),
+			func(r bootstrap.Reservations) any { return amounts(r.Kept) }, map[string]string{"cpu": "20m", "memory": "100Mi", "ephemeral-storage": "0"}),
 	)
 })

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -227,22 +226,11 @@ func printf(format string, values ...any) (string, error) {
 	return bounded(fmt.Sprintf(format, texts...))
 }
 
-func join(separator string, list any) (string, error) {
-	v := reflect.ValueOf(list)
-	if !v.IsValid() {
-		return "", nil
-	}
-	if v.Kind() != reflect.Slice && v.Kind() != reflect.Array {
-		return "", errors.New("join takes a list")
-	}
-	if v.Len()*len(separator) > maxUserDataBytes+len(separator) {
+func join(separator string, list []string) (string, error) {
+	if len(list)*len(separator) > maxUserDataBytes+len(separator) {
 		return "", errTooLarge
 	}
-	parts := make([]string, 0, v.Len())
-	for i := range v.Len() {
-		parts = append(parts, fmt.Sprint(v.Index(i).Interface()))
-	}
-	return bounded(strings.Join(parts, separator))
+	return bounded(strings.Join(list, separator))
 }
 
 // splitList returns no part of an empty text, so that a list of no labels is an empty list.

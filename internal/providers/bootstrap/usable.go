@@ -4,7 +4,6 @@
 package bootstrap
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -19,9 +18,15 @@ const (
 )
 
 var (
-	// usableTypes are the types of parts that cloud-init handles, beside those of contentTypes.
-	usableTypes = sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once",
-		"text/upstart-job")
+	// usableTypes are the types of parts that cloud-init handles.
+	usableTypes = func() sets.Set[string] {
+		types := sets.New("text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once",
+			"text/upstart-job")
+		for _, known := range contentTypes {
+			types.Insert(known.contentType)
+		}
+		return types
+	}()
 	// vagueTypes are those for which cloud-init looks at the first line instead.
 	vagueTypes = sets.New("text/plain", "text/x-not-multipart", "application/octet-stream")
 	// compressedTypes are those that cloud-init unpacks.
@@ -51,34 +56,25 @@ func typeOfText(text string) string {
 
 // checkParts rejects parts that cloud-init cannot use: it would only log that on the server, which then never joins.
 func checkParts(parts []part) error {
-	known := usableTypes.Clone()
-	for _, c := range contentTypes {
-		known.Insert(c.contentType)
-	}
-	handled, numbers := false, map[string]int{}
+	handled := false
 	for _, p := range parts {
-		numbers[p.field]++
-		where := ""
-		if p.inDocument {
-			where = fmt.Sprintf(", part %d", numbers[p.field])
-		}
 		switch contentType := typeOf(p); {
 		case contentType == partHandler:
 			handled = true // it may handle any type
 		case contentType == cloudConfig:
-			if err := checkCloudConfig(p, where); err != nil {
+			if err := checkCloudConfig(p); err != nil {
 				return err
 			}
-		case known.Has(contentType), compressedTypes.MatchString(contentType), handled && contentType != "":
+		case usableTypes.Has(contentType), compressedTypes.MatchString(contentType), handled && contentType != "":
 		case contentType == nodeadmConfig:
-			return invalidUserData(p.field, where, "its type is that of nodeadm's configuration, which only EKS has; write the "+
-				"kubelet's settings into spec.kubelet, and let a part of type text/x-shellscript or text/cloud-config make the "+
-				"server join")
+			return invalidUserData(p.field, p.where, "its type is that of nodeadm's configuration, which only EKS has; write "+
+				"the kubelet's settings into spec.kubelet, and let a part of type text/x-shellscript or text/cloud-config make "+
+				"the server join")
 		case contentType == "":
-			return invalidUserData(p.field, where, "cloud-init does not know its first line: begin with #!/bin/bash or "+
+			return invalidUserData(p.field, p.where, "cloud-init does not know its first line: begin with #!/bin/bash or "+
 				"#cloud-config, or give the part a type")
 		default:
-			return invalidUserData(p.field, where, "cloud-init does not know its Content-Type; use text/x-shellscript or "+
+			return invalidUserData(p.field, p.where, "cloud-init does not know its Content-Type; use text/x-shellscript or "+
 				"text/cloud-config, or put a text/part-handler for it before it")
 		}
 	}
@@ -86,15 +82,15 @@ func checkParts(parts []part) error {
 }
 
 // checkCloudConfig rejects a cloud-config that is no YAML map.
-func checkCloudConfig(p part, where string) error {
+func checkCloudConfig(p part) error {
 	var config map[any]any
 	err := yaml.Unmarshal([]byte(p.text), &config)
 	if err == nil {
 		return nil
 	}
 	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
-		where += ", line " + found[1]
+		p.where += ", line " + found[1]
 	}
-	return invalidUserData(p.field, where, "it begins with #cloud-config and is no YAML map; the line is that of the "+
+	return invalidUserData(p.field, p.where, "it begins with #cloud-config and is no YAML map; the line is that of the "+
 		"rendered text. Check its indentation and quotes with cloud-init schema --config-file")
 }

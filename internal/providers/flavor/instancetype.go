@@ -15,10 +15,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
-	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -28,52 +26,37 @@ const (
 	gib = 1 << 30
 )
 
-// built is an instance type with what is needed to check its availability and size again.
-type built struct {
-	InstanceType *cloudprovider.InstanceType
-	facts        *facts
-	rootDiskGiB  int
-	reservations bootstrap.Reservations
-	// keys are the offerings for the capacity provider, in the order of InstanceType.Offerings.
-	keys []capacity.Offering
-	// launchable reports by offering whether catalog, NodeClass and prices allow it.
-	launchable []bool
-	// report is the size that its nodes are known to have.
-	report report
-}
-
 // build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are
-// zones in which NodeClaims run on it.
-func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
+// zones in which NodeClaims run on it. It is never edited: others read it, and it holds a sync.Once whose result
+// depends on the offerings.
+func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *cloudprovider.InstanceType {
 	price, priced := c.settings.Prices.Price(c.item(f))
-	b := p.unsized(c, f)
-	b.InstanceType = &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))}
-	var offerings cloudprovider.Offerings
+	capacities, kept := p.size(c, f)
+	it := &cloudprovider.InstanceType{
+		Name:                   f.name,
+		Requirements:           requirements(c, f, c.domains(f, usable)),
+		Capacity:               capacities,
+		Overhead:               &cloudprovider.InstanceTypeOverhead{KubeReserved: kept},
+		VolumeAttachmentLimits: volumeAttachmentLimits,
+	}
 	for i, zone := range slices.Concat(usable, lo.Without(used, usable...)) {
-		key, launchable := c.key(f, zone), i < len(usable) && priced && c.open(f, zone)
-		b.keys, b.launchable = append(b.keys, key), append(b.launchable, launchable)
-		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price,
-			Available: launchable && p.unmarked(key)})
+		_, marked := p.marks.Unavailable(c.key(f, zone))
+		it.Offerings = append(it.Offerings, &cloudprovider.Offering{
+			Requirements: c.offeringIn(zone), Price: price,
+			Available: i < len(usable) && priced && c.open(f, zone) && !marked,
+		})
 	}
-	return p.with(b, offerings, p.learned.Load().byKey[learnedKey{c.profile, f.name}].believed)
-}
-
-// unsized is what the size of the flavor's nodes is computed from.
-func (p *DefaultProvider) unsized(c *class, f *facts) built {
-	return built{
-		facts: f, rootDiskGiB: c.disks[0].GiB,
-		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB)),
-	}
+	it.Allocatable() // core computes it once per object: here it stays out of the first scheduling
+	return it
 }
 
 // overcommitted says of which resource the kubelet keeps more than a server of the flavor has: it would not start.
 // Empty where it does.
 func (p *DefaultProvider) overcommitted(c *class, f *facts) string {
-	b := p.unsized(c, f)
-	r, capacities := b.reservations, p.estimated(&b)
-	kept := resources.Merge(r.KubeReserved, r.SystemReserved, r.EvictionThreshold)
+	reservations := p.reservations(c, f)
+	capacities := c.estimated(f, reservations)
 	for _, name := range slices.Sorted(maps.Keys(capacities)) {
-		if keeps, has := kept[name], capacities[name]; keeps.Cmp(has) > 0 {
+		if keeps, has := reservations.Kept[name], capacities[name]; keeps.Cmp(has) > 0 {
 			return fmt.Sprintf("kubeReserved, systemReserved and evictionHard of spec.kubelet keep %s of %s, and a server of "+
 				"%s has %s",
 				keeps.String(), name, f.name, has.String())
@@ -82,48 +65,9 @@ func (p *DefaultProvider) overcommitted(c *class, f *facts) string {
 	return ""
 }
 
-// unmarked reports whether no mark covers the offering.
-func (p *DefaultProvider) unmarked(key capacity.Offering) bool {
-	_, unavailable := p.marks.Unavailable(key)
-	return !unavailable
-}
-
-// refreshed returns the instance type with the availability of now and the size that its nodes are known to have:
-// itself when nothing has changed, else a new one that shares all that did not.
-func (p *DefaultProvider) refreshed(b *built, report report) *built {
-	var offerings cloudprovider.Offerings
-	for i, offering := range b.InstanceType.Offerings {
-		available := b.launchable[i] && p.unmarked(b.keys[i])
-		if available == offering.Available {
-			continue
-		}
-		if offerings == nil {
-			offerings = slices.Clone(b.InstanceType.Offerings)
-		}
-		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price,
-			Available: available}
-	}
-	if offerings == nil && report == b.report {
-		return b
-	}
-	return p.with(*b, lo.Ternary(offerings == nil, b.InstanceType.Offerings, offerings), report)
-}
-
-// with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it,
-// and it holds a sync.Once whose result depends on the offerings.
-func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, report report) *built {
-	b.report = report
-	capacities, kept := p.size(&b)
-	b.InstanceType = &cloudprovider.InstanceType{
-		Name:                   b.InstanceType.Name,
-		Requirements:           b.InstanceType.Requirements,
-		Offerings:              offerings,
-		Capacity:               capacities,
-		Overhead:               kept,
-		VolumeAttachmentLimits: volumeAttachmentLimits,
-	}
-	b.InstanceType.Allocatable() // core computes it once per object: here it stays out of the first scheduling
-	return &b
+// reservations are those of the flavor's nodes.
+func (p *DefaultProvider) reservations(c *class, f *facts) bootstrap.Reservations {
+	return p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, fileSystem(c.disks[0].GiB))
 }
 
 // volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
@@ -165,16 +109,16 @@ func label(key string, values ...string) *scheduling.Requirement {
 }
 
 // estimated is what the node will report, as far as nothing is known yet: too low rather than too high.
-func (p *DefaultProvider) estimated(b *built) corev1.ResourceList {
-	memoryMiB := int64(float64(b.facts.memoryMiB) * (100 - 100*p.options.Load().MemoryOverheadPercent) / 100)
+func (c *class) estimated(f *facts, r bootstrap.Reservations) corev1.ResourceList {
+	memoryMiB := int64(float64(f.memoryMiB) * (100 - 100*c.settings.MemoryOverheadPercent) / 100)
 	capacities := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(b.facts.cpu), resource.DecimalSI),
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memoryMiB*mib, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(int64(b.reservations.MaxPods), resource.DecimalSI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(b.rootDiskGiB), resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(r.MaxPods), resource.DecimalSI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.disks[0].GiB), resource.BinarySI),
 	}
-	if b.facts.gpuCount > 0 {
-		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(b.facts.gpuCount), resource.DecimalSI)
+	if f.gpuCount > 0 {
+		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(f.gpuCount), resource.DecimalSI)
 	}
 	return capacities
 }
@@ -187,29 +131,13 @@ func fileSystem(diskGiB int) int64 {
 	return int64(max(diskGiB-bootGiB, 0)) * (gib / mib) * perMille / 1000 * mib
 }
 
-// overhead takes the kubelet's reservations, cut where together they would exceed the capacity: the kubelet of a node
-// that small would not start, and a negative allocatable confuses every sum in core.
-func overhead(capacities corev1.ResourceList, r bootstrap.Reservations) *cloudprovider.InstanceTypeOverhead {
-	left := capacities.DeepCopy()
-	take := func(wanted corev1.ResourceList) corev1.ResourceList {
-		taken := make(corev1.ResourceList, len(wanted))
-		for name, quantity := range wanted {
-			available, ok := left[name]
-			if !ok || quantity.Sign() <= 0 {
-				continue
-			}
-			if quantity.Cmp(available) > 0 {
-				quantity = available
-			}
-			taken[name] = quantity.DeepCopy()
-			available.Sub(quantity)
-			left[name] = available
+// keptOf returns what is kept, at most what there is: a negative allocatable confuses every sum in core.
+func keptOf(capacities, wanted corev1.ResourceList) corev1.ResourceList {
+	kept := corev1.ResourceList{}
+	for name, quantity := range wanted {
+		if has, known := capacities[name]; known {
+			kept[name] = lo.Ternary(quantity.Cmp(has) > 0, has, quantity).DeepCopy()
 		}
-		return taken
 	}
-	return &cloudprovider.InstanceTypeOverhead{
-		KubeReserved:      take(r.KubeReserved),
-		SystemReserved:    take(r.SystemReserved),
-		EvictionThreshold: take(r.EvictionThreshold),
-	}
+	return kept
 }

@@ -189,8 +189,7 @@ var _ = Describe("Instance types", func() {
 		}
 		it := only(ctx)
 		Expect(it.Capacity.Pods().Value()).To(BeEquivalentTo(42))
-		Expect(it.Overhead.KubeReserved.Cpu().String()).To(Equal("500m"))
-		Expect(it.Overhead.SystemReserved.Cpu().String()).To(Equal("1500m"))
+		Expect(lo.ToPtr(it.Overhead.Total()).Cpu().String()).To(Equal("2"))
 	})
 	DescribeTable("should be left out where the kubelet keeps more than there is, and have nothing for pods where NodeClaims run on them",
 		func(ctx context.Context, kubelet v1alpha1.KubeletConfiguration, resource corev1.ResourceName) {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -142,7 +141,7 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	key := learnedKey{profileOf(nodeClass), claim.Labels[corev1.LabelInstanceTypeStable]}
 	promised := reportOf(claim.Status.Capacity, claim.Status.Allocatable)
 	said := reportOf(node.Status.Capacity, node.Status.Allocatable).ownPages(promised)
-	believable, floor := seenNode{node.Name, said}, p.floor(ctx, nodeClass, key.flavor)
+	believable, floor := seenNode{node.Name, said}, p.floor(nodeClass, key.flavor)
 	for i := range said {
 		if said[i] > 0 {
 			believable.report[i] = max(said[i], floor[i])
@@ -177,21 +176,16 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	})
 }
 
-// floor returns the least size that is believed of nodes of the flavor; zero for one that is not listed.
-func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
-	flavor string) (floor report) {
-	if _, err := p.List(ctx, nodeClass); err != nil {
+// floor returns the least size that is believed of nodes of the flavor; zero for one that the cloud does not list.
+func (p *DefaultProvider) floor(nodeClass *v1alpha1.BizflyNodeClass, flavor string) (floor report) {
+	c, known, err := p.classOf(nodeClass)
+	if err != nil || known.byName[flavor] == nil {
 		return floor
 	}
-	// Another NodeClass may have replaced the answer where there are more than maxEntries.
-	b, found := lo.Find(lo.FromPtr((*p.entries.Load())[nodeClass.Name]).built, func(b *built) bool {
-		return b.InstanceType.Name == flavor
-	})
-	if !found {
-		return floor
-	}
-	estimated := p.estimated(b)
-	floor = reportOf(estimated, resources.Subtract(estimated, overhead(estimated, b.reservations).Total()))
+	f := known.byName[flavor]
+	reservations := p.reservations(c, f)
+	estimated := c.estimated(f, reservations)
+	floor = reportOf(estimated, resources.Subtract(estimated, keptOf(estimated, reservations.Kept)))
 	for i := range smallPages {
 		floor[i] = int64(float64(floor[i]) * lo.Ternary(i <= capacityStorage, leastShare, leastOffered))
 	}
@@ -209,52 +203,45 @@ func (r report) hugePages() corev1.ResourceList {
 	return pages
 }
 
-// size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where
-// anything is known, and by the estimates where not. Promising what is not there makes core launch a second node for a
-// pod that the first was launched for.
-func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.InstanceTypeOverhead) {
-	estimated, known := p.estimated(b), b.report
-	capacities := maps.Clone(estimated)
+// size returns what a node of the flavor has and keeps from pods, by what nodes have reported where anything is known,
+// and by the estimates where not. Promising what is not there makes core launch a second node for a pod that the first
+// was launched for.
+func (p *DefaultProvider) size(c *class, f *facts) (capacities, kept corev1.ResourceList) {
+	reservations, known := p.reservations(c, f), p.learned.Load().byKey[learnedKey{c.profile, f.name}].believed
+	estimated := c.estimated(f, reservations)
+	capacities, kept = maps.Clone(estimated), reservations.Kept
 	set := func(name corev1.ResourceName, kibibytes, mostMiB int64) {
 		if kibibytes > 0 {
 			capacities[name] = *resource.NewQuantity(min(kibibytes/kib, mostMiB)*mib, resource.BinarySI)
 		}
 	}
-	set(corev1.ResourceMemory, known[capacityMemory], int64(b.facts.memoryMiB))
-	set(corev1.ResourceEphemeralStorage, known[capacityStorage], int64(b.rootDiskGiB)*(gib/mib))
+	set(corev1.ResourceMemory, known[capacityMemory], int64(f.memoryMiB))
+	set(corev1.ResourceEphemeralStorage, known[capacityStorage], int64(c.disks[0].GiB)*(gib/mib))
 	maps.Copy(capacities, known.hugePages())
 	// More than the default is what the operator wants to keep in any case.
-	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent &&
+	if c.settings.MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent &&
 		estimated.Memory().Cmp(*capacities.Memory()) < 0 {
 		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]
 	}
-	if count := known[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
+	if count := known[pods]; count > 0 && (!reservations.Configured || count < int64(reservations.MaxPods)) {
 		capacities[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	kept := overhead(capacities, b.reservations)
-	keep := func(name corev1.ResourceName, learned resource.Quantity) {
-		configured := kept.Total()[name]
-		if b.reservations.Configured && learned.Cmp(configured) < 0 {
-			return
+	// What the user decides is kept in any case.
+	keep := func(name corev1.ResourceName, learned *resource.Quantity) {
+		if !reservations.Configured || learned.Cmp(kept[name]) > 0 {
+			kept[name] = *learned
 		}
-		if available := capacities[name]; learned.Cmp(available) > 0 {
-			learned = available.DeepCopy()
-		}
-		delete(kept.SystemReserved, name)
-		delete(kept.EvictionThreshold, name)
-		kept.KubeReserved[name] = learned
 	}
-	if known[allocatableCPU] > 0 {
-		keep(corev1.ResourceCPU, *resource.NewMilliQuantity(max(0, capacities.Cpu().MilliValue()-known[allocatableCPU]),
-			resource.DecimalSI))
+	if offers := known[allocatableCPU]; offers > 0 {
+		keep(corev1.ResourceCPU, resource.NewMilliQuantity(max(0, capacities.Cpu().MilliValue()-offers), resource.DecimalSI))
 	}
 	for name, at := range map[corev1.ResourceName][2]int{
 		corev1.ResourceMemory:           {capacityMemory, allocatableMemory},
 		corev1.ResourceEphemeralStorage: {capacityStorage, allocatableStorage},
 	} {
 		if has, offers := known[at[0]], known[at[1]]; has > 0 && offers > 0 {
-			keep(name, *resource.NewQuantity(max(0, has-offers)*kib, resource.BinarySI))
+			keep(name, resource.NewQuantity(max(0, has-offers)*kib, resource.BinarySI))
 		}
 	}
-	return capacities, kept
+	return capacities, keptOf(capacities, kept)
 }

@@ -79,7 +79,7 @@ var _ = Describe("The size of nodes", func() {
 		Expect(sees(ctx, "a", "4030500Ki")).To(BeFalse())
 		after := r.list(ctx, nodeClass)
 		Expect(after[name].Capacity.Memory().String()).To(Equal("3936Mi"))
-		Expect(after["p2.4c_8g"]).To(BeIdenticalTo(before["p2.4c_8g"]), "another flavor was made anew")
+		Expect(after["p2.4c_8g"].Capacity).To(Equal(before["p2.4c_8g"].Capacity), "another flavor has changed")
 		Expect(before[name].Capacity.Memory().String()).To(Equal("3788Mi"), "what was given away has changed")
 	})
 	It("should be what a kubelet leaves to pods: CPU, memory, storage and how many they are", func(ctx context.Context) {

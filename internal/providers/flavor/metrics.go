@@ -5,6 +5,7 @@ package flavor
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -107,22 +108,21 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 			continue
 		}
 		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
-		for _, b := range e.built {
-			for _, offering := range b.InstanceType.Offerings {
-				labels := []string{nodeClass, b.InstanceType.Name, offering.Zone(), offering.CapacityType()}
+		for _, it := range e.types {
+			for _, offering := range it.Offerings {
+				labels := []string{nodeClass, it.Name, offering.Zone(), offering.CapacityType()}
 				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue,
 					lo.Ternary(offering.Available, 1.0, 0), labels...)
 				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
 			}
-			if sized.Has(b.InstanceType.Name) {
+			if sized.Has(it.Name) {
 				continue
 			}
-			sized.Insert(b.InstanceType.Name)
+			sized.Insert(it.Name)
 			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue,
-				b.InstanceType.Capacity.Cpu().AsApproximateFloat64(),
-				b.InstanceType.Name)
-			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib,
-				b.InstanceType.Name)
+				it.Capacity.Cpu().AsApproximateFloat64(), it.Name)
+			memoryMiB, _ := strconv.ParseFloat(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any(), 64)
+			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, memoryMiB*mib, it.Name)
 		}
 	}
 }

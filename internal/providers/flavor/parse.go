@@ -4,6 +4,7 @@
 package flavor
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,7 +47,6 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 			next.skipped[flavor.Name] = reason
 			continue
 		}
-		parsed.complete = complete(flavor)
 		next.byName[parsed.name] = parsed
 		next.flavors = append(next.flavors, parsed)
 	}
@@ -90,15 +90,13 @@ var (
 func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 	f = &facts{
 		name: in.Name, cpu: in.VCPUs, memoryMiB: in.RAM,
-		category: strings.ToLower(strings.TrimSpace(in.Category)),
+		category: categoryFrom(in),
 		vendor:   labelValue(strings.ToLower(in.Generation.Vendor)),
 		zones:    in.Generation.AvailabilityZones, plans: in.BillingPlans,
+		complete: complete(in),
 	}
 	if gpu := lo.FromPtr(in.GPU); gpu.Count > 0 {
 		f.gpuName, f.gpuCount = labelValue(gpu.Name), gpu.Count
-	}
-	if f.category == "" {
-		f.category = categoryFrom(in)
 	}
 	f.generation = labelValue(generationFrom(in, f.category))
 	if f.vendor == "" {
@@ -137,13 +135,6 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 	return f, errCPU == nil && errMemory == nil && cpu > 0 && memory > 0 && gpus >= 0 && f.name != ""
 }
 
-// ItemOf returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing
-// plan; false where the labels do not say it. Labels say nothing of disks.
-func ItemOf(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
-	f, ok := fromLabels(labels)
-	return f.item(plan), ok
-}
-
 // item is what the compute of a server is priced as.
 func (f *facts) item(plan v1alpha1.BillingPlan) pricing.Item {
 	return pricing.Item{Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
@@ -152,7 +143,7 @@ func (f *facts) item(plan v1alpha1.BillingPlan) pricing.Item {
 }
 
 func categoryFrom(in *gobizfly.ServerFlavorResponse) string {
-	if category := strings.ToLower(strings.TrimSpace(in.Generation.Category)); category != "" {
+	if category := strings.ToLower(strings.TrimSpace(cmp.Or(in.Category, in.Generation.Category))); category != "" {
 		return category
 	}
 	if match := newName.FindStringSubmatch(in.Name); match != nil {

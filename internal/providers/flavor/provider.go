@@ -59,7 +59,6 @@ type DefaultProvider struct {
 type entry struct {
 	version version
 	zones   []string
-	built   []*built
 	types   []*cloudprovider.InstanceType
 }
 
@@ -159,29 +158,34 @@ func Find(
 	return instanceType, offering
 }
 
-// Item returns what the compute of a server is priced as, by the labels of its NodeClaim and its billing plan; false
-// where neither the catalog nor the labels say it.
+// Item returns what the compute of a server is priced as, by the labels of its Node or NodeClaim and its billing plan;
+// false where neither the catalog nor the labels say it. Labels say nothing of disks.
 func (p *DefaultProvider) Item(labels map[string]string, plan v1alpha1.BillingPlan) (pricing.Item, bool) {
-	if f := p.named(labels[corev1.LabelInstanceTypeStable]); f != nil {
-		return f.item(plan), true
+	f, known := p.named(labels[corev1.LabelInstanceTypeStable]), true
+	if f == nil {
+		f, known = fromLabels(labels)
 	}
-	return ItemOf(labels, plan)
+	return f.item(plan), known
 }
 
 // Launched returns the instance type of a flavor with an offering in the zone, whatever the NodeClass selects by now:
 // for a server that exists, or may. There is none for a flavor that the cloud does not list.
 func (p *DefaultProvider) Launched(nodeClass *v1alpha1.BizflyNodeClass, flavor,
 	zone string) []*cloudprovider.InstanceType {
+	c, known, err := p.classOf(nodeClass)
+	if err != nil || known.byName[flavor] == nil {
+		return nil
+	}
+	return []*cloudprovider.InstanceType{p.build(c, known.byName[flavor], nil, []string{zone})}
+}
+
+// classOf returns the NodeClass with the flavors of the catalog.
+func (p *DefaultProvider) classOf(nodeClass *v1alpha1.BizflyNodeClass) (*class, *index, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	f := p.indexOf(snapshot).byName[flavor]
-	if f == nil {
-		return nil
-	}
-	return []*cloudprovider.InstanceType{p.build(newClass(nodeClass, snapshot, p.options.Load()), f, nil,
-		[]string{zone}).InstanceType}
+	return newClass(nodeClass, snapshot, p.options.Load()), p.indexOf(snapshot), nil
 }
 
 // SatisfyMinValues returns why the instance types have fewer values of a requirement than its minValues ask for; nil
@@ -228,17 +232,13 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 // Overcommitted says by flavor of which resource spec.kubelet keeps more than a server has; the others are not in it.
 // Errors are catalog.ErrNotReady.
 func (p *DefaultProvider) Overcommitted(nodeClass *v1alpha1.BizflyNodeClass) (map[string]string, error) {
-	snapshot, err := p.catalog.Snapshot()
+	c, known, err := p.classOf(nodeClass)
 	if err != nil {
 		return nil, err
 	}
-	c, said := newClass(nodeClass, snapshot, p.options.Load()), map[string]string{}
-	for _, f := range p.indexOf(snapshot).flavors {
-		if said[f.name] = p.overcommitted(c, f); said[f.name] == "" {
-			delete(said, f.name)
-		}
-	}
-	return said, nil
+	return lo.OmitByValues(lo.SliceToMap(known.flavors, func(f *facts) (name, problem string) {
+		return f.name, p.overcommitted(c, f)
+	}), []string{""}), nil
 }
 
 // Flush forgets all answers, for tests.
@@ -252,11 +252,7 @@ func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 	if !known || flavor == "" || zone == "" {
 		return
 	}
-	if !lo.ContainsBy(e.built, func(b *built) bool {
-		return b.InstanceType.Name == flavor && lo.ContainsBy(b.keys, func(key capacity.Offering) bool {
-			return key.Zone == zone
-		})
-	}) {
+	if _, offering := Find(e.types, flavor, zone); offering == nil {
 		p.uses.Add(1)
 	}
 }
@@ -264,24 +260,15 @@ func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
 // rebuild builds and remembers the answer.
 func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot,
 	v version) (*entry, error) {
-	next := &entry{version: v, zones: slices.Clone(nodeClass.Status.Zones)}
-	previous := (*p.entries.Load())[nodeClass.Name]
-	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.version.withNews(v) == v {
-		profile, known := profileOf(nodeClass), p.learned.Load().byKey
-		for _, b := range previous.built {
-			next.built = append(next.built, p.refreshed(b, known[learnedKey{profile, b.InstanceType.Name}].believed))
-		}
-	} else {
-		var err error
-		if next.built, err = p.buildAll(ctx, nodeClass, snapshot); err != nil {
-			return nil, err
-		}
+	types, err := p.buildAll(ctx, nodeClass, snapshot)
+	if err != nil {
+		return nil, err
 	}
-	next.types = lo.Map(next.built, func(b *built, _ int) *cloudprovider.InstanceType { return b.InstanceType })
+	next := &entry{version: v, zones: slices.Clone(nodeClass.Status.Zones), types: types}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	entries := maps.Clone(*p.entries.Load())
-	if previous == nil && len(entries) >= maxEntries {
+	if !lo.HasKey(entries, nodeClass.Name) && len(entries) >= maxEntries {
 		clear(entries)
 	}
 	entries[nodeClass.Name] = next
@@ -289,15 +276,9 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return next, nil
 }
 
-// withNews returns the version as if it had been built with what changes all the time and concerns few instance types.
-func (v version) withNews(news version) version {
-	v.marks, v.learned = news.marks, news.learned
-	return v
-}
-
 // buildAll builds all instance types of the NodeClass, sorted by name.
 func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
-	snapshot *catalog.Snapshot) ([]*built, error) {
+	snapshot *catalog.Snapshot) ([]*cloudprovider.InstanceType, error) {
 	used, err := p.inUse(ctx, nodeClass)
 	if err != nil {
 		return nil, err
@@ -308,7 +289,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")
 		}
 	}
-	var all []*built
+	var all []*cloudprovider.InstanceType
 	for _, f := range idx.flavors {
 		usable := c.usableZones(f)
 		if p.overcommitted(c, f) != "" {

@@ -159,11 +159,6 @@ func aliasMatcher(wanted string, controlPlane *version.Version) (matches func(*v
 func sameMinor(a, b *version.Version) bool { return a.Major() == b.Major() && a.Minor() == b.Minor() }
 
 func compareVersions(a, b *version.Version) int {
-	switch {
-	case a.LessThan(b):
-		return -1
-	case b.LessThan(a):
-		return 1
-	}
-	return 0
+	order, _ := a.Compare(b.String()) // of a version that was parsed
+	return order
 }

@@ -49,7 +49,7 @@ func formsOf(field string) []string {
 }
 
 // Forms decide in which form create requests send each such field, and remember which one the cloud has built a server
-// for. A form that was accepted is final. Until then a rejection moves on to the next one of a list.
+// for. A form that was accepted is final. Until then each rejection moves on to the next one of a list.
 type Forms struct {
 	mu sync.Mutex
 	// accepted are the forms that the cloud takes, by field.
@@ -63,11 +63,11 @@ type Forms struct {
 // wrong.
 type place struct{ nodeClass, zone, family string }
 
-// position is where a list of forms goes on.
+// position is where a list of spellings goes on.
 type position struct {
-	next spelling
-	// field is what the last rejection named.
-	field string
+	next int
+	// named is whether the last rejection named the flavor.
+	named bool
 	// doubtful is true once a name of an old flavor was rejected: flavors are doubted whose family has not been
 	// launched by either name.
 	doubtful bool
@@ -86,31 +86,20 @@ type spelling struct {
 func (f *Forms) formFor(flavor string, in place) spelling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.spellingAt(f.spellings(flavor), in)
+	all := f.spellings(flavor)
+	return all[f.positions[in].next%len(all)]
 }
 
-// spellingAt returns the spelling of the list that is next; the caller holds the lock.
-func (f *Forms) spellingAt(all []spelling, in place) spelling {
-	if next := f.positions[in].next; slices.Contains(all, next) {
-		return next
-	}
-	return all[0]
-}
-
-// spellings are all that the cloud may take for the flavor, most likely first: each name with the first form of the
-// volume type, so that a field that is rejected without words takes few requests; the caller holds the lock.
+// spellings are all that the cloud may take for the flavor: each name with the most likely form of the volume type, and
+// so on; the caller holds the lock.
 func (f *Forms) spellings(flavor string) (all []spelling) {
 	field, names := "", []string{""}
 	if _, family := shortName(flavor); family != "" {
 		field = fieldFlavor + family
 		names = f.possible(field)
 	}
-	volumeTypes := f.possible(fieldVolumeType)
-	for _, name := range names {
-		all = append(all, spelling{volumeType: volumeTypes[0], flavorField: field, flavor: name})
-	}
-	for _, name := range names {
-		for _, volumeType := range volumeTypes[1:] {
+	for _, volumeType := range f.possible(fieldVolumeType) {
+		for _, name := range names {
 			all = append(all, spelling{volumeType: volumeType, flavorField: field, flavor: name})
 		}
 	}
@@ -129,25 +118,6 @@ func (s spelling) forms() map[string]string {
 	return lo.OmitByKeys(map[string]string{fieldVolumeType: s.volumeType, s.flavorField: s.flavor}, []string{""})
 }
 
-// nextSpelling returns the spelling of the list to send after a rejection that names a field, or none, where the one
-// before it named another, or none. It reports false where the list ends, so that the form is not to blame.
-func nextSpelling(all []spelling, sent spelling, field, before string) (spelling, bool) {
-	if field == fieldFlavor && before == fieldFlavor {
-		return spelling{}, false // both names were rejected by name
-	}
-	return lo.Find(all[slices.Index(all, sent)+1:], func(s spelling) bool {
-		switch field {
-		case fieldFlavor:
-			return s.flavor != sent.flavor
-		case fieldVolumeType:
-			return s.volumeType != sent.volumeType && s.flavor == sent.flavor
-		}
-		// What was named before, and is not any more, is right now.
-		return (before != fieldFlavor || s.flavor == sent.flavor) &&
-			(before != fieldVolumeType || s.volumeType == sent.volumeType)
-	})
-}
-
 // moveOn remembers that the spelling was rejected, and reports whether there is another one that is worth a create
 // request. Where there is none, the next launch begins anew.
 func (f *Forms) moveOn(sent spelling, flavor string, in place, err error, now time.Time) bool {
@@ -156,36 +126,19 @@ func (f *Forms) moveOn(sent spelling, flavor string, in place, err error, now ti
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := f.spellings(flavor)
-	if f.spellingAt(all, in) != sent {
+	all, before := f.spellings(flavor), f.positions[in]
+	next := before.next%len(all) + 1
+	if all[next-1] != sent {
 		return true // another launch has moved on meanwhile
 	}
-	before, field := f.positions[in], fieldNamed(err)
-	next, more := nextSpelling(all, sent, field, before.field)
-	if !more && all[0] == sent {
-		return false // there is one form of what it may be about
-	}
-	doubtful := before.doubtful || len(f.possible(sent.flavorField)) > 1 && field != fieldVolumeType
-	until := now.Add(ttl.OfferingFailures)
+	twoNames := len(f.possible(sent.flavorField)) > 1
+	named := bizfly.NamesOffering(err) && !bizfly.NamesVolumeType(err)
+	// A flavor that is named may have another name. Where both were rejected so, or it has one, the form is not to blame.
+	more := next < len(all) && (!named || twoNames && !before.named)
 	f.positions = lo.PickBy(f.positions, func(_ place, other position) bool { return now.Before(other.until) })
-	f.positions[in] = position{next: next, field: lo.Ternary(more, field, ""), doubtful: doubtful, until: until}
-	if next.volumeType != sent.volumeType && more {
-		// Flavors of generations are tried before those that are doubted, and have the same volume types.
-		in.family = ""
-		f.positions[in] = position{next: spelling{volumeType: next.volumeType}, field: field, until: until}
-	}
+	f.positions[in] = position{next: lo.Ternary(more, next, 0), named: more && named,
+		doubtful: before.doubtful || twoNames && !bizfly.NamesVolumeType(err), until: now.Add(ttl.OfferingFailures)}
 	return more
-}
-
-// fieldNamed returns the field that a rejection names, empty where it names none.
-func fieldNamed(err error) string {
-	switch {
-	case bizfly.NamesVolumeType(err):
-		return fieldVolumeType
-	case bizfly.NamesOffering(err):
-		return fieldFlavor
-	}
-	return ""
 }
 
 // isDoubted reports whether the flavor has two names, of which none has been accepted for its family, while such a name

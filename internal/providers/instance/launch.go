@@ -28,13 +28,8 @@ import (
 
 // Intent returns what a launch is to be recorded as.
 func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
-	switch {
-	case p.cluster.uid == "":
+	if p.cluster.uid == "" {
 		return Intent{}, errNoClusterUID
-	case request.NodeClaim == nil || request.NodeClaim.UID == "" || request.Attempt < 1:
-		return Intent{}, errors.New("a launch needs a NodeClaim with its UID and an attempt from 1")
-	case request.NodeClass == nil || request.NodeClass.Status.Image() == nil:
-		return Intent{}, errors.New("a launch needs a NodeClass whose image has been found")
 	}
 	disks, err := p.disks(request)
 	if err != nil {
@@ -47,7 +42,7 @@ func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
 		Flavor:      request.Flavor,
 		Zone:        request.Zone,
 		BillingPlan: request.BillingPlan,
-		ImageID:     status.Image().ID,
+		ImageID:     status.ImageID(),
 		Disks:       disks,
 		Networks:    lo.Map(status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID }),
 		Firewalls:   lo.Map(status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }),
@@ -149,12 +144,13 @@ func (p *DefaultProvider) await(ctx context.Context, request *pending) (*Instanc
 	if err != nil {
 		return nil, err
 	}
+	cause := found.cause(intent)
 	switch {
-	case found.cause != nil:
+	case cause != nil:
 		count(outcomeFailed)
 		p.cleanUp(ctx, intent, found.server)
 		return found.server, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone,
-			found.cause)
+			cause)
 	case found.server == nil:
 		count(outcomeUnknown)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name,
@@ -197,7 +193,7 @@ func count(outcome string) { launchesTotal.Inc(map[string]string{labelOutcome: o
 func (p *DefaultProvider) createRequest(ctx context.Context, request *LaunchRequest, intent Intent,
 	sent spelling) (*gobizfly.ServerCreateRequest, error) {
 	nodeClass := request.NodeClass
-	image := nodeClass.Status.Image()
+	image := lo.FromPtr(nodeClass.Status.Image())
 	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
 		NodeClaim:         request.NodeClaim,
@@ -257,10 +253,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) 
 	disks := catalog.Disks(&request.NodeClass.Spec)
 	for i, disk := range disks {
 		volumeType, offered := disk.In(snapshot, request.Zone, request.Category)
-		switch {
-		case disk.GiB == 0:
-			return nil, invalid("%s.size is required", disk.Field)
-		case !offered:
+		if !offered {
 			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk,
 				request.Zone, request.Category)
 		}
@@ -273,16 +266,10 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) 
 const maxMetadataValue = 255
 
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
-// can break neither the join nor our identity, even where the API server's validation was bypassed.
+// can break neither the join nor our identity.
 func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent,
 	script *bootstrap.Output) (map[string]string, error) {
-	result := lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
-		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool {
-			return strings.HasPrefix(key, prefix)
-		})
-	})
-	maps.Copy(result, script.Metadata)
-	maps.Copy(result, lo.OmitByValues(map[string]string{
+	result := lo.Assign(request.NodeClass.Spec.Tags, script.Metadata, lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  p.cluster.name,
 		v1alpha1.MetadataClusterUID:   p.cluster.uid,

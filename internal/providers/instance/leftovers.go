@@ -82,25 +82,23 @@ func (p *DefaultProvider) deleteFailedLaunch(ctx context.Context, server string)
 
 // DeleteLeftover deletes a disk that a server has left.
 func (p *DefaultProvider) DeleteLeftover(ctx context.Context, left Leftover) error {
-	if err := p.deleteDisk(ctx, left); err != nil && !bizfly.IsNotFound(err) {
-		return fmt.Errorf("deleting disk %s (%s), which server %s has left: %w", left.Name, left.ID, left.Server, err)
-	}
-	return nil
-}
-
-func (p *DefaultProvider) deleteDisk(ctx context.Context, left Leftover) error {
 	protected, err := p.protectedVolumes(ctx, p.clock.Now(), []string{left.ID})
-	if err != nil || protected.Has(left.ID) {
-		return err
+	if err == nil && protected.Has(left.ID) {
+		return nil
 	}
-	if err := p.api.DeleteVolume(ctx, left.ID); err != nil {
-		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
-		return err
+	if err == nil {
+		err = p.api.DeleteVolume(ctx, left.ID)
+		diskDeletionsTotal.Inc(map[string]string{labelOutcome: lo.Ternary(err == nil, outcomeAccepted, outcomeError)})
 	}
-	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-	log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", left.Name, "volume-id", left.ID,
-		"server", left.Server)
-	return nil
+	switch {
+	case err == nil:
+		log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", left.Name, "volume-id", left.ID,
+			"server", left.Server)
+		return nil
+	case bizfly.IsNotFound(err):
+		return nil
+	}
+	return fmt.Errorf("deleting disk %s (%s), which server %s has left: %w", left.Name, left.ID, left.Server, err)
 }
 
 const (

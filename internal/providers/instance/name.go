@@ -40,8 +40,6 @@ func (c cluster) builtFor(server *Instance, nodeClaimUID string, intent Intent) 
 	return c.ours(server) && server.NodeClaimUID == nodeClaimUID && server.Attempt == intent.Attempt
 }
 
-var notInNames = regexp.MustCompile("[^a-z0-9]+")
-
 // Name returns the name of the server of one attempt to launch a NodeClaim: the NodeClaim's name, a nonce made of its
 // UID and the attempt, and a MAC of both under the cluster's UID. The cloud controller manager finds servers by name,
 // and neither the cloud nor two clusters in one project keep names unique; the nonce does. The MAC makes the name prove
@@ -103,22 +101,14 @@ func (c cluster) launchedAs(name string) string {
 	return ""
 }
 
-// namePrefix is as much of a NodeClaim's name as fits before a dash and a suffix.
+// namePrefix is as much of a NodeClaim's name as fits before a dash and a suffix, with dashes in place of its dots.
 func namePrefix(nodeClaimName string, suffixLength int) string {
-	prefix := sanitise(nodeClaimName)
-	if limit := maxNameLength - suffixLength - 1; len(prefix) > limit {
-		prefix = strings.TrimRight(prefix[:limit], "-")
-	}
-	return lo.CoalesceOrEmpty(prefix, "node")
+	prefix := strings.ReplaceAll(nodeClaimName, ".", "-")
+	return strings.TrimRight(prefix[:min(len(prefix), maxNameLength-suffixLength-1)], "-")
 }
 
 // launchName returns the name under which a server was launched, which is what its disks and interfaces are named
 // after, also where a user has renamed it since.
 func (c cluster) launchName(server *Instance, inMetadata string) string {
 	return lo.CoalesceOrEmpty(c.launchedAs(inMetadata), c.launchedAs(server.Name), server.Name)
-}
-
-// sanitise keeps lower case letters and digits and turns every run of anything else into one dash.
-func sanitise(name string) string {
-	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
 }

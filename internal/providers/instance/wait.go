@@ -33,46 +33,35 @@ type pending struct {
 	resumed bool
 }
 
-// outcome is what has become of a create request: a server; a cause, with the server that is left if there is one; or
-// neither, which means that it will never be known.
-type outcome struct {
-	server *Instance
-	cause  error
-}
-
 // awaitOutcome returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
-func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (*outcome, error) {
+func (p *DefaultProvider) awaitOutcome(ctx context.Context, request *pending) (decision, error) {
 	waiting, cancel := context.WithTimeout(ctx, p.config.Settings.Load().ServerIDWait)
 	defer cancel()
 	for {
-		if found := p.findOutcome(waiting, request); found != nil {
+		if found := p.findOutcome(waiting, request); found.next == known {
 			return found, nil
 		}
 		select {
 		// It begins after the look: a launch that has just read its task is behind others for the next one.
 		case <-p.clock.After(p.config.Settings.Load().ServerPollInterval):
 		case <-waiting.Done():
-			return nil, errors.Join(fmt.Errorf("%w: %s", ErrAwaitingServerID, request.intent.Name), ctx.Err())
+			return decision{}, errors.Join(fmt.Errorf("%w: %s", ErrAwaitingServerID, request.intent.Name), ctx.Err())
 		}
 	}
 }
 
-// findOutcome gathers facts about a create request as long as the next one may decide. It returns nil while the outcome
-// is open.
-func (p *DefaultProvider) findOutcome(ctx context.Context, r *pending) *outcome {
+// findOutcome gathers facts about a create request as long as the next one may decide.
+func (p *DefaultProvider) findOutcome(ctx context.Context, r *pending) decision {
 	facts := p.listedFacts(ctx, r)
 	var task *bizfly.Task
 	for {
-		decision := decide(facts)
-		switch decision.next {
+		switch found := decide(facts); found.next {
 		case readTask:
 			facts.task, task, facts.taskFailure = p.readTask(ctx, r)
 		case readServer:
 			facts.server, facts.named = p.readNamed(ctx, r, task)
-		case known:
-			return &outcome{server: decision.server, cause: decision.cause(r.intent)}
 		default:
-			return nil
+			return found
 		}
 	}
 }
@@ -124,8 +113,8 @@ const (
 	known      step = "the outcome is known"
 )
 
-// decision is what follows from facts. A known outcome without a server and a cause means that the outcome will never
-// be known.
+// decision is what follows from facts. A known outcome has a server; or a cause, with the server that is left if there
+// is one; or neither, which means that it will never be known.
 type decision struct {
 	next   step
 	server *Instance
@@ -134,6 +123,7 @@ type decision struct {
 	status  string
 }
 
+// cause is why the server of the intent will not run.
 func (d decision) cause(intent Intent) error {
 	if d.failure == nil && d.status != "" {
 		return unexplained(intent, "status "+d.status)

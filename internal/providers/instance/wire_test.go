@@ -237,9 +237,6 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Entry("data disk", "HN1", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), VolumeType: "PREMIUM-TAPE1"}}
 		}, `spec.dataDisks[1].volumeType "PREMIUM-TAPE1": zone HN1 has no such disks`),
-		Entry("data disk without a size", "HN1", func(n *v1alpha1.BizflyNodeClass) {
-			n.Spec.DataDisks = []v1alpha1.DataDisk{{}}
-		}, "spec.dataDisks[0].size is required"),
 	)
 	It("should let no disk of another plan onto the server", func() {
 		server, _ := w.launch(withDataDisks)

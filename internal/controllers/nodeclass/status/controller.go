@@ -92,8 +92,8 @@ func (c *Controller) subReconcilers() []subReconciler {
 		{v1alpha1.ConditionTypeDisksReady, c.resolveDisks},
 		{v1alpha1.ConditionTypeFlavorsReady, c.resolveFlavors},
 		{v1alpha1.ConditionTypeEgressAvailable, c.resolveEgress},
-		{v1alpha1.ConditionTypePodAccessEnforced, func(ctx context.Context, _ *v1alpha1.BizflyNodeClass) result {
-			return c.resolvePodAccess(ctx, resolution)
+		{v1alpha1.ConditionTypePodAccessEnforced, func(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+			return c.resolvePodAccess(ctx, nodeClass, resolution)
 		}},
 	}
 }

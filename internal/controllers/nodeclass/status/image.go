@@ -71,18 +71,17 @@ func (c *Controller) resolveBootstrap(
 
 // resolvePodAccess says whether pods are kept off the metadata service. Ready does not depend on it: a policy of the
 // pod network, which is not read here, may do the same.
-func (c *Controller) resolvePodAccess(ctx context.Context, resolution *bootstrap.Output) result {
-	if resolution == nil {
+func (c *Controller) resolvePodAccess(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass,
+	resolution *bootstrap.Output) result {
+	switch {
+	case resolution == nil:
 		return awaiting(reasonAwaitingBootstrap,
 			"whether pods are kept off the metadata service depends on the user data, which cannot be created")
-	}
-	switch resolution.PodAccess {
-	case bootstrap.PodAccessEnforced:
-	case bootstrap.PodAccessNotAsked:
+	case nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessAllowed:
 		return result{status: metav1.ConditionTrue, reason: v1alpha1.ReasonNotApplicable,
 			message: "spec.metadataOptions.podAccess is Allowed"}
-	default:
-		return doubtful(string(resolution.PodAccess), resolution.PodAccess.Message()+"; "+policyRemedy)
+	case resolution.PodAccess != nil:
+		return doubtful(resolution.PodAccess.Reason, resolution.PodAccess.Message+"; "+policyRemedy)
 	}
 	agents := &appsv1.DaemonSetList{}
 	if err := c.kubeClient.List(ctx, agents, client.MatchingLabels{"k8s-app": "cilium"},
