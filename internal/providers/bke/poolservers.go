@@ -29,9 +29,9 @@ const (
 	// are valid now. The oldest are there because who may create a Node, with a label and a provider ID of its choice,
 	// cannot make it older than it is.
 	maxNewest, maxOldest = 3, 5
-	// maxClaimReads is of how many NodeClaims the servers are looked at until one says which cluster it has joined: those
-	// of others may be gone.
-	maxClaimReads = 20
+	// maxClaims is of how many NodeClaims the servers decide, and maxClaimReads how many are looked at for them: servers
+	// of other NodeClaims may be gone.
+	maxClaims, maxClaimReads = 3, 20
 )
 
 // SelectPoolNodes selects the nodes of BKE's own pools. BKE may label Karpenter's nodes like its own; their metadata
@@ -200,18 +200,22 @@ func (p *DefaultProvider) joinedByNodeClaims(ctx context.Context) (string, error
 		}
 		return providerid.Parse(claim.Status.ProviderID)
 	})
+	var ids []string
 	for i, server := range servers {
+		if len(ids) == maxClaims {
+			break
+		}
 		if i == maxClaimReads {
 			return "", fmt.Errorf("the servers of %d NodeClaims, which have joined this cluster, are gone", i)
 		}
 		metadata, err := p.api.GetServerMetadata(ctx, server)
-		switch id := metadata[metadataClusterID]; {
-		case bizfly.IsNotFound(err):
-		case err != nil:
-			return "", fmt.Errorf("reading server %s of a NodeClaim, which has joined this cluster: %w", server, err)
-		case id != "":
-			return id, nil
+		if bizfly.IsNotFound(err) {
+			continue
 		}
+		if err != nil {
+			return "", fmt.Errorf("reading server %s of a NodeClaim, which has joined this cluster: %w", server, err)
+		}
+		ids = append(ids, metadata[metadataClusterID])
 	}
-	return "", nil
+	return mostNamed(lo.Compact(ids)), nil
 }

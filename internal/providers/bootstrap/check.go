@@ -4,7 +4,6 @@
 package bootstrap
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -81,7 +80,10 @@ func (c *checker) list(list *parse.ListNode, s scope) error {
 		return nil
 	}
 	for _, node := range list.Nodes {
-		if err := cmp.Or(c.count(node, s), c.node(node, s)); err != nil {
+		if err := c.count(node, s); err != nil {
+			return err
+		}
+		if err := c.node(node, s); err != nil {
 			return err
 		}
 	}
@@ -111,7 +113,13 @@ func (c *checker) node(node parse.Node, s scope) error {
 }
 
 func (c *checker) branch(node *parse.BranchNode, within, otherwise scope) error {
-	return cmp.Or(c.pipe(node.Pipe, otherwise), c.list(node.List, within), c.list(node.ElseList, otherwise))
+	if err := c.pipe(node.Pipe, otherwise); err != nil {
+		return err
+	}
+	if err := c.list(node.List, within); err != nil {
+		return err
+	}
+	return c.list(node.ElseList, otherwise)
 }
 
 // loop is a range over one of the variables that are lists or maps, so that it is known how often it repeats.
@@ -134,7 +142,10 @@ func (c *checker) loop(node *parse.RangeNode, s scope) error {
 			"part of a variable")
 	}
 	within.repeated *= length
-	return cmp.Or(c.list(node.List, within), c.list(node.ElseList, s))
+	if err := c.list(node.List, within); err != nil {
+		return err
+	}
+	return c.list(node.ElseList, s)
 }
 
 // variableOf returns the name of a variable that is used as a whole: .Labels, or $.Labels within a range or a with.

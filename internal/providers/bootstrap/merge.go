@@ -206,7 +206,9 @@ func cloudConfigOf(parts []part) (string, error) {
 	merged := map[any]any{}
 	for _, p := range parts {
 		var next map[any]any
-		_ = yaml.Unmarshal([]byte(p.text), &next) // as checkParts has done
+		if err := yaml.Unmarshal([]byte(p.text), &next); err != nil {
+			return "", invalidUserData(p.field, "", "it begins with #cloud-config and is no YAML map")
+		}
 		merged = deepMerge(merged, next)
 	}
 	out := &limitedBuffer{}

@@ -28,8 +28,11 @@ import (
 
 // Intent returns what a launch is to be recorded as.
 func (p *DefaultProvider) Intent(request *LaunchRequest) (Intent, error) {
-	if p.cluster.uid == "" {
+	switch {
+	case p.cluster.uid == "":
 		return Intent{}, errNoClusterUID
+	case request.NodeClass.Status.ImageID() == "":
+		return Intent{}, errors.New("a launch needs a NodeClass whose image has been found")
 	}
 	disks, err := p.disks(request)
 	if err != nil {
@@ -266,10 +269,16 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]catalog.Disk, error) 
 const maxMetadataValue = 255
 
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
-// can break neither the join nor our identity.
+// can break neither the join nor our identity, even where the API server's validation was bypassed.
 func (p *DefaultProvider) metadata(request *LaunchRequest, intent Intent,
 	script *bootstrap.Output) (map[string]string, error) {
-	result := lo.Assign(request.NodeClass.Spec.Tags, script.Metadata, lo.OmitByValues(map[string]string{
+	result := lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
+		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool {
+			return strings.HasPrefix(key, prefix)
+		})
+	})
+	maps.Copy(result, script.Metadata)
+	maps.Copy(result, lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  p.cluster.name,
 		v1alpha1.MetadataClusterUID:   p.cluster.uid,

@@ -173,6 +173,7 @@ var _ = Describe("Launch", func() {
 		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
 			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
 		}, "zone HN2 has no such disks for dedicated servers"),
+		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
 		Entry("a tag that metadata does not hold, instead of cutting it", func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{"team": strings.Repeat("é", 128)}
 		}, "the value of team is 256 bytes long and server metadata holds 255"),
