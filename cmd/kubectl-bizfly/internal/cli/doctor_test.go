@@ -503,8 +503,10 @@ var _ = Describe("doctor", func() {
 			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
 		finding("a NodePool that is not ready", "NodePoolNotReady", rules.Error, func(f *fixture) { f.apply(pools) },
 			readyPool),
-		finding("a NodePool whose limits are used up", "NodePoolLimit", rules.Warning, limited("10", "10"),
-			limited("100", "10")),
+		finding("a NodePool whose limits are used up", "NodePoolLimit", rules.Warning, func(f *fixture) {
+			f.apply(pools)
+			limited("10", "10")(f)
+		}, limited("100", "10")),
 		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", rules.Warning, func(f *fixture) {
 			f.apply(pools)
 			limited("10", "9500m")(f)
@@ -761,7 +763,8 @@ var _ = Describe("doctor", func() {
 			f.put(pool)
 		}
 		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
-			HaveExactElements(HaveField("What", HavePrefix("2 NodePools (a, b) are not ready, because BizflyNodeClass default is not:"))))
+			HaveExactElements(And(HaveField("What", HavePrefix("NodePools a, b: it is not ready: NodeClassReady is False: ImageNotFound: no image")),
+				HaveField("Fix", "kubectl describe nodepool a b"))))
 		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
 		Expect(strings.Count(f.out, "no image")).To(Equal(1))
 		Expect(f.out).To(ContainSubstring("\nThe same prevents 1 other NodePool: b\n"))

@@ -206,7 +206,7 @@ var _ = Describe("why", func() {
 		limited("10", "9")(f) // the smallest flavor fits, and is too small for the pod
 		Expect(limits()).To(ConsistOf(HaveField("Detail", HavePrefix("of the flavors that are large enough, no further node fits"))))
 		limited("10", "9500m")(f)
-		Expect(limits()).To(ConsistOf(HaveField("Detail", "no further node fits into them; in use: 9500m of 10 cpu")))
+		Expect(limits()).To(ConsistOf(HaveField("Detail", "its limits are reached: no further node fits into them; in use: 9500m of 10 cpu")))
 		withoutCredentials()
 		Expect(limits()).To(BeEmpty())
 		limited("10", "10")(f)

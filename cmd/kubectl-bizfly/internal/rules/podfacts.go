@@ -108,9 +108,13 @@ var (
 	factFit = newAsked("flavors for the pod", readFit)
 )
 
-// copyFor is the copy of the cluster, for a NodePool that a controller here serves.
+// copyFor is the copy of the cluster, for a NodePool that a controller here serves. A copy without its NodeClass says
+// nothing about its flavors.
 func copyFor(ctx context.Context, r *reading) (*world, error) {
 	if _, err := factServed.in(ctx, r); err != nil {
+		return nil, err
+	}
+	if _, err := factAnyNodeClasses.in(ctx, r); err != nil {
 		return nil, err
 	}
 	return factWorld.in(ctx, r)

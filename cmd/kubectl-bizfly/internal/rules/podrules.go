@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
@@ -18,7 +17,6 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -27,35 +25,10 @@ import (
 func yes(detail string) outcome { return positive(Known{Value: detail}) }
 
 // podRules decide whether a NodePool can run a pod, in the order in which they are shown.
-var podRules = []rule{
-	{code: "PoolForeign", about: "provider", given: given1(factAsked, func(q question) outcome {
-		return failsIf(sim.Foreign(q.pool) != "", "%s", sim.Foreign(q.pool))
-	})},
-	{code: "PoolNotReady", about: "ready", given: given1(factServed, func(q question) outcome {
-		root := q.pool.StatusConditions().Root()
-		if root.IsTrue() {
-			return yes("it is ready")
-		}
-		why, _ := lo.Find(q.pool.Status.Conditions, func(c status.Condition) bool { return c.Type != "Ready" && c.IsFalse() })
-		return no("it is not ready: %s", lo.CoalesceOrEmpty(why.Message, root.Message, "its conditions are not known yet"))
-	})},
+var podRules = append(slices.Clone(nodePoolRules), []rule{
 	{code: "PoolStatic", about: "static", given: given1(factServed, func(q question) outcome {
 		return failsIf(q.pool.Spec.Replicas != nil, "it is static: Karpenter launches the %d nodes of its spec.replicas, "+
 			"and none for a pod", lo.FromPtr(q.pool.Spec.Replicas))
-	})},
-	{code: "PoolLimitUsedUp", about: "limits", given: given1(factServed, func(q question) outcome {
-		err := sim.LimitReached(q.pool, nil)
-		return failsIf(err != nil, "%s", err)
-	})},
-	{code: "PoolLimitLeavesNothing", about: "limits", given: given2(factServed, factUsable, func(q question,
-		usable []*corecloudprovider.InstanceType) outcome {
-		switch err := sim.LimitReached(q.pool, usable); {
-		case sim.LimitReached(q.pool, nil) != nil:
-			return inapplicable("they are used up")
-		case err != nil:
-			return no("%s", err)
-		}
-		return yes("its limits leave room")
 	})},
 	{code: "PoolTaintNotTolerated", about: "taints", given: given1(factServed, func(q question) outcome {
 		if err := scheduling.Taints(q.pool.Spec.Template.Spec.Taints).ToleratesPod(q.pod); err != nil {
@@ -65,12 +38,7 @@ var podRules = []rule{
 	})},
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
 	{code: "LaunchesHeldBack", about: "launches", given: given3(factProviderConfig, factNodeClassOf, factLimit, heldBack)},
-	{code: "PoolStaticWaits", about: "launches", given: given3(factServed, factEvents, factTime, func(q question,
-		all []corev1.Event, now time.Time) outcome {
-		waits := staticWaits(q.pool, all, now)
-		return failsIf(waits != "", "%s", waits)
-	})},
-	{code: "AccountIsUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
+	{code: "AccountUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
 		if account.Unpaid != "" {
 			return no("%s", account.Unpaid)
 		}
@@ -127,11 +95,11 @@ var podRules = []rule{
 	})},
 	{code: "PoolLimitTooSmall", about: "limits", given: given3(factServed, factUsable, factFit, func(q question,
 		usable []*corecloudprovider.InstanceType, f fit) outcome {
-		if len(f.fitting) == 0 || sim.LimitReached(q.pool, usable) != nil {
+		if len(f.fitting) == 0 || limitReached(q, usable) != nil {
 			return inapplicable("there is no flavor for the pod")
 		}
 		// Flavors that are too small for the pod may fit into what the limits leave.
-		err := sim.LimitReached(q.pool, f.fitting)
+		err := limitReached(q, f.fitting)
 		return failsIf(err != nil, "of the flavors that are large enough, %s", err)
 	})},
 	{code: "OfferingsUnavailable", about: "offerings", given: given1(factFit, func(f fit) outcome {
@@ -152,7 +120,7 @@ var podRules = []rule{
 		}
 		return yes(text)
 	})},
-}
+}...)
 
 // conflicts are the requirements of the pod that the NodePool contradicts.
 func conflicts(q question) outcome {
