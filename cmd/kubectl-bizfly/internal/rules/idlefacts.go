@@ -97,11 +97,7 @@ var (
 	// factPaused is what holds all launches back, as the controller has stored it.
 	factPaused = newFact("state of the account", func(ctx context.Context, r *reading) (string, error) {
 		config, err := factProviderConfig.in(ctx, r)
-		if err != nil {
-			return "", err
-		}
-		limit, err := factLimit.in(ctx, r)
-		return lo.FirstOrEmpty(heldBack(config, nil, limit).findings).What, err
+		return lo.FirstOrEmpty(heldBack(config, nil).findings).What, err
 	})
 )
 

@@ -163,7 +163,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod) erro
 	}
 	if w != nil {
 		p.Notes = w.simulation.Notes()
-		placed, err := p.decide(ctx, facts, w, pod)
+		placed, err := p.decide(ctx, w, pod)
 		if err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
 }
 
 // decide asks core what it would do for the pod alone, and reports whether nothing keeps it from that.
-func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.Pod) (placed bool, err error) {
+func (p *Pod) decide(ctx context.Context, w *world, pod *corev1.Pod) (placed bool, err error) {
 	if err := waitAlone(ctx, w.simulation, pod); err != nil {
 		return false, err
 	}
@@ -308,11 +308,8 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 	p.Outcome = "Karpenter can " + launch
 	chosen, _ := lo.Find(p.Pools, func(pool Pool) bool { return pool.Name == n.NodePool })
 	held, isHeld := lo.Find(chosen.Checks, func(c Check) bool { return c.failed() && c.Name == "launches" })
-	limit, err := factLimit.in(ctx, facts)
 	unknown, isUnknown := lo.Find(chosen.Checks, func(c Check) bool { return c.Unknown && c.Name == "launches" })
 	switch {
-	case err == nil && limit != "" && isHeld && held.Detail == limit:
-		p.Outcome += ", unless a limit of the cluster holds the launch back: " + limit
 	case isHeld:
 		p.Outcome = "Karpenter would " + launch + ", but launches are held back: " + held.Detail
 	case isUnknown:

@@ -32,6 +32,8 @@ type question struct {
 
 // zones are those that a pod may run in.
 type zones struct {
+	// unusable is why a volume of the pod cannot be used; nothing else is known of the zones then.
+	unusable error
 	// causes are what limits them; nothing does where there is none.
 	causes []string
 	wants  *scheduling.Requirement
@@ -71,13 +73,6 @@ var (
 		}
 		return optional(ctx, r, types.NamespacedName{Name: lo.FromPtr(q.pool.Spec.Template.Spec.NodeClassRef).Name},
 			&v1alpha1.BizflyNodeClass{})
-	})
-
-	// factLimit is what the controller reports of a limit of the whole cluster that holds launches back; empty where none
-	// does.
-	factLimit = newFact("limits of the cluster", func(ctx context.Context, r *reading) (string, error) {
-		config, err := factProviderConfig.in(ctx, r)
-		return falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits), err
 	})
 
 	factTypes = newAsked("instance types", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType,
@@ -136,7 +131,7 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	}
 	alternatives, err := corescheduling.NewVolumeTopology(w.simulation.Objects).GetRequirements(ctx, r.asked.pod)
 	if err != nil {
-		return zones{}, &volumeError{err}
+		return zones{unusable: err}, nil //nolint:nilerr // a rule says so
 	}
 	// Of alternatives, which only volumes with several terms have, the first is what the scheduler tries first.
 	if volumes := lo.FirstOrEmpty(alternatives); volumes.Has(corev1.LabelTopologyZone) {
@@ -151,15 +146,12 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	return found, nil
 }
 
-// volumeError says why a volume of the pod cannot be used.
-type volumeError struct{ error }
-
 func readFit(ctx context.Context, r *reading) (fit, error) {
 	in, err := factZones.in(ctx, r)
 	if err != nil {
 		return fit{}, err
 	}
-	if len(in.left) == 0 && len(in.causes) > 0 {
+	if in.unusable != nil || len(in.left) == 0 && len(in.causes) > 0 {
 		return fit{}, nothingToCheckError("there is no zone for the pod")
 	}
 	all, err := factTypes.in(ctx, r)
@@ -207,15 +199,6 @@ func compatibleWith(all []*corecloudprovider.InstanceType,
 			it.Offerings.HasCompatible(wanted)
 	})
 }
-
-// factVolumeError is why a volume of the pod cannot be used; nil where all can.
-var factVolumeError = newAsked("volumes of the pod", func(ctx context.Context, r *reading) (error, error) {
-	_, err := factZones.in(ctx, r)
-	if of, ok := err.(*volumeError); ok { //nolint:errorlint // it is never wrapped
-		return of.error, nil
-	}
-	return nil, err
-})
 
 // written are the requirements of pods and NodePools by key, as users have written them: core has one for each key,
 // with other operators.

@@ -37,15 +37,15 @@ var podRules = append(slices.Clone(nodePoolRules), []rule{
 		return yes("the pod tolerates its taints")
 	})},
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
-	{code: "LaunchesHeldBack", about: "launches", given: given3(factProviderConfig, factNodeClassOf, factLimit, heldBack)},
+	{code: "LaunchesHeldBack", about: "launches", given: given2(factProviderConfig, factNodeClassOf, heldBack)},
 	{code: "AccountUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
 		if account.Unpaid != "" {
 			return no("%s", account.Unpaid)
 		}
 		return yes("nothing holds them back")
 	})},
-	{code: "PodVolumeUnusable", about: "volumes", given: given1(factVolumeError, func(err error) outcome {
-		return failsIf(err != nil, "%s", err)
+	{code: "PodVolumeUnusable", about: "volumes", given: given1(factZones, func(z zones) outcome {
+		return failsIf(z.unusable != nil, "%s", z.unusable)
 	})},
 	{code: "PodZoneMissing", about: "zone", given: given1(factZones, func(z zones) outcome {
 		causes := strings.Join(z.causes, " and ")
@@ -142,20 +142,17 @@ func conflicts(q question) outcome {
 }
 
 // heldBack is what the controller has stored that keeps it from launching.
-func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeClass, limit string) outcome {
+func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeClass) outcome {
 	stored := lo.FromPtr(config).Status.Conditions
 	for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable,
-		v1alpha1.ConditionTypeScopePinned,
-		v1alpha1.ConditionTypeControlPlaneRecognized, v1alpha1.ConditionTypeAccountAccepted} {
+		v1alpha1.ConditionTypeScopePinned, v1alpha1.ConditionTypeControlPlaneRecognized,
+		v1alpha1.ConditionTypeAccountAccepted, v1alpha1.ConditionTypeWithinSpendingLimits} {
 		if message := falseMessage(stored, condition); message != "" {
 			return no("the ProviderConfig's %s is False: %s", condition, message)
 		}
 	}
-	if paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions,
-		v1alpha1.ConditionTypeLaunchesSucceeding); paused != "" {
-		return no("%s", paused)
-	}
-	return failsIf(limit != "", "%s", limit)
+	paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding)
+	return failsIf(paused != "", "%s", paused)
 }
 
 // falseMessage returns the message of a condition that is False, and nothing of any other.
