@@ -161,40 +161,42 @@ func falseMessage(conditions []status.Condition, conditionType string) string {
 	return found.Message
 }
 
-// blockers are the requirements without which some flavor would be left, by key.
-func blockers(f fit) []string {
-	var keys []string
-	for _, requirement := range f.wanted.Values() {
-		others := scheduling.NewRequirements(lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement, _ int) bool {
-			return r.Key == requirement.Key
-		})...)
-		if len(compatibleWith(f.all, others)) > 0 {
-			keys = append(keys, requirement.Key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
+// filter is a requirement as it is written, and what it leaves of the flavors that satisfy those before it.
+type filter struct {
+	requirement *scheduling.Requirement
+	text        string
+	left        []*corecloudprovider.InstanceType
 }
 
-// blockedBy names the requirements that leave no flavor.
+// filters are the requirements of pod and NodePool, by key.
+func filters(f fit) []filter {
+	all := lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement, _ int) bool {
+		return r.Key == karpv1.NodePoolLabelKey
+	})
+	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
+	left, so := f.all, scheduling.NewRequirements()
+	return lo.Map(all, func(r *scheduling.Requirement, _ int) filter {
+		so.Add(r)
+		left = compatibleWith(left, so)
+		return filter{r, lo.CoalesceOrEmpty(f.written[r.Key], r.String()), left}
+	})
+}
+
+// blockedBy names the requirement after which no flavor is left, and those before it without which it would leave some.
 func blockedBy(f fit) string {
-	keys := blockers(f)
-	if len(keys) == 0 {
-		// Several requirements leave none each on their own.
-		for _, requirement := range f.wanted.Values() {
-			if requirement.Key != karpv1.NodePoolLabelKey && len(compatibleWith(f.all,
-				scheduling.NewRequirements(requirement))) == 0 {
-				keys = append(keys, requirement.Key)
-			}
+	var before []string
+	most := len(f.all)
+	for _, of := range filters(f) {
+		if len(of.left) == 0 {
+			satisfiable := len(compatibleWith(f.all, scheduling.NewRequirements(of.requirement))) > 0
+			with := lo.Ternary(satisfiable && len(before) > 0, " with "+strings.Join(before, " and "), "")
+			return "none" + with + " has " + of.text
 		}
-		slices.Sort(keys)
+		if len(of.left) < most {
+			before, most = append(before, of.text), len(of.left)
+		}
 	}
-	if len(keys) == 0 {
-		return "together they leave none"
-	}
-	return strings.Join(lo.Map(keys, func(key string, _ int) string {
-		return "none has " + lo.CoalesceOrEmpty(f.written[key], f.wanted.Get(key).String())
-	}), ", ")
+	return "there is none"
 }
 
 func largestOf(of []*corecloudprovider.InstanceType) *corecloudprovider.InstanceType {
