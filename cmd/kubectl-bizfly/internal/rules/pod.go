@@ -36,6 +36,8 @@ type Check struct {
 	// Unknown is true where it is not known, for the reason in Detail.
 	Unknown bool   `json:"unknown,omitempty"`
 	Detail  string `json:"detail"`
+
+	remedies []remedy
 }
 
 // failed reports whether it is known to be in the way.
@@ -51,7 +53,8 @@ type Pool struct {
 // Obstacles are the same text for NodePools with the same obstacles, such as a NodeClass that is not ready.
 func (p Pool) Obstacles() string {
 	failed := lo.Filter(p.Checks, func(c Check, _ int) bool { return c.failed() })
-	return lo.Ternary(len(failed) > 0, fmt.Sprint(failed), p.Name)
+	texts := lo.Map(failed, func(c Check, _ int) string { return c.Name + ": " + c.Detail })
+	return lo.CoalesceOrEmpty(strings.Join(texts, "\n"), p.Name)
 }
 
 // Pod is the answer for a pod.
@@ -250,7 +253,8 @@ func checksOf(about string, outcomes []outcome) []Check {
 	for i, o := range outcomes {
 		others := slices.Concat(outcomes[:i], outcomes[i+1:])
 		for _, f := range o.findings {
-			checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What})
+			checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What,
+				remedies: f.remedies})
 		}
 		if o.state == notKnown && !lo.ContainsBy(outcomes, func(other outcome) bool { return other.state == fails }) {
 			checks = append(checks, Check{Code: o.code, Name: about, Unknown: true, Detail: o.reason})

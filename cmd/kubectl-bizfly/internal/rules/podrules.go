@@ -26,28 +26,32 @@ func yes(detail string) outcome { return positive(Known{Value: detail}) }
 
 // podRules decide whether a NodePool can run a pod, in the order in which they are shown.
 var podRules = append(slices.Clone(nodePoolRules), []rule{
-	{code: "PoolStatic", about: "static", given: given1(factServed, func(q question) outcome {
-		return failsIf(q.pool.Spec.Replicas != nil, "it is static: Karpenter launches the %d nodes of its spec.replicas, "+
-			"and none for a pod", lo.FromPtr(q.pool.Spec.Replicas))
-	})},
-	{code: "PoolTaintNotTolerated", about: "taints", given: given1(factServed, func(q question) outcome {
-		if err := scheduling.Taints(q.pool.Spec.Template.Spec.Taints).ToleratesPod(q.pod); err != nil {
-			return no("%s", err)
-		}
-		return yes("the pod tolerates its taints")
-	})},
+	{code: "PoolStatic", about: "static", remedies: []remedy{raiseReplicas},
+		given: given1(factServed, func(q question) outcome {
+			return failsIf(q.pool.Spec.Replicas != nil, "it is static: Karpenter launches the %d nodes of its spec.replicas, "+
+				"and none for a pod", lo.FromPtr(q.pool.Spec.Replicas))
+		})},
+	{code: "PoolTaintNotTolerated", about: "taints", remedies: []remedy{tolerateTaints},
+		given: given1(factServed, func(q question) outcome {
+			if err := scheduling.Taints(q.pool.Spec.Template.Spec.Taints).ToleratesPod(q.pod); err != nil {
+				return no("%s", err)
+			}
+			return yes("the pod tolerates its taints")
+		})},
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
-	{code: "LaunchesHeldBack", about: "launches", given: given2(factProviderConfig, factNodeClassOf, heldBack)},
-	{code: "AccountUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
-		if account.Unpaid != "" {
-			return no("%s", account.Unpaid)
-		}
-		return yes("nothing holds them back")
-	})},
+	{code: "LaunchesHeldBack", about: "launches", remedies: []remedy{freeLaunches},
+		given: given2(factProviderConfig, factNodeClassOf, heldBack)},
+	{code: "AccountUnpaid", about: "launches", remedies: []remedy{freeLaunches},
+		given: given1(factAccount, func(account bizfly.Account) outcome {
+			if account.Unpaid != "" {
+				return no("%s", account.Unpaid)
+			}
+			return yes("nothing holds them back")
+		})},
 	{code: "PodVolumeUnusable", about: "volumes", given: given1(factZones, func(z zones) outcome {
 		return failsIf(z.unusable != nil, "%s", z.unusable)
 	})},
-	{code: "PodZoneMissing", about: "zone", given: given1(factZones, func(z zones) outcome {
+	{code: "PodZoneMissing", about: "zone", remedies: []remedy{relaxZone}, given: given1(factZones, func(z zones) outcome {
 		causes := strings.Join(z.causes, " and ")
 		switch {
 		case causes == "":
@@ -62,24 +66,28 @@ var podRules = append(slices.Clone(nodePoolRules), []rule{
 		if len(f.compatible) > 0 {
 			return yes(text)
 		}
-		return no("%s: %s", text, blockedBy(f))
+		requirements, keys := blockedBy(f)
+		return found(Finding{What: text + ": " + requirements, remedies: lo.Map(keys, func(key string, _ int) remedy {
+			return relaxRequirement(key)
+		})})
 	})},
-	{code: "MinValuesNotMet", about: "minValues", given: given1(factFit, func(f fit) outcome {
-		_, unsatisfied, err := corecloudprovider.InstanceTypes(f.fitting).SatisfiesMinValues(f.wanted)
-		switch {
-		case len(f.fitting) == 0:
-			return inapplicable("there is no flavor for the pod")
-		case err != nil:
-			return no("%s", strings.Join(lo.Map(sortedKeys(unsatisfied), func(key string, _ int) string {
-				return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d",
-					unsatisfied[key], key,
-					lo.FromPtr(f.wanted.Get(key).MinValues()))
-			}), "; "))
-		case f.wanted.HasMinValues():
-			return yes("the flavors that are large enough have enough values")
-		}
-		return positive()
-	})},
+	{code: "MinValuesNotMet", about: "minValues", remedies: []remedy{lowerMinValues},
+		given: given1(factFit, func(f fit) outcome {
+			_, unsatisfied, err := corecloudprovider.InstanceTypes(f.fitting).SatisfiesMinValues(f.wanted)
+			switch {
+			case len(f.fitting) == 0:
+				return inapplicable("there is no flavor for the pod")
+			case err != nil:
+				return no("%s", strings.Join(lo.Map(sortedKeys(unsatisfied), func(key string, _ int) string {
+					return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d",
+						unsatisfied[key], key,
+						lo.FromPtr(f.wanted.Get(key).MinValues()))
+				}), "; "))
+			case f.wanted.HasMinValues():
+				return yes("the flavors that are large enough have enough values")
+			}
+			return positive()
+		})},
 	{code: "PodTooLarge", about: "size", given: given1(factFit, func(f fit) outcome {
 		if len(f.compatible) == 0 {
 			return inapplicable("no flavor satisfies the requirements")
@@ -91,35 +99,38 @@ var podRules = append(slices.Clone(nodePoolRules), []rule{
 		if len(f.fitting) > 0 {
 			return yes(text)
 		}
-		return no("%s%s", text, tooLittle(f))
+		what, remedies := tooLittle(f)
+		return found(Finding{What: text + what, remedies: remedies})
 	})},
-	{code: "PoolLimitTooSmall", about: "limits", given: given3(factServed, factUsable, factFit, func(q question,
-		usable []*corecloudprovider.InstanceType, f fit) outcome {
-		if len(f.fitting) == 0 || limitReached(q, usable) != nil {
-			return inapplicable("there is no flavor for the pod")
-		}
-		// Flavors that are too small for the pod may fit into what the limits leave.
-		err := limitReached(q, f.fitting)
-		return failsIf(err != nil, "of the flavors that are large enough, %s", err)
-	})},
-	{code: "OfferingsUnavailable", about: "offerings", given: given1(factFit, func(f fit) outcome {
-		if len(f.fitting) == 0 {
-			return inapplicable("there is no flavor for the pod")
-		}
-		const most = 8
-		text := fmt.Sprintf("%d offerings of these are available", f.available)
-		if len(f.unavailable) > 0 {
-			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most,
-				len(f.unavailable))], "; "))
-		}
-		if more := len(f.unavailable) - most; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
-		}
-		if f.available == 0 {
-			return no("%s", text)
-		}
-		return yes(text)
-	})},
+	{code: "PoolLimitTooSmall", about: "limits", remedies: []remedy{raiseLimits},
+		given: given3(factServed, factUsable, factFit, func(q question, usable []*corecloudprovider.InstanceType,
+			f fit) outcome {
+			if len(f.fitting) == 0 || limitReached(q, usable) != nil {
+				return inapplicable("there is no flavor for the pod")
+			}
+			// Flavors that are too small for the pod may fit into what the limits leave.
+			err := limitReached(q, f.fitting)
+			return failsIf(err != nil, "of the flavors that are large enough, %s", err)
+		})},
+	{code: "OfferingsUnavailable", about: "offerings", remedies: []remedy{awaitCapacity},
+		given: given1(factFit, func(f fit) outcome {
+			if len(f.fitting) == 0 {
+				return inapplicable("there is no flavor for the pod")
+			}
+			const most = 8
+			text := fmt.Sprintf("%d offerings of these are available", f.available)
+			if len(f.unavailable) > 0 {
+				text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most,
+					len(f.unavailable))], "; "))
+			}
+			if more := len(f.unavailable) - most; more > 0 {
+				text += fmt.Sprintf("; and %d more", more)
+			}
+			if f.available == 0 {
+				return no("%s", text)
+			}
+			return yes(text)
+		})},
 }...)
 
 // conflicts are the requirements of the pod that the NodePool contradicts.
@@ -134,6 +145,7 @@ func conflicts(q question) outcome {
 		}
 		result.state = fails
 		result.findings = append(result.findings, Finding{name: name,
+			remedies: []remedy{changeRequirement(requirement.Key)},
 			What: fmt.Sprintf("the pod requires %s, the NodePool %s", requirement,
 				lo.TernaryF(has.Has(requirement.Key), func() string { return "has " + has.Get(requirement.Key).String() },
 					func() string { return "does not define this label" }))})
@@ -183,29 +195,32 @@ func filters(f fit) []filter {
 }
 
 // blockedBy names the requirement after which no flavor is left, and those before it without which it would leave some.
-func blockedBy(f fit) string {
+func blockedBy(f fit) (text string, keys []string) {
 	var before []string
 	most := len(f.all)
 	for _, of := range filters(f) {
+		if len(of.left) == most {
+			continue
+		}
+		keys = append(keys, of.requirement.Key)
 		if len(of.left) == 0 {
 			satisfiable := len(compatibleWith(f.all, scheduling.NewRequirements(of.requirement))) > 0
 			with := lo.Ternary(satisfiable && len(before) > 0, " with "+strings.Join(before, " and "), "")
-			return "none" + with + " has " + of.text
+			return "none" + with + " has " + of.text, keys
 		}
-		if len(of.left) < most {
-			before, most = append(before, of.text), len(of.left)
-		}
+		before, most = append(before, of.text), len(of.left)
 	}
-	return "there is none"
+	return "there is none", nil
 }
 
 func largestOf(of []*corecloudprovider.InstanceType) *corecloudprovider.InstanceType {
 	return lo.MaxBy(of, func(a, b *corecloudprovider.InstanceType) bool { return memoryOf(a).Cmp(*memoryOf(b)) > 0 })
 }
 
-// tooLittle names the resources of which no flavor has enough, where it is another one than CPU and memory.
-func tooLittle(f fit) string {
-	var text strings.Builder
+// tooLittle names the resources of which no flavor has enough, where it is another one than CPU and memory, and what
+// may help.
+func tooLittle(f fit) (text string, remedies []remedy) {
+	remedies = []remedy{allowLarger, requestLess}
 	for _, name := range slices.Sorted(maps.Keys(f.requests)) {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourcePods {
 			continue
@@ -219,16 +234,16 @@ func tooLittle(f fit) string {
 		switch {
 		case wanted.Cmp(most) <= 0:
 		case most.IsZero():
-			_, _ = fmt.Fprintf(&text, "; no flavor has %s", name)
+			return fmt.Sprintf("; no flavor has %s", name), []remedy{}
 		case name == corev1.ResourceEphemeralStorage:
-			_, _ = fmt.Fprintf(&text, "; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves "+
-				"(spec.rootDisk.size of the BizflyNodeClass)",
-				wanted.String(), gib(most), f.rootDisk)
+			text += fmt.Sprintf("; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves "+
+				"(spec.rootDisk.size of the BizflyNodeClass)", wanted.String(), gib(most), f.rootDisk)
+			remedies = []remedy{enlargeDisk(wanted, 125), enlargeDisk(wanted, 150)}
 		default:
-			_, _ = fmt.Fprintf(&text, "; no flavor has more than %s of %s", most.String(), name)
+			text += fmt.Sprintf("; no flavor has more than %s of %s", most.String(), name)
 		}
 	}
-	return text.String()
+	return text, remedies
 }
 
 // gib writes a size in GiB.

@@ -31,7 +31,8 @@ var nodePoolRules = []rule{
 			return failsIf(sim.Foreign(q.pool) != "", "%s", sim.Foreign(q.pool))
 		})},
 	{code: "NodePoolNotReady", about: "ready", severity: Error, why: "no node is launched for it",
-		fix: "kubectl describe nodepool NAME", given: given2(factServed, factSetup, poolReady)},
+		fix: "kubectl describe nodepool NAME", remedies: []remedy{makeReady},
+		given: given2(factServed, factSetup, poolReady)},
 	{code: "NodePoolStaticOff", about: "feature gate", severity: Error,
 		why: "no node is launched for it, and none for a pod either",
 		given: given2(factServed, factSetup, func(q question, s setup) outcome {
@@ -42,14 +43,15 @@ var nodePoolRules = []rule{
 				Fix: s.set("settings.featureGates.staticCapacity=true")})
 		})},
 	{code: "NodePoolLimit", about: "limits", severity: Warning, why: "further pods stay pending",
-		fix: "kubectl edit nodepool NAME", given: given1(factServed, func(q question) outcome {
+		fix: "kubectl edit nodepool NAME", remedies: []remedy{raiseLimits},
+		given: given1(factServed, func(q question) outcome {
 			err := limitReached(q, nil)
 			return failsIf(err != nil, "its limits are reached: %s", err)
 		})},
 	// What is left of a limit that is not used up may be less than any flavor of the NodePool needs.
 	{code: "NodePoolLimit", about: "limits", severity: Warning, why: "further pods stay pending",
-		fix: "kubectl edit nodepool NAME", given: given2(factServed, factUsable, func(q question,
-			usable []*corecloudprovider.InstanceType) outcome {
+		fix: "kubectl edit nodepool NAME", remedies: []remedy{raiseLimits},
+		given: given2(factServed, factUsable, func(q question, usable []*corecloudprovider.InstanceType) outcome {
 			if limitReached(q, nil) != nil {
 				return inapplicable("they are used up")
 			}
@@ -59,8 +61,8 @@ var nodePoolRules = []rule{
 			return yes("its limits leave room")
 		})},
 	{code: "NodePoolStaticWaits", about: "launches", severity: Warning, why: "it has fewer nodes than spec.replicas",
-		fix: "kubectl edit nodepool NAME", given: given3(factServed, factEvents, factTime, func(q question,
-			all []corev1.Event, now time.Time) outcome {
+		fix: "kubectl edit nodepool NAME", remedies: []remedy{freeLaunches},
+		given: given3(factServed, factEvents, factTime, func(q question, all []corev1.Event, now time.Time) outcome {
 			last, waits := lo.Find(all, func(e corev1.Event) bool {
 				return e.Reason == events.ReasonStaticNodePoolWaits && e.InvolvedObject.Name == q.pool.Name &&
 					now.Sub(lastSeen(&e)) < repeated

@@ -46,8 +46,9 @@ type Finding struct {
 	Fix  string `json:"fix"`
 	// VNDPerMonth is what it costs, where it costs.
 	VNDPerMonth float64 `json:"vndPerMonth,omitempty"`
-	// name is what why calls it, where a rule has several things to say.
-	name string
+	// name is what why calls it, where a rule has several things to say, and remedies are what may help a pod.
+	name     string
+	remedies []remedy
 }
 
 // Report is what was checked.

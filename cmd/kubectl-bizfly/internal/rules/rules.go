@@ -164,6 +164,8 @@ type rule struct {
 	severity    Severity
 	// why is why it matters, and fix a command or the change to make, where a finding has none of its own.
 	why, fix string
+	// remedies are what may help a pod, where a finding has none of its own.
+	remedies []remedy
 	given
 }
 
@@ -210,6 +212,9 @@ func (r *rule) apply(ctx context.Context, facts *reading) outcome {
 		f := &result.findings[i]
 		f.Code, f.Severity = lo.CoalesceOrEmpty(f.Code, r.code), lo.CoalesceOrEmpty(f.Severity, r.severity)
 		f.Why, f.Fix = lo.CoalesceOrEmpty(f.Why, r.why), lo.CoalesceOrEmpty(f.Fix, r.fix)
+		if f.remedies == nil {
+			f.remedies = r.remedies
+		}
 	}
 	return result
 }

@@ -16,8 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/support/suite"
 )
 
@@ -59,6 +62,23 @@ var _ = ginkgo.Describe("a rule", func() {
 			Expect(counted.in(ctx, of)).To(Equal(1))
 		}
 	})
+
+	ginkgo.DescribeTable("should name the requirement that leaves no flavor, and those with which it does so:", func(
+		wanted scheduling.Requirements, text string, keys ...string) {
+		large, small := flavor("large", 200), flavor("small", 100)
+		large.Requirements.Add(scheduling.NewRequirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
+		small.Requirements.Add(scheduling.NewRequirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic"))
+		got, of := blockedBy(fit{all: []*corecloudprovider.InstanceType{large, small}, wanted: wanted})
+		Expect(got).To(Equal(text))
+		Expect(of).To(Equal(keys))
+	},
+		ginkgo.Entry("one that none has", scheduling.NewLabelRequirements(map[string]string{corev1.LabelInstanceTypeStable: "huge"}),
+			"none has node.kubernetes.io/instance-type In [huge]", corev1.LabelInstanceTypeStable),
+		ginkgo.Entry("one that none has of those that satisfy another", scheduling.NewLabelRequirements(map[string]string{
+			v1alpha1.LabelInstanceCategory: "basic", corev1.LabelInstanceTypeStable: "large"}),
+			"none with karpenter.bizflycloud.vn/instance-category In [basic] has node.kubernetes.io/instance-type In [large]",
+			v1alpha1.LabelInstanceCategory, corev1.LabelInstanceTypeStable),
+	)
 
 	ginkgo.It("should be said once of the NodePools of which it says the same, and of none that is paused", func(ctx context.Context) {
 		facts := newReading(nil)
