@@ -15,6 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -85,32 +88,31 @@ func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (
 	return answer, answer.explain(ctx, newReading(s), pod)
 }
 
-// ForWorkload explains one of the pods of a workload, one that is pending if there is any. It knows some types by the
-// names that kubectl knows.
+// workloads are the kinds of which one pod is explained, by the names that kubectl knows, without an s at the end.
+var workloads = map[string]schema.GroupVersionKind{
+	"deployment": appsv1.SchemeGroupVersion.WithKind("Deployment"), "deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"statefulset": appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "st": appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"replicaset": appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "r": appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"job": batchv1.SchemeGroupVersion.WithKind("Job"),
+}
+
+// ForWorkload explains one of the pods of a workload, one that is pending if there is any.
 func ForWorkload(ctx context.Context, s *connect.Session, kind string, key types.NamespacedName) (answer *Pod,
 	known bool, err error) {
-	var object client.Object
-	var selector func() *metav1.LabelSelector
-	switch strings.TrimSuffix(kind, "s") {
-	case "deployment", "deploy":
-		of := &appsv1.Deployment{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "statefulset", "st":
-		of := &appsv1.StatefulSet{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "replicaset", "r":
-		of := &appsv1.ReplicaSet{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "job":
-		of := &batchv1.Job{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	default:
+	of, known := workloads[strings.TrimSuffix(kind, "s")]
+	if !known {
 		return nil, false, nil
 	}
-	if err := s.Get(ctx, key, object); err != nil {
+	workload, selector := &unstructured.Unstructured{}, &metav1.LabelSelector{}
+	workload.SetGroupVersionKind(of)
+	if err := s.Get(ctx, key, workload); err != nil {
 		return nil, true, fmt.Errorf("reading the workload: %w", err)
 	}
-	selects, err := metav1.LabelSelectorAsSelector(selector())
+	written, _, _ := unstructured.NestedMap(workload.Object, "spec", "selector")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(written, selector); err != nil {
+		return nil, true, fmt.Errorf("reading the workload: %w", err)
+	}
+	selects, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return nil, true, fmt.Errorf("reading the workload: %w", err)
 	}
