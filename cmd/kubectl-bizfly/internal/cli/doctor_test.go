@@ -37,7 +37,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -117,12 +116,6 @@ var (
 	quotaTooSmall = events.QuotaTooSmall(&karpv1.NodeClaim{}, 8, 16384, time.Hour, errQuota)
 	quotaPaused   = events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, capacity.ReasonQuotaExceeded, time.Hour, errQuota)
 )
-
-// buffer is a CapacityBuffer with a strategy.
-func buffer(strategy string) *autoscalingv1beta1.CapacityBuffer {
-	return &autoscalingv1beta1.CapacityBuffer{ObjectMeta: metav1.ObjectMeta{Name: "spare", Namespace: "default"},
-		Spec: autoscalingv1beta1.CapacityBufferSpec{ProvisioningStrategy: &strategy}}
-}
 
 // buffers switches the controller's feature gate CapacityBuffer on.
 func buffers(f *fixture) {
@@ -372,10 +365,6 @@ var _ = Describe("doctor", func() {
 		finding("a cluster-autoscaler", "ClusterAutoscaler", rules.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0"),
 			scaledToZero("cluster-autoscaler")),
-		finding("a CapacityBuffer of another component", "BufferStrategyForeign", rules.Warning, func(f *fixture) {
-			buffers(f)
-			f.put(buffer("buffer.gke.io/standby-capacity"))
-		}, func(f *fixture) { f.put(buffer(autoscalingv1beta1.ActiveProvisioningStrategy)) }),
 		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", rules.Error,
 			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" }),
 			node(func(*corev1.Node) {})),
@@ -697,17 +686,6 @@ var _ = Describe("doctor", func() {
 		Expect(open()).To(HaveExactElements(HaveField("What", ContainSubstring("BizflyNodeClass default")), HaveField("What", ContainSubstring("pool-1-0"))))
 		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
 		Expect(open()).To(BeEmpty())
-	})
-
-	It("should accept Karpenter's CapacityBuffers, and any while the controller ignores them", func() {
-		f.install()
-		f.put(buffer("buffer.gke.io/standby-capacity"))
-		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
-		f = newFixture()
-		f.install()
-		buffers(f)
-		f.put(buffer("buffer.x-k8s.io/active-capacity"))
-		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
 	})
 
 	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {

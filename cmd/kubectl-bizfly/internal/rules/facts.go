@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 
@@ -127,8 +126,6 @@ var (
 		return optional(ctx, r, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"},
 			&corev1.ConfigMap{})
 	})
-
-	factBuffers = listFact[autoscalingv1beta1.CapacityBufferList]("CapacityBuffers")
 
 	factOverlays = listFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
 

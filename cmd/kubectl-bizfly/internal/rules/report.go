@@ -218,7 +218,7 @@ func list(names []string) string {
 // installationRules are what doctor checks, in the order of its report.
 var installationRules = slices.Concat(
 	clusterRules, installedRules, credentialRules, accountRules, scopeRules, bkeRules, workerPoolRules, autoscalerRules,
-	bufferRules, ccmRules, nodeClassRules, storedRules, lo.Map(nodePoolRules, ofAll), flavorRules, overlayRules, volumeRules,
+	ccmRules, nodeClassRules, storedRules, lo.Map(nodePoolRules, ofAll), flavorRules, overlayRules, volumeRules,
 	firewallRules, metadataRules, launchRules, serverRules, leftoverRules,
 )
 
