@@ -251,6 +251,18 @@ func readyPool(f *fixture) {
 	f.put(pool)
 }
 
+// sold lets all flavors be sold by a billing plan alone.
+func sold(plan string) func(*fixture) {
+	return func(f *fixture) {
+		f.Edit(func(catalog *cloud.Catalog) {
+			for i := range catalog.Flavors[cloud.RegionHN] {
+				flavor := &catalog.Flavors[cloud.RegionHN][i]
+				flavor.BillingPlans, flavor.Omit = []string{plan}, nil
+			}
+		})
+	}
+}
+
 func removeServers(f *fixture) {
 	for _, server := range f.Servers() {
 		Expect(f.RemoveServer(server.ID)).To(Succeed())
@@ -476,8 +488,15 @@ var _ = Describe("doctor", func() {
 			f.apply(pools)
 			staticWaits(0)(f)
 		}, staticWaits(4*time.Minute)),
-		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+		finding("a NodePool that leaves no flavor", "NoFlavorSatisfies", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
+		finding("a NodePool whose offerings lately failed", "OfferingsUnavailable", rules.Warning, func(f *fixture) {
+			f.apply(strings.Replace(pools, "instance-category, operator: In, values: [premium]", "instance-cpu, operator: In, values: [\"2\"]", 1))
+			changePool(f, func(pool *karpv1.NodePool) {
+				pool.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1"}
+			})
+			event("e", events.OfferingUnavailable(claimNamed("default-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no")), 0)(f)
+		}, deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
 			setEnv("FEATURE_GATES", "NodeOverlay=true")
 			ready := get[karpv1alpha1.NodeOverlay](f, "", "dearer")
@@ -551,8 +570,10 @@ var _ = Describe("doctor", func() {
 		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", rules.Warning,
 			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") },
 			func(f *fixture) { setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c") }),
+		finding("a project without a flavor that can be launched", "NoFlavorLeft", rules.Error, sold(cloud.PlanSaving),
+			sold(cloud.PlanOnDemand)),
 		finding("a pool server that is unlike new ones", "PoolServerDiffers", rules.Warning, addPoolServer, applyPrinted),
-		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+		finding("a NodePool that leaves no flavor", "NoFlavorSatisfies", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) },
 			func(f *fixture) { f.apply(pools) }),
 		finding("a cluster-autoscaler outside the cluster", "ClusterAutoscaler", rules.Warning, func(f *fixture) {
@@ -847,17 +868,6 @@ var _ = Describe("doctor", func() {
 		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
 		Expect(report.Skipped).To(HaveKeyWithValue("other autoscalers", ContainSubstring("you may not get configmaps")))
 		Expect(report.Passed).ToNot(ContainElement("other autoscalers"))
-	})
-
-	It("should name a command that runs where no flavor is left without a NodePool", func() {
-		f.Edit(func(catalog *cloud.Catalog) {
-			for i := range catalog.Flavors[cloud.RegionHN] {
-				flavor := &catalog.Flavors[cloud.RegionHN][i]
-				flavor.BillingPlans, flavor.Omit = []string{cloud.PlanSaving}, nil
-			}
-		})
-		Expect(answer[rules.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
-			HaveField("Fix", "kubectl bizfly flavors"))))
 	})
 
 	It("should find no limit where a flavor still fits, nor where it is 0 to pause the NodePool", func() {

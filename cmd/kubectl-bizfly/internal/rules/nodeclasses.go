@@ -62,9 +62,6 @@ var (
 		}
 		return simulation.Assumptions, nil
 	})
-
-	// factOffers are the flavors that each NodePool can be launched with.
-	factOffers = newFact("flavors of NodePools", readOffers)
 )
 
 // unresolved are the NodeClasses without what the controller found last.

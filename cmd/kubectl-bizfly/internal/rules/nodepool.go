@@ -46,9 +46,7 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	if !exists {
 		return nil, fmt.Errorf("there is no NodePool %q", name)
 	}
-	// As for a pod that requests and requires nothing; what is about pods alone does not matter.
-	tolerates := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: tolerates}}, pool: pool})
+	about := r.ask(question{undemanding, pool})
 	asked := askPool(ctx, about)
 	asked.Checks = lo.Reject(asked.Checks, func(c Check, _ int) bool {
 		return c.Name == "taints" || c.Name == "static" || c.Name == "size" && c.OK

@@ -278,11 +278,8 @@ func podRequirements(pod *corev1.Pod) []*scheduling.Requirement {
 	return all
 }
 
-// requirementsOf are what a NodePool asks of its nodes; nothing without one.
+// requirementsOf are what a NodePool asks of its nodes.
 func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
-	if pool == nil {
-		return scheduling.NewRequirements()
-	}
 	requirements := sim.RequirementsOf(pool)
 	requirements.Add(scheduling.NewRequirement(karpv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, pool.Name))
 	return requirements

@@ -61,16 +61,7 @@ var podRules = append(slices.Clone(nodePoolRules), []rule{
 		}
 		return yes(fmt.Sprintf("%s let it run in %s", causes, strings.Join(z.left, ", ")))
 	})},
-	{code: "NoFlavorSatisfies", about: "flavors", given: given1(factFit, func(f fit) outcome {
-		text := fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(f.compatible), len(f.all))
-		if len(f.compatible) > 0 {
-			return yes(text)
-		}
-		requirements, keys := blockedBy(f)
-		return found(Finding{What: text + ": " + requirements, remedies: lo.Map(keys, func(key string, _ int) remedy {
-			return relaxRequirement(key)
-		})})
-	})},
+	noFlavorSatisfies,
 	{code: "MinValuesNotMet", about: "minValues", remedies: []remedy{lowerMinValues},
 		given: given1(factFit, func(f fit) outcome {
 			_, unsatisfied, err := corecloudprovider.InstanceTypes(f.fitting).SatisfiesMinValues(f.wanted)
@@ -112,26 +103,37 @@ var podRules = append(slices.Clone(nodePoolRules), []rule{
 			err := limitReached(q, f.fitting)
 			return failsIf(err != nil, "of the flavors that are large enough, %s", err)
 		})},
-	{code: "OfferingsUnavailable", about: "offerings", remedies: []remedy{awaitCapacity},
-		given: given1(factFit, func(f fit) outcome {
-			if len(f.fitting) == 0 {
-				return inapplicable("there is no flavor for the pod")
-			}
-			const most = 8
-			text := fmt.Sprintf("%d offerings of these are available", f.available)
-			if len(f.unavailable) > 0 {
-				text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most,
-					len(f.unavailable))], "; "))
-			}
-			if more := len(f.unavailable) - most; more > 0 {
-				text += fmt.Sprintf("; and %d more", more)
-			}
-			if f.available == 0 {
-				return no("%s", text)
-			}
-			return yes(text)
-		})},
+	offeringsUnavailable,
 }...)
+
+var noFlavorSatisfies = rule{code: "NoFlavorSatisfies", about: "flavors", severity: Error,
+	why: "no node is launched for it", fix: "kubectl bizfly flavors --nodepool NAME",
+	given: given1(factFit, func(f fit) outcome {
+		text := fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(f.compatible), len(f.all))
+		if len(f.compatible) > 0 {
+			return yes(text)
+		}
+		requirements, keys := blockedBy(f)
+		return found(Finding{What: text + ": " + requirements, remedies: lo.Map(keys, func(key string, _ int) remedy {
+			return relaxRequirement(key)
+		})})
+	})}
+
+var offeringsUnavailable = rule{code: "OfferingsUnavailable", about: "offerings", severity: Warning,
+	why: "its pods stay pending until one is available again", fix: "kubectl bizfly flavors --nodepool NAME",
+	remedies: []remedy{awaitCapacity}, given: given1(factFit, func(f fit) outcome {
+		if len(f.fitting) == 0 {
+			return inapplicable("there is no flavor for the pod")
+		}
+		text := fmt.Sprintf("%d offerings of flavors that are large enough are available", f.available)
+		if len(f.unavailable) > 0 {
+			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), list(f.unavailable))
+		}
+		if f.available == 0 {
+			return no("%s", text)
+		}
+		return yes(text)
+	})}
 
 // conflicts are the requirements of the pod that the NodePool contradicts.
 func conflicts(q question) outcome {

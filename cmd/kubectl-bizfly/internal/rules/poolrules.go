@@ -6,14 +6,15 @@ package rules
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
@@ -21,8 +22,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// nodePoolRules are about one NodePool, whatever the pods. why applies them to a NodePool, and doctor to all (ofAll).
-// NAME in a fix is the NodePool's.
+// nodePoolRules are about one NodePool, whatever the pods. NAME in a fix is the NodePool's.
 var nodePoolRules = []rule{
 	{code: "NodePoolForeign", about: "provider", severity: Warning, why: "no node is launched for it here",
 		fix: "kubectl edit nodepool NAME (spec.template.spec.nodeClassRef: group " + v1alpha1.GroupVersion.Group +
@@ -71,6 +71,16 @@ var nodePoolRules = []rule{
 		})},
 }
 
+// flavorsOfPool are whether there is a flavor for it, which does not need an installation.
+var flavorsOfPool = []rule{noFlavorSatisfies, offeringsUnavailable}
+
+// allPoolsRules are what doctor says of all NodePools: what why says of one.
+var allPoolsRules = lo.Map(slices.Concat(nodePoolRules, flavorsOfPool), ofAll)
+
+// undemanding is a pod that requests and requires nothing: what is in its way is in the way of each.
+var undemanding = &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{
+	Operator: corev1.TolerationOpExists}}}}
+
 // ofAll applies a rule about one NodePool to each. Those of which it says the same are one finding. A limit of 0
 // pauses a NodePool on purpose, so nothing is said of one.
 func ofAll(one rule, _ int) rule {
@@ -86,7 +96,7 @@ func ofAll(one rule, _ int) rule {
 			if sim.Paused(pool) {
 				continue
 			}
-			result := one.apply(ctx, r.ask(question{pool: pool}))
+			result := one.apply(ctx, r.ask(question{undemanding, pool}))
 			if result.state == notKnown {
 				return result
 			}
@@ -128,81 +138,32 @@ func limitReached(q question, usable []*corecloudprovider.InstanceType) error {
 	return sim.LimitReached(q.pool, usable)
 }
 
-// offer is what a NodePool leaves of the catalog. Without a NodePool it is that of a NodePool without requirements.
-type offer struct {
-	pool    *karpv1.NodePool
-	flavors []*corecloudprovider.InstanceType
-}
-
-// readOffers reads the NodePools of the copy. One whose NodeClass does not exist is not ready, which another rule says.
-func readOffers(ctx context.Context, r *reading) ([]offer, error) {
-	cloud, err := r.Cloud(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := factClassesOrDefaults.in(ctx, r); err != nil {
-		return nil, err
-	}
-	pools := &karpv1.NodePoolList{}
-	if r.Cluster != nil {
-		if pools, err = factAnyNodePools.in(ctx, r); err != nil {
-			return nil, err
-		}
-	}
-	if len(pools.Items) == 0 {
-		all, _, err := price.StandardFlavors(ctx, cloud)
-		return []offer{{flavors: lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool {
-			return len(it.Offerings.Available()) > 0
-		})}}, err
-	}
-	w, err := factWorld.in(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return lo.FilterMap(w.pools, func(pool *karpv1.NodePool, _ int) (offer, bool) {
-		flavors, err := w.simulation.FlavorsOf(ctx, pool)
-		return offer{pool, flavors}, err == nil && sim.Foreign(pool) == ""
-	}), nil
-}
+// factOffered are the flavors that a NodePool without requirements could be launched with.
+var factOffered = catalogFact("flavors of the project", func(ctx context.Context,
+	cloud *connect.Cloud) ([]*corecloudprovider.InstanceType, error) {
+	all, _, err := price.StandardFlavors(ctx, cloud)
+	return lo.Filter(all, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return len(it.Offerings.Available()) > 0
+	}), err
+})
 
 var flavorRules = []rule{{
-	code: "NoFlavorLeft", about: "flavors", severity: Error, why: "no node is launched for it",
-	given: given1(factOffers, func(offers []offer) outcome {
-		var result outcome
-		for _, o := range offers {
-			whose, command := "a NodePool without requirements", "kubectl bizfly flavors"
-			if o.pool != nil {
-				whose, command = "NodePool "+o.pool.Name, "kubectl bizfly flavors --nodepool "+o.pool.Name
-			}
-			if len(o.flavors) == 0 {
-				result.state = fails
-				result.findings = append(result.findings, Finding{What: whose + " leaves no flavor that can be launched",
-					Fix: command})
-				continue
-			}
-			result.known = append(result.known, Known{Name: "flavors of " + whose, Value: describeOffer(o)})
+	code: "NoFlavorLeft", about: "flavors", severity: Error, why: "no node can be launched", fix: "kubectl bizfly flavors",
+	given: given1(factOffered, func(flavors []*corecloudprovider.InstanceType) outcome {
+		if len(flavors) == 0 {
+			return no("a NodePool without requirements leaves no flavor that can be launched")
 		}
-		return result
+		zones, cheapest, least := map[string]bool{}, "", 0.0
+		for _, it := range flavors {
+			for _, offering := range it.Offerings.Available() {
+				zones[offering.Zone()] = true
+				if cheapest == "" || offering.Price < least {
+					cheapest, least = it.Name, offering.Price
+				}
+			}
+		}
+		return positive(Known{Name: "flavors of a NodePool without requirements", Value: fmt.Sprintf(
+			"%d in %s, from %s at %s VND per hour", len(flavors), strings.Join(sortedKeys(zones), " and "), cheapest,
+			output.VND(least))})
 	}),
 }}
-
-// describeOffer says how much is left, where, and from which price on.
-func describeOffer(o offer) string {
-	var cheapest struct {
-		flavor string
-		price  float64
-	}
-	zones := map[string]bool{}
-	wanted := requirementsOf(o.pool)
-	for _, it := range o.flavors {
-		for _, offering := range it.Offerings.Available().Compatible(wanted) {
-			zones[offering.Zone()] = true
-			if cheapest.flavor == "" || offering.Price < cheapest.price {
-				cheapest.flavor, cheapest.price = it.Name, offering.Price
-			}
-		}
-	}
-	return fmt.Sprintf("%d in %s, from %s at %s VND per hour", len(o.flavors), strings.Join(sortedKeys(zones), " and "),
-		cheapest.flavor,
-		output.VND(cheapest.price))
-}
