@@ -33,7 +33,7 @@ func fieldsOf(t reflect.Type) []string {
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
 			names = append(names, name)
 		}
-		if field.IsExported() && field.Type != reflect.TypeFor[[]suggest.NodePoolManifest]() {
+		if field.IsExported() && field.Type != reflect.TypeFor[*suggest.NodePoolManifest]() {
 			names = append(names, fieldsOf(field.Type)...)
 		}
 	}
