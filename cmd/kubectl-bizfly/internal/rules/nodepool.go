@@ -55,7 +55,7 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	answer := &NodePool{Pool: asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
 	if fits, err := factFit.in(ctx, about); err == nil {
 		answer.Filters = []string{fmt.Sprintf("%d flavors that the BizflyNodeClass can launch", len(fits.all))}
-		for _, f := range filters(fits) {
+		for _, f := range fits.filters {
 			answer.Filters = append(answer.Filters, fmt.Sprintf("%d left after %s", len(f.left), f.text))
 		}
 		answer.Unavailable = fits.unavailable

@@ -13,7 +13,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -175,32 +174,11 @@ func falseMessage(conditions []status.Condition, conditionType string) string {
 	return found.Message
 }
 
-// filter is a requirement as it is written, and what it leaves of the flavors that satisfy those before it.
-type filter struct {
-	requirement *scheduling.Requirement
-	text        string
-	left        []*corecloudprovider.InstanceType
-}
-
-// filters are the requirements of pod and NodePool, by key.
-func filters(f fit) []filter {
-	all := lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement, _ int) bool {
-		return r.Key == karpv1.NodePoolLabelKey
-	})
-	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
-	left, so := f.all, scheduling.NewRequirements()
-	return lo.Map(all, func(r *scheduling.Requirement, _ int) filter {
-		so.Add(r)
-		left = compatibleWith(left, so)
-		return filter{r, lo.CoalesceOrEmpty(f.written[r.Key], r.String()), left}
-	})
-}
-
 // blockedBy names the requirement after which no flavor is left, and those before it without which it would leave some.
 func blockedBy(f fit) (text string, keys []string) {
 	var before []string
 	most := len(f.all)
-	for _, of := range filters(f) {
+	for _, of := range f.filters {
 		if len(of.left) == most {
 			continue
 		}
@@ -212,7 +190,7 @@ func blockedBy(f fit) (text string, keys []string) {
 		}
 		before, most = append(before, of.text), len(of.left)
 	}
-	return "there is none", nil
+	return "together they leave none", nil
 }
 
 func largestOf(of []*corecloudprovider.InstanceType) *corecloudprovider.InstanceType {

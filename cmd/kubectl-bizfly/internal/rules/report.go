@@ -237,7 +237,9 @@ type Described struct {
 }
 
 // PodCodes are the rules by which why decides about a NodePool.
-func PodCodes() []string { return lo.Uniq(lo.Map(podRules, func(r rule, _ int) string { return r.code })) }
+func PodCodes() []string {
+	return lo.Uniq(lo.Map(podRules, func(r rule, _ int) string { return r.code }))
+}
 
 // Codes are the rules of doctor and its preflight, once each.
 func Codes() []Described {

@@ -64,18 +64,20 @@ var _ = ginkgo.Describe("a rule", func() {
 	})
 
 	ginkgo.DescribeTable("should name the requirement that leaves no flavor, and those with which it does so:", func(
-		wanted scheduling.Requirements, text string, keys ...string) {
+		wanted map[string]string, text string, keys ...string) {
 		large, small := flavor("large", 200), flavor("small", 100)
 		large.Requirements.Add(scheduling.NewRequirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
 		small.Requirements.Add(scheduling.NewRequirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic"))
-		got, of := blockedBy(fit{all: []*corecloudprovider.InstanceType{large, small}, wanted: wanted})
+		all := []*corecloudprovider.InstanceType{large, small}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: wanted}}
+		got, of := blockedBy(fit{all: all, filters: filtersOf(question{pod, &karpv1.NodePool{}}, zones{}, all)})
 		Expect(got).To(Equal(text))
 		Expect(of).To(Equal(keys))
 	},
-		ginkgo.Entry("one that none has", scheduling.NewLabelRequirements(map[string]string{corev1.LabelInstanceTypeStable: "huge"}),
+		ginkgo.Entry("one that none has", map[string]string{corev1.LabelInstanceTypeStable: "huge"},
 			"none has node.kubernetes.io/instance-type In [huge]", corev1.LabelInstanceTypeStable),
-		ginkgo.Entry("one that none has of those that satisfy another", scheduling.NewLabelRequirements(map[string]string{
-			v1alpha1.LabelInstanceCategory: "basic", corev1.LabelInstanceTypeStable: "large"}),
+		ginkgo.Entry("one that none has of those that satisfy another", map[string]string{
+			v1alpha1.LabelInstanceCategory: "basic", corev1.LabelInstanceTypeStable: "large"},
 			"none with karpenter.bizflycloud.vn/instance-category In [basic] has node.kubernetes.io/instance-type In [large]",
 			v1alpha1.LabelInstanceCategory, corev1.LabelInstanceTypeStable),
 	)
