@@ -560,13 +560,6 @@ var _ = Describe("doctor", func() {
 	},
 		finding("an account that is unpaid", "AccountUnpaid", rules.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) },
 			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
-		finding("a service that the region lacks", "ServiceMissing", rules.Info, func(*fixture) {
-			other := cloud.Start(cloud.Options{OmitServices: []string{"auto_scaling"}})
-			DeferCleanup(other.Close)
-			setEnv("BIZFLY_CLOUD_API_URL", other.APIURL)
-			setEnv("BIZFLY_CLOUD_APP_CRED_ID", other.Credentials().AppCredID)
-			setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", other.Credentials().AppCredSecret)
-		}, (*fixture).environment),
 		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", rules.Warning,
 			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") },
 			func(f *fixture) { setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c") }),
