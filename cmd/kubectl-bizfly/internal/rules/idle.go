@@ -112,7 +112,7 @@ var stateRules = []idleRule{
 		}},
 	{"AccountPaused", "the account accepts no launch",
 		"Pay, raise the limit or repair what the ProviderConfig's conditions name.",
-		nil, heldByAccount},
+		[]need{factProviderConfig}, heldByAccount},
 	{"Replacing", "its replacement is on its way", "Wait: it is drained when its replacement is initialized.",
 		nil, func(f *nodeFacts) *held {
 			reason := lo.FromPtr(f.claim.StatusConditions().Get(karpv1.ConditionTypeDisruptionReason)).Reason
