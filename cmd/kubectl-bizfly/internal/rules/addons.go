@@ -104,7 +104,7 @@ func isKarpenter(container corev1.Container) bool {
 var overlayRules = []rule{{
 	code: "NodeOverlayUnused", about: "node overlays", severity: Warning, why: "prices and sizes are those of the " +
 		"catalog, as if it did not exist",
-	given: given2(factAnyOverlays, factSetup, func(overlays *karpv1alpha1.NodeOverlayList, s setup) outcome {
+	given: given2(factOverlays, factSetup, func(overlays *karpv1alpha1.NodeOverlayList, s setup) outcome {
 		if len(overlays.Items) == 0 {
 			return inapplicable("there is no NodeOverlay")
 		}
@@ -175,7 +175,7 @@ var volumeRules = []rule{
 		why: "BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on " +
 			"nodes of Karpenter",
 		fix: "kubectl get pv (the CSI driver has no parameter for the plan: docs/how-to/volumes.md shows what to do)",
-		given: given3(factVolumes, factHandles, factAnyNodeClasses,
+		given: given3(factVolumes, factHandles, factNodeClasses,
 			func(volumes []*gobizfly.Volume, handles sets.Set[string], nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
 				ofPods := lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 					return strings.HasPrefix(v.Name, instance.CSIVolumePrefix) && v.BillingPlan != ""

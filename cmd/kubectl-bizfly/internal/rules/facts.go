@@ -73,6 +73,18 @@ func listFact[T any, L interface {
 	})
 }
 
+// ownFact is the same for a kind that the cluster does not know before the installation, and has none of then.
+func ownFact[T any, L interface {
+	*T
+	client.ObjectList
+}](name string) *fact[L] {
+	return newFact(name, func(ctx context.Context, r *reading) (L, error) {
+		list := L(new(T))
+		err := r.List(ctx, list)
+		return list, lo.Ternary(connect.IsMissing(err), nil, err)
+	})
+}
+
 // optional is an object that there may be; nil where there is none.
 func optional[O client.Object](ctx context.Context, r *reading, key types.NamespacedName, object O) (O, error) {
 	var none O
@@ -127,21 +139,17 @@ var (
 			&corev1.ConfigMap{})
 	})
 
-	factOverlays = listFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
-
 	factNodes = listFact[corev1.NodeList]("nodes")
 
 	factPoolNodes = listFact[corev1.NodeList]("nodes of BKE's pools", bke.SelectPoolNodes)
 
 	factNodePools = listFact[karpv1.NodePoolList]("NodePools")
 
-	factNodeClasses = listFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
+	factNodeClasses = ownFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
 
-	// Before the installation the cluster does not know these kinds, and has none of them.
-	factAnyNodePools   = orNone(factNodePools)
-	factAnyNodeClaims  = orNone(listFact[karpv1.NodeClaimList]("NodeClaims"))
-	factAnyNodeClasses = orNone(factNodeClasses)
-	factAnyOverlays    = orNone(factOverlays)
+	factNodeClaims = ownFact[karpv1.NodeClaimList]("NodeClaims")
+
+	factOverlays = ownFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
 
 	factProviderConfig = newFact("ProviderConfig", func(ctx context.Context, r *reading) (*v1alpha1.ProviderConfig,
 		error) {

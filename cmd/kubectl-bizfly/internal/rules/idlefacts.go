@@ -108,12 +108,12 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		return lo.FromPtr(n.Claim), n.Claim != nil
 	})
 	claimsErr := lo.Ternary(connect.IsMissing(cluster.ClaimsErr), nil, cluster.ClaimsErr)
-	r.facts[factAnyNodeClaims.name] = read{claims, claimsErr, time.Now()}
+	r.facts[factNodeClaims.name] = read{claims, claimsErr, time.Now()}
 	pools, _ := factNodePools.in(ctx, r)
 	limits, _ := factPDBs.in(ctx, r)
 	said, _ := factCoreEvents.in(ctx, r)
 	launches, _ := factLaunches.in(ctx, r)
-	nodeClasses, _ := factAnyNodeClasses.in(ctx, r)
+	nodeClasses, _ := factNodeClasses.in(ctx, r)
 	config, _ := factProviderConfig.in(ctx, r)
 	paused := lo.FirstOrEmpty(heldBack(config, nil).findings).What
 	at := stoppedClock{now: time.Now()}

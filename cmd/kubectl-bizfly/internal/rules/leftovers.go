@@ -51,7 +51,7 @@ var (
 var serverRules = []rule{{
 	code: "ServerStopped", about: "servers", severity: Warning, why: "its node is not ready, and the disk is paid for " +
 		"all the same",
-	given: given2(factServers, factAnyNodeClaims, func(servers []*gobizfly.Server, all *karpv1.NodeClaimList) outcome {
+	given: given2(factServers, factNodeClaims, func(servers []*gobizfly.Server, all *karpv1.NodeClaimList) outcome {
 		claims := lo.FilterSliceToMap(all.Items, func(c karpv1.NodeClaim) (id, name string, kept bool) {
 			id, known := providerid.Parse(c.Status.ProviderID)
 			return id, c.Name, known && c.DeletionTimestamp == nil

@@ -32,7 +32,7 @@ var (
 		all := &v1alpha1.BizflyNodeClassList{}
 		if r.Cluster != nil {
 			var err error
-			if all, err = factAnyNodeClasses.in(ctx, r); err != nil {
+			if all, err = factNodeClasses.in(ctx, r); err != nil {
 				return nil, err
 			}
 		}
@@ -104,7 +104,7 @@ var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string,
 }), rule{
 	code: "NodeClassDeleting", about: "NodeClasses", severity: Warning, why: "nothing is launched with it any more; it " +
 		"is gone when its NodeClaims are",
-	given: given2(factAnyNodeClasses, factAnyNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
+	given: given2(factNodeClasses, factNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
 		claims *karpv1.NodeClaimList) outcome {
 		return found(lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
 			waitsFor := lo.FilterMap(claims.Items, func(c karpv1.NodeClaim, _ int) (string, bool) {

@@ -118,7 +118,7 @@ func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodeP
 	pods := lo.Keys(byPool)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	for _, pod := range pods[:min(most, len(pods))] {
-		why := "its node existed, or was the cheapest"
+		why := "nothing that is known keeps it from " + pool.Name
 		other, _ := lo.Find(pools, func(p *karpv1.NodePool) bool { return p.Name == byPool[pod] })
 		if lo.FromPtr(lo.FromPtr(other).Spec.Weight) > n.Weight {
 			why = fmt.Sprintf("its weight is higher (%d)", *other.Spec.Weight)

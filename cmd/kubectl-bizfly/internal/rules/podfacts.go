@@ -119,7 +119,7 @@ func copyFor(ctx context.Context, r *reading) (*world, error) {
 	if _, err := factServed.in(ctx, r); err != nil {
 		return nil, err
 	}
-	if _, err := factAnyNodeClasses.in(ctx, r); err != nil {
+	if _, err := factNodeClasses.in(ctx, r); err != nil {
 		return nil, err
 	}
 	return factWorld.in(ctx, r)

@@ -34,17 +34,6 @@ func newAsked[T any](name string, load func(ctx context.Context, r *reading) (T,
 	return &fact[T]{name: name, load: load, asked: true}
 }
 
-// orNone is the same fact, empty where the cluster does not know its kind.
-func orNone[T any](f *fact[T]) *fact[T] {
-	return newFact(f.name+", if there are any", func(ctx context.Context, r *reading) (T, error) {
-		value, err := f.in(ctx, r)
-		if connect.IsMissing(err) {
-			return value, nil
-		}
-		return value, err
-	})
-}
-
 // read is a fact as it was read.
 type read struct {
 	value any
