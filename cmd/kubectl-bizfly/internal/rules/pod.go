@@ -90,10 +90,13 @@ func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (
 
 // workloads are the kinds of which one pod is explained, by the names that kubectl knows, without an s at the end.
 var workloads = map[string]schema.GroupVersionKind{
-	"deployment": appsv1.SchemeGroupVersion.WithKind("Deployment"), "deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
-	"statefulset": appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "st": appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
-	"replicaset": appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "r": appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
-	"job": batchv1.SchemeGroupVersion.WithKind("Job"),
+	"deployment":  appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"deploy":      appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"statefulset": appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"st":          appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"replicaset":  appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"r":           appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"job":         batchv1.SchemeGroupVersion.WithKind("Job"),
 }
 
 // ForWorkload explains one of the pods of a workload, one that is pending if there is any.
