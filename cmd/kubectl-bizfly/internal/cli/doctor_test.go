@@ -37,7 +37,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -117,12 +116,6 @@ var (
 	quotaTooSmall = events.QuotaTooSmall(&karpv1.NodeClaim{}, 8, 16384, time.Hour, errQuota)
 	quotaPaused   = events.LaunchesPaused(&v1alpha1.BizflyNodeClass{}, capacity.ReasonQuotaExceeded, time.Hour, errQuota)
 )
-
-// buffer is a CapacityBuffer with a strategy.
-func buffer(strategy string) *autoscalingv1beta1.CapacityBuffer {
-	return &autoscalingv1beta1.CapacityBuffer{ObjectMeta: metav1.ObjectMeta{Name: "spare", Namespace: "default"},
-		Spec: autoscalingv1beta1.CapacityBufferSpec{ProvisioningStrategy: &strategy}}
-}
 
 // buffers switches the controller's feature gate CapacityBuffer on.
 func buffers(f *fixture) {
@@ -258,6 +251,18 @@ func readyPool(f *fixture) {
 	f.put(pool)
 }
 
+// sold lets all flavors be sold by a billing plan alone.
+func sold(plan string) func(*fixture) {
+	return func(f *fixture) {
+		f.Edit(func(catalog *cloud.Catalog) {
+			for i := range catalog.Flavors[cloud.RegionHN] {
+				flavor := &catalog.Flavors[cloud.RegionHN][i]
+				flavor.BillingPlans, flavor.Omit = []string{plan}, nil
+			}
+		})
+	}
+}
+
 func removeServers(f *fixture) {
 	for _, server := range f.Servers() {
 		Expect(f.RemoveServer(server.ID)).To(Succeed())
@@ -372,10 +377,6 @@ var _ = Describe("doctor", func() {
 		finding("a cluster-autoscaler", "ClusterAutoscaler", rules.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0"),
 			scaledToZero("cluster-autoscaler")),
-		finding("a CapacityBuffer of another component", "BufferStrategyForeign", rules.Warning, func(f *fixture) {
-			buffers(f)
-			f.put(buffer("buffer.gke.io/standby-capacity"))
-		}, func(f *fixture) { f.put(buffer(autoscalingv1beta1.ActiveProvisioningStrategy)) }),
 		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", rules.Error,
 			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" }),
 			node(func(*corev1.Node) {})),
@@ -487,8 +488,15 @@ var _ = Describe("doctor", func() {
 			f.apply(pools)
 			staticWaits(0)(f)
 		}, staticWaits(4*time.Minute)),
-		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+		finding("a NodePool that leaves no flavor", "NoFlavorSatisfies", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
+		finding("a NodePool whose offerings lately failed", "OfferingsUnavailable", rules.Warning, func(f *fixture) {
+			f.apply(strings.Replace(pools, "instance-category, operator: In, values: [premium]", "instance-cpu, operator: In, values: [\"2\"]", 1))
+			changePool(f, func(pool *karpv1.NodePool) {
+				pool.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1"}
+			})
+			event("e", events.OfferingUnavailable(claimNamed("default-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no")), 0)(f)
+		}, deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
 			setEnv("FEATURE_GATES", "NodeOverlay=true")
 			ready := get[karpv1alpha1.NodeOverlay](f, "", "dearer")
@@ -503,8 +511,10 @@ var _ = Describe("doctor", func() {
 			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
 		finding("a NodePool that is not ready", "NodePoolNotReady", rules.Error, func(f *fixture) { f.apply(pools) },
 			readyPool),
-		finding("a NodePool whose limits are used up", "NodePoolLimit", rules.Warning, limited("10", "10"),
-			limited("100", "10")),
+		finding("a NodePool whose limits are used up", "NodePoolLimit", rules.Warning, func(f *fixture) {
+			f.apply(pools)
+			limited("10", "10")(f)
+		}, limited("100", "10")),
 		finding("a NodePool without a flavor that fits into what its limits leave", "NodePoolLimit", rules.Warning, func(f *fixture) {
 			f.apply(pools)
 			limited("10", "9500m")(f)
@@ -550,18 +560,13 @@ var _ = Describe("doctor", func() {
 	},
 		finding("an account that is unpaid", "AccountUnpaid", rules.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) },
 			func(f *fixture) { f.SetQuota(cloud.Quota{}) }),
-		finding("a service that the region lacks", "ServiceMissing", rules.Info, func(*fixture) {
-			other := cloud.Start(cloud.Options{OmitServices: []string{"auto_scaling"}})
-			DeferCleanup(other.Close)
-			setEnv("BIZFLY_CLOUD_API_URL", other.APIURL)
-			setEnv("BIZFLY_CLOUD_APP_CRED_ID", other.Credentials().AppCredID)
-			setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", other.Credentials().AppCredSecret)
-		}, (*fixture).environment),
 		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", rules.Warning,
 			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") },
 			func(f *fixture) { setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c") }),
+		finding("a project without a flavor that can be launched", "NoFlavorLeft", rules.Error, sold(cloud.PlanSaving),
+			sold(cloud.PlanOnDemand)),
 		finding("a pool server that is unlike new ones", "PoolServerDiffers", rules.Warning, addPoolServer, applyPrinted),
-		finding("a NodePool that leaves no flavor", "NoFlavorLeft", rules.Error,
+		finding("a NodePool that leaves no flavor", "NoFlavorSatisfies", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) },
 			func(f *fixture) { f.apply(pools) }),
 		finding("a cluster-autoscaler outside the cluster", "ClusterAutoscaler", rules.Warning, func(f *fixture) {
@@ -697,17 +702,6 @@ var _ = Describe("doctor", func() {
 		Expect(open()).To(BeEmpty())
 	})
 
-	It("should accept Karpenter's CapacityBuffers, and any while the controller ignores them", func() {
-		f.install()
-		f.put(buffer("buffer.gke.io/standby-capacity"))
-		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
-		f = newFixture()
-		f.install()
-		buffers(f)
-		f.put(buffer("buffer.x-k8s.io/active-capacity"))
-		Expect(codesOf(answer[rules.Report](f, "doctor"))).ToNot(ContainElement("BufferStrategyForeign"))
-	})
-
 	It("should miss the definition of CapacityBuffers only where the controller looks at them", func() {
 		f.install()
 		definition, _ := lo.Find(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
@@ -761,7 +755,8 @@ var _ = Describe("doctor", func() {
 			f.put(pool)
 		}
 		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
-			HaveExactElements(HaveField("What", HavePrefix("2 NodePools (a, b) are not ready, because BizflyNodeClass default is not:"))))
+			HaveExactElements(And(HaveField("What", HavePrefix("NodePools a, b: it is not ready: NodeClassReady is False: ImageNotFound: no image")),
+				HaveField("Fix", "kubectl describe nodepool a b"))))
 		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
 		Expect(strings.Count(f.out, "no image")).To(Equal(1))
 		Expect(f.out).To(ContainSubstring("\nThe same prevents 1 other NodePool: b\n"))
@@ -866,17 +861,6 @@ var _ = Describe("doctor", func() {
 		Expect(report.Findings).To(ContainElement(HaveField("Code", "AnotherKarpenter")))
 		Expect(report.Skipped).To(HaveKeyWithValue("other autoscalers", ContainSubstring("you may not get configmaps")))
 		Expect(report.Passed).ToNot(ContainElement("other autoscalers"))
-	})
-
-	It("should name a command that runs where no flavor is left without a NodePool", func() {
-		f.Edit(func(catalog *cloud.Catalog) {
-			for i := range catalog.Flavors[cloud.RegionHN] {
-				flavor := &catalog.Flavors[cloud.RegionHN][i]
-				flavor.BillingPlans, flavor.Omit = []string{cloud.PlanSaving}, nil
-			}
-		})
-		Expect(answer[rules.Report](f, "doctor", "--preflight").Findings).To(ContainElement(And(HaveField("Code", "NoFlavorLeft"),
-			HaveField("Fix", "kubectl bizfly flavors"))))
 	})
 
 	It("should find no limit where a flavor still fits, nor where it is 0 to pause the NodePool", func() {

@@ -206,7 +206,7 @@ var _ = Describe("why", func() {
 		limited("10", "9")(f) // the smallest flavor fits, and is too small for the pod
 		Expect(limits()).To(ConsistOf(HaveField("Detail", HavePrefix("of the flavors that are large enough, no further node fits"))))
 		limited("10", "9500m")(f)
-		Expect(limits()).To(ConsistOf(HaveField("Detail", "no further node fits into them; in use: 9500m of 10 cpu")))
+		Expect(limits()).To(ConsistOf(HaveField("Detail", "its limits are reached: no further node fits into them; in use: 9500m of 10 cpu")))
 		withoutCredentials()
 		Expect(limits()).To(BeEmpty())
 		limited("10", "10")(f)
@@ -474,9 +474,9 @@ var _ = Describe("why", func() {
 		f.put(config)
 		p := answer[rules.Pod](f, "why", "web-0", "-n", "shop")
 		Expect(p.Pools[0].Checks).To(ContainElement(rules.Check{Code: "LaunchesHeldBack", Name: "launches",
-			Detail: "the cluster has 3 servers, and MAX_SERVERS is 3"}))
-		Expect(p.Outcome).To(And(HavePrefix("Karpenter can launch"),
-			HaveSuffix("unless a limit of the cluster holds the launch back: the cluster has 3 servers, and MAX_SERVERS is 3")))
+			Detail: "the ProviderConfig's WithinSpendingLimits is False: the cluster has 3 servers, and MAX_SERVERS is 3"}))
+		Expect(p.Outcome).To(And(HavePrefix("Karpenter would launch"), ContainSubstring("but launches are held back"),
+			HaveSuffix("WithinSpendingLimits is False: the cluster has 3 servers, and MAX_SERVERS is 3")))
 	})
 
 	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 
@@ -101,31 +100,11 @@ func isKarpenter(container corev1.Container) bool {
 		strings.HasPrefix(name, "karpenter-provider-")
 }
 
-// bufferRules look for CapacityBuffers that another component provides: core does not look at their strategy, and
-// launches nodes for them too.
-var bufferRules = []rule{{
-	code: "BufferStrategyForeign", about: "capacity buffers", severity: Warning,
-	why: "Karpenter ignores the strategy and keeps running nodes for them as well, so that you pay for the capacity twice",
-	fix: "delete them, or set spec.provisioningStrategy to " + autoscalingv1beta1.ActiveProvisioningStrategy,
-	given: given2(factBuffers, factSetup, func(buffers *autoscalingv1beta1.CapacityBufferList, s setup) outcome {
-		if !s.Core.FeatureGates.CapacityBuffer {
-			return inapplicable("the feature gate CapacityBuffer is off")
-		}
-		foreign := lo.FilterMap(buffers.Items, func(b autoscalingv1beta1.CapacityBuffer, _ int) (string, bool) {
-			strategy := lo.FromPtr(b.Spec.ProvisioningStrategy)
-			return fmt.Sprintf("%s/%s (%s)", b.Namespace, b.Name, strategy), strategy != "" &&
-				strategy != autoscalingv1beta1.ActiveProvisioningStrategy
-		})
-		return failsIf(len(foreign) > 0, "CapacityBuffers name a strategy of another component in spec.provisioningStrategy: %s",
-			list(foreign))
-	}),
-}}
-
 // overlayRules look for NodeOverlays that change nothing.
 var overlayRules = []rule{{
 	code: "NodeOverlayUnused", about: "node overlays", severity: Warning, why: "prices and sizes are those of the " +
 		"catalog, as if it did not exist",
-	given: given2(factAnyOverlays, factSetup, func(overlays *karpv1alpha1.NodeOverlayList, s setup) outcome {
+	given: given2(factOverlays, factSetup, func(overlays *karpv1alpha1.NodeOverlayList, s setup) outcome {
 		if len(overlays.Items) == 0 {
 			return inapplicable("there is no NodeOverlay")
 		}
@@ -196,7 +175,7 @@ var volumeRules = []rule{
 		why: "BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on " +
 			"nodes of Karpenter",
 		fix: "kubectl get pv (the CSI driver has no parameter for the plan: docs/how-to/volumes.md shows what to do)",
-		given: given3(factVolumes, factHandles, factAnyNodeClasses,
+		given: given3(factVolumes, factHandles, factNodeClasses,
 			func(volumes []*gobizfly.Volume, handles sets.Set[string], nodeClasses *v1alpha1.BizflyNodeClassList) outcome {
 				ofPods := lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 					return strings.HasPrefix(v.Name, instance.CSIVolumePrefix) && v.BillingPlan != ""

@@ -127,7 +127,7 @@ var installedRules = []rule{
 
 // factLaunched names the NodeClaims and the nodes that Karpenter has launched.
 var factLaunched = newFact("what Karpenter has launched", func(ctx context.Context, r *reading) ([]string, error) {
-	claims, err := factAnyNodeClaims.in(ctx, r)
+	claims, err := factNodeClaims.in(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	autoscalingv1beta1 "sigs.k8s.io/karpenter/pkg/apis/autoscaling/v1beta1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
 
@@ -71,6 +70,18 @@ func listFact[T any, L interface {
 	return newFact(name, func(ctx context.Context, r *reading) (L, error) {
 		list := L(new(T))
 		return list, r.List(ctx, list, opts...)
+	})
+}
+
+// ownFact is the same for a kind that the cluster does not know before the installation, and has none of then.
+func ownFact[T any, L interface {
+	*T
+	client.ObjectList
+}](name string) *fact[L] {
+	return newFact(name, func(ctx context.Context, r *reading) (L, error) {
+		list := L(new(T))
+		err := r.List(ctx, list)
+		return list, lo.Ternary(connect.IsMissing(err), nil, err)
 	})
 }
 
@@ -128,23 +139,17 @@ var (
 			&corev1.ConfigMap{})
 	})
 
-	factBuffers = listFact[autoscalingv1beta1.CapacityBufferList]("CapacityBuffers")
-
-	factOverlays = listFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
-
 	factNodes = listFact[corev1.NodeList]("nodes")
 
 	factPoolNodes = listFact[corev1.NodeList]("nodes of BKE's pools", bke.SelectPoolNodes)
 
 	factNodePools = listFact[karpv1.NodePoolList]("NodePools")
 
-	factNodeClasses = listFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
+	factNodeClasses = ownFact[v1alpha1.BizflyNodeClassList]("BizflyNodeClasses")
 
-	// Before the installation the cluster does not know these kinds, and has none of them.
-	factAnyNodePools   = orNone(factNodePools)
-	factAnyNodeClaims  = orNone(listFact[karpv1.NodeClaimList]("NodeClaims"))
-	factAnyNodeClasses = orNone(factNodeClasses)
-	factAnyOverlays    = orNone(factOverlays)
+	factNodeClaims = ownFact[karpv1.NodeClaimList]("NodeClaims")
+
+	factOverlays = ownFact[karpv1alpha1.NodeOverlayList]("NodeOverlays")
 
 	factProviderConfig = newFact("ProviderConfig", func(ctx context.Context, r *reading) (*v1alpha1.ProviderConfig,
 		error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -30,7 +29,8 @@ type changed struct {
 	forget bool
 }
 
-// remedy is a change that may let a NodePool run a pod, and how a user makes it.
+// remedy is a change that may let a NodePool run a pod, and how a user makes it. The rule that finds an obstacle names
+// its remedies, the most likely first.
 type remedy struct {
 	text  string
 	apply func(*changed)
@@ -49,15 +49,13 @@ func (p *Pod) help(ctx context.Context, w *world, pod *corev1.Pod) {
 	tried := 0
 	for _, pool := range lo.UniqBy(p.Pools, Pool.Obstacles) {
 		failed := lo.Filter(pool.Checks, func(c Check, _ int) bool { return c.failed() })
-		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy {
-			return remediesOf(pool.Name, pod, c)
-		})) {
+		for _, combination := range combinations(lo.Map(failed, func(c Check, _ int) []remedy { return c.remedies })) {
 			if tried++; len(combination) == 0 || tried > maxTried {
 				break
 			}
 			if price, ok := w.try(ctx, pool.Name, pod, combination); ok {
-				all = append(all, proven{strings.Join(lo.Map(combination, func(r remedy, _ int) string { return r.text }),
-					"; and "), price})
+				text := strings.Join(lo.Map(combination, func(r remedy, _ int) string { return r.text }), "; and ")
+				all = append(all, proven{strings.ReplaceAll(text, "NAME", pool.Name), price})
 				break
 			}
 		}
@@ -83,21 +81,18 @@ func combinations(obstacles [][]remedy) [][]remedy {
 // price.
 func (w *world) try(ctx context.Context, poolName string, pod *corev1.Pod, remedies []remedy) (price float64,
 	launched bool) {
-	pool, found := lo.Find(memory.Of[*karpv1.NodePool](w.objects),
-		func(p *karpv1.NodePool) bool { return p.Name == poolName })
+	pool, _ := lo.Find(memory.Of[*karpv1.NodePool](w.objects), func(p *karpv1.NodePool) bool { return p.Name == poolName })
+	nodeClass, found := lo.Find(memory.Of[*v1alpha1.BizflyNodeClass](w.objects), func(n *v1alpha1.BizflyNodeClass) bool {
+		return n.Name == lo.FromPtr(lo.FromPtr(pool).Spec.Template.Spec.NodeClassRef).Name
+	})
 	if !found {
 		return 0, false
 	}
-	c := &changed{pod: pod.DeepCopy(), pool: pool.DeepCopy()}
-	others := []client.Object{c.pool}
-	if nodeClass := w.nodeClassOf(pool); nodeClass != nil {
-		c.nodeClass = nodeClass.DeepCopy()
-		others = append(others, c.nodeClass)
-	}
+	c := &changed{pod: pod.DeepCopy(), pool: pool.DeepCopy(), nodeClass: nodeClass.DeepCopy()}
 	for _, r := range remedies {
 		r.apply(c)
 	}
-	made, err := w.simulate(ctx, w.objects.With(others...), !c.forget)
+	made, err := w.simulate(ctx, w.objects.With(c.pool, c.nodeClass), !c.forget)
 	if err != nil || waitAlone(ctx, made, c.pod) != nil {
 		return 0, false
 	}
@@ -108,123 +103,67 @@ func (w *world) try(ctx context.Context, poolName string, pod *corev1.Pod, remed
 	return planned.Nodes[0].VNDPerHour, true
 }
 
-func (w *world) nodeClassOf(pool *karpv1.NodePool) *v1alpha1.BizflyNodeClass {
-	nodeClass, _ := lo.Find(memory.Of[*v1alpha1.BizflyNodeClass](w.objects), func(n *v1alpha1.BizflyNodeClass) bool {
-		return n.Name == lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
-	})
-	return nodeClass
-}
-
 // sizeKeys are the labels of a flavor by which a NodePool limits the size of nodes.
 var sizeKeys = []string{corev1.LabelInstanceTypeStable, v1alpha1.LabelInstanceCPU, v1alpha1.LabelInstanceMemory,
-	v1alpha1.LabelInstanceFamily,
-	v1alpha1.LabelInstanceCategory, v1alpha1.LabelInstanceGeneration}
+	v1alpha1.LabelInstanceFamily, v1alpha1.LabelInstanceCategory, v1alpha1.LabelInstanceGeneration}
 
-// remediesOf are what may remove an obstacle, the most likely first.
-func remediesOf(pool string, pod *corev1.Pod, obstacle Check) []remedy {
-	sprintf := func(format string) string { return fmt.Sprintf(format, pool) }
-	switch obstacle.Name {
-	case "ready":
-		return []remedy{{sprintf("make NodePool %[1]s ready (kubectl describe nodepool %[1]s)"), func(c *changed) {
-			c.pool.Status.Conditions = nil
-			if c.nodeClass != nil {
-				c.nodeClass.Status.Conditions = nil
+// What may remove an obstacle. NAME is the NodePool's.
+var (
+	makeReady = remedy{"make NodePool NAME ready (kubectl describe nodepool NAME)", func(c *changed) {
+		c.pool.Status.Conditions, c.nodeClass.Status.Conditions = nil, nil
+	}}
+	raiseReplicas = remedy{"raise spec.replicas of NodePool NAME (kubectl edit nodepool NAME), or let the pod run on " +
+		"another NodePool", func(c *changed) { c.pool.Spec.Replicas = nil }}
+	raiseLimits = remedy{"raise spec.limits of NodePool NAME (kubectl edit nodepool NAME), or let other pods of it end",
+		func(c *changed) { c.pool.Spec.Limits = nil }}
+	freeLaunches = remedy{"remove what holds launches of NodePool NAME back (kubectl describe " +
+		"providerconfig,bizflynodeclass)", func(c *changed) { c.forget = true }}
+	tolerateTaints = remedy{"add a toleration for the taints of NodePool NAME to the pod (kubectl get nodepool NAME -o " +
+		"jsonpath='{.spec.template.spec.taints}')", func(c *changed) {
+		c.pod.Spec.Tolerations = append(c.pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
+	}}
+	awaitCapacity = remedy{"wait for capacity, or allow more zones, categories or sizes in NodePool NAME: kubectl " +
+		"bizfly flavors --nodepool NAME", func(c *changed) { c.forget = true }}
+	lowerMinValues = remedy{"lower minValues in the requirements of NodePool NAME (kubectl edit nodepool NAME)",
+		func(c *changed) {
+			for i := range c.pool.Spec.Template.Spec.Requirements {
+				c.pool.Spec.Template.Spec.Requirements[i].MinValues = nil
 			}
-		}}}
-	case "static":
-		return []remedy{{sprintf("raise spec.replicas of NodePool %[1]s (kubectl edit nodepool %[1]s), or let the pod run " +
-			"on another NodePool"),
-			func(c *changed) { c.pool.Spec.Replicas = nil }}}
-	case "limits":
-		return []remedy{{sprintf("raise spec.limits of NodePool %[1]s (kubectl edit nodepool %[1]s), or let other pods of " +
-			"it end"),
-			func(c *changed) { c.pool.Spec.Limits = nil }}}
-	case "launches":
-		return []remedy{{sprintf("remove what holds launches of NodePool %[1]s back (kubectl describe " +
-			"providerconfig,bizflynodeclass)"),
-			func(c *changed) { c.forget = true }}}
-	case "taints":
-		return []remedy{{sprintf("add a toleration for the taints of NodePool %[1]s to the pod (kubectl get " +
-			"nodepool %[1]s -o jsonpath='{.spec.template.spec.taints}')"), func(c *changed) {
-			c.pod.Spec.Tolerations = append(c.pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
-		}}}
-	case "offerings":
-		return []remedy{{sprintf("wait for capacity, or allow more zones, categories or sizes in NodePool %[1]s: kubectl " +
-			"bizfly flavors --nodepool %[1]s"),
-			func(c *changed) { c.forget = true }}}
-	case "minValues":
-		return []remedy{{sprintf("lower minValues in the requirements of NodePool %[1]s (kubectl edit nodepool %[1]s)"),
-			func(c *changed) {
-				for i := range c.pool.Spec.Template.Spec.Requirements {
-					c.pool.Spec.Template.Spec.Requirements[i].MinValues = nil
-				}
-			}}}
-	case "zone":
-		return []remedy{{sprintf("relax its zone; the BizflyNodeClass and the requirements of NodePool %[1]s decide which " +
-			"zones there are " +
-			"(kubectl bizfly flavors --nodepool %[1]s)"), func(c *changed) { dropKey(c.pod, corev1.LabelTopologyZone) }}}
-	case "flavors":
-		return labelRemedies(pool, obstacle)
-	case "size":
-		return sizeRemedies(pool, pod, obstacle)
-	}
-	if key, ok := strings.CutPrefix(obstacle.Name, "requirement "); ok {
-		return []remedy{{fmt.Sprintf("change the pod's requirement %s, or let NodePool %s allow it", key, pool),
-			func(c *changed) { dropKey(c.pod, key) }}}
-	}
-	return nil
+		}}
+	relaxZone = remedy{"relax its zone; the BizflyNodeClass and the requirements of NodePool NAME decide which zones " +
+		"there are (kubectl bizfly flavors --nodepool NAME)", func(c *changed) { dropKey(c.pod, corev1.LabelTopologyZone) }}
+	allowLarger = remedy{"allow larger flavors in NodePool NAME: kubectl bizfly flavors --nodepool NAME",
+		func(c *changed) { dropRequirements(c.pool, sizeKeys...) }}
+	requestLess = remedy{"request less in the pod than what NodePool NAME leaves", func(c *changed) {
+		for i := range c.pod.Spec.Containers {
+			c.pod.Spec.Containers[i].Resources.Requests = corev1.ResourceList{}
+		}
+	}}
+)
+
+func changeRequirement(key string) remedy {
+	return remedy{"change the pod's requirement " + key + ", or let NodePool NAME allow it", func(c *changed) {
+		dropKey(c.pod, key)
+	}}
 }
 
-// labelRemedies relax each label that the obstacle names.
-func labelRemedies(pool string, obstacle Check) []remedy {
-	var remedies []remedy
-	for _, key := range append(slices.Clone(sizeKeys), corev1.LabelTopologyZone, corev1.LabelArchStable,
-		corev1.LabelOSStable,
-		v1alpha1.LabelInstanceGPUName, v1alpha1.LabelInstanceGPUCount, karpv1.CapacityTypeLabelKey) {
-		if strings.Contains(obstacle.Detail, key+" ") {
-			remedies = append(remedies, remedy{fmt.Sprintf("relax %s of the pod or of NodePool %s: kubectl bizfly "+
-				"flavors --nodepool %[2]s names what excludes each flavor", key, pool), func(c *changed) {
-				dropKey(c.pod, key)
-				dropRequirements(c.pool, key)
-			}})
-		}
-	}
-	return remedies
+func relaxRequirement(key string) remedy {
+	return remedy{"relax " + key + " of the pod or of NodePool NAME: kubectl bizfly flavors --nodepool NAME names what " +
+		"excludes each flavor", func(c *changed) {
+		dropKey(c.pod, key)
+		dropRequirements(c.pool, key)
+	}}
 }
 
-// sizeRemedies make the disk or the flavors larger, or the pod smaller.
-func sizeRemedies(pool string, pod *corev1.Pod, obstacle Check) []remedy {
-	var remedies []remedy
-	switch {
-	case strings.Contains(obstacle.Detail, "no flavor has "):
-		return nil
-	case strings.Contains(obstacle.Detail, "spec.rootDisk.size"):
-		requested := resource.Quantity{}
-		for i := range pod.Spec.Containers {
-			requested.Add(*pod.Spec.Containers[i].Resources.Requests.StorageEphemeral())
-		}
-		for _, percent := range []int64{125, 150} {
-			size := resource.NewQuantity((requested.Value()*percent/100>>30+10)/10*10<<30, resource.BinarySI)
-			remedies = append(remedies, remedy{fmt.Sprintf("raise spec.rootDisk.size of the BizflyNodeClass of NodePool %s to "+
-				"%s, which replaces its nodes", pool, size),
-				func(c *changed) {
-					if c.nodeClass != nil {
-						c.nodeClass.Spec.RootDisk = lo.ToPtr(lo.FromPtr(c.nodeClass.Spec.RootDisk))
-						c.nodeClass.Spec.RootDisk.Size = size
-						c.nodeClass.Generation++
-					}
-				}})
-		}
-		return remedies
-	}
-	return append(remedies, remedy{fmt.Sprintf("allow larger flavors in NodePool %[1]s: kubectl bizfly flavors "+
-		"--nodepool %[1]s", pool),
-		func(c *changed) { dropRequirements(c.pool, sizeKeys...) }},
-		remedy{fmt.Sprintf("request less in the pod than what NodePool %s leaves", pool), func(c *changed) {
-			for i := range c.pod.Spec.Containers {
-				c.pod.Spec.Containers[i].Resources.Requests = corev1.ResourceList{}
-			}
-		}})
+// enlargeDisk takes a root disk that is a part larger than what is requested of it, in tens of GiB.
+func enlargeDisk(requested resource.Quantity, percent int64) remedy {
+	size := resource.NewQuantity((requested.Value()*percent/100>>30+10)/10*10<<30, resource.BinarySI)
+	return remedy{"raise spec.rootDisk.size of the BizflyNodeClass of NodePool NAME to " + size.String() +
+		", which replaces its nodes", func(c *changed) {
+		c.nodeClass.Spec.RootDisk = lo.ToPtr(lo.FromPtr(c.nodeClass.Spec.RootDisk))
+		c.nodeClass.Spec.RootDisk.Size = size
+		c.nodeClass.Generation++
+	}}
 }
 
 // dropKey takes a key from what the pod requires of its node.

@@ -97,7 +97,7 @@ var drainRules = []idleRule{
 var stateRules = []idleRule{
 	{"NotKarpenters", "Karpenter did not launch it",
 		"Resize the worker pool that it belongs to (kubectl bizfly pool list).",
-		[]need{factAnyNodeClaims}, func(f *nodeFacts) *held {
+		[]need{factNodeClaims}, func(f *nodeFacts) *held {
 			return lo.Ternary(f.claim == nil, heldBy("no NodeClaim has this node"), nil)
 		}},
 	{"Joining", "it is on its way", "Wait: kubectl bizfly why nodeclaim/NAME shows how far it is.",
@@ -112,7 +112,7 @@ var stateRules = []idleRule{
 		}},
 	{"AccountPaused", "the account accepts no launch",
 		"Pay, raise the limit or repair what the ProviderConfig's conditions name.",
-		nil, heldByAccount},
+		[]need{factProviderConfig}, heldByAccount},
 	{"Replacing", "its replacement is on its way", "Wait: it is drained when its replacement is initialized.",
 		nil, func(f *nodeFacts) *held {
 			reason := lo.FromPtr(f.claim.StatusConditions().Get(karpv1.ConditionTypeDisruptionReason)).Reason
@@ -172,7 +172,7 @@ var idleRules = []idleRule{
 		"Restore the label, with the value that the NodeClaim has.", nil, heldByPrice},
 	{"CheaperUnavailable", "a cheaper offering is unavailable",
 		"Wait: it is tried again then. Or allow further flavors or zones.",
-		[]need{factCoreEvents, factEvents, factAnyNodeClasses}, heldByUnavailable},
+		[]need{factCoreEvents, factEvents, factNodeClasses}, heldByUnavailable},
 	{"NoCheaperOffering", "no cheaper offering can run its pods",
 		"Allow further flavors in the NodePool, or lower the pods' requests.",
 		[]need{factCoreEvents}, func(f *nodeFacts) *held {

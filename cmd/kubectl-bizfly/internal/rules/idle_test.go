@@ -265,6 +265,8 @@ var _ = ginkgo.Describe("the reason why a node is still there", func() {
 	ginkgo.It("should not be known where a fact is missing, unless an earlier one decides", func(ctx context.Context) {
 		rule, why := reasonFor(ctx, asIf(factPDBs), idleFacts())
 		Expect([]string{rule.code, why.detail}).To(Equal([]string{"NotKnown", "PodDisruptionBudgets: forbidden"}))
+		rule, why = reasonFor(ctx, asIf(factProviderConfig), idleFacts())
+		Expect([]string{rule.code, why.detail}).To(Equal([]string{"NotKnown", "ProviderConfig: forbidden"}))
 		f := idleFacts()
 		keepsPod(f)
 		rule, _ = reasonFor(ctx, asIf(factCoreEvents), f)

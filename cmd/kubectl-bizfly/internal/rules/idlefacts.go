@@ -93,16 +93,6 @@ var (
 		slices.SortStableFunc(said, func(a, b corev1.Event) int { return lastSeen(&b).Compare(lastSeen(&a)) })
 		return lo.GroupBy(said, func(e corev1.Event) string { return e.InvolvedObject.Name }), nil
 	})
-
-	// factPaused is what holds all launches back, as the controller has stored it.
-	factPaused = newFact("state of the account", func(ctx context.Context, r *reading) (string, error) {
-		config, err := factProviderConfig.in(ctx, r)
-		if err != nil {
-			return "", err
-		}
-		limit, err := factLimit.in(ctx, r)
-		return lo.FirstOrEmpty(heldBack(config, nil, limit).findings).What, err
-	})
 )
 
 // factsOf reads the rows of top, and how to get the facts of a row. What could not be read is empty there, and the
@@ -118,13 +108,14 @@ func factsOf(ctx context.Context, r *reading) (*top.Cluster, func(top.Node) *nod
 		return lo.FromPtr(n.Claim), n.Claim != nil
 	})
 	claimsErr := lo.Ternary(connect.IsMissing(cluster.ClaimsErr), nil, cluster.ClaimsErr)
-	r.facts[factAnyNodeClaims.name] = read{claims, claimsErr, time.Now()}
+	r.facts[factNodeClaims.name] = read{claims, claimsErr, time.Now()}
 	pools, _ := factNodePools.in(ctx, r)
 	limits, _ := factPDBs.in(ctx, r)
 	said, _ := factCoreEvents.in(ctx, r)
 	launches, _ := factLaunches.in(ctx, r)
-	nodeClasses, _ := factAnyNodeClasses.in(ctx, r)
-	paused, _ := factPaused.in(ctx, r)
+	nodeClasses, _ := factNodeClasses.in(ctx, r)
+	config, _ := factProviderConfig.in(ctx, r)
+	paused := lo.FirstOrEmpty(heldBack(config, nil).findings).What
 	at := stoppedClock{now: time.Now()}
 	byPool := map[string]*karpv1.NodePool{}
 	for i := range lo.FromPtr(pools).Items {

@@ -118,7 +118,7 @@ type launches struct {
 
 // factLaunches notes what it could not read, since the rest is worth knowing.
 var factLaunches = newFact("launches", func(ctx context.Context, r *reading) (launches, error) {
-	claims, err := factAnyNodeClaims.in(ctx, r)
+	claims, err := factNodeClaims.in(ctx, r)
 	if err != nil {
 		r.Note("NodeClaims were not looked at: %s", err)
 	}

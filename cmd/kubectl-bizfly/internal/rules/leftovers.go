@@ -25,26 +25,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// owned are the servers and the NodeClaims of the cluster. Servers are read first: a NodeClaim that is listed after its
-// server cannot be missed.
-type owned struct {
-	servers []*gobizfly.Server
-	claims  []karpv1.NodeClaim
-}
-
 var (
-	factOwned = newFact("servers and NodeClaims", func(ctx context.Context, r *reading) (owned, error) {
-		servers, err := factServers.in(ctx, r)
-		if err != nil {
-			return owned{}, err
-		}
-		claims := &karpv1.NodeClaimList{}
-		if err := r.List(ctx, claims); err != nil && !connect.IsMissing(err) {
-			return owned{}, err
-		}
-		return owned{servers, claims.Items}, nil
-	})
-
 	// factLeftovers is what was launched for this cluster, and what no NodeClaim accounts for.
 	factLeftovers = newFact("leftovers", func(ctx context.Context, r *reading) ([]leftovers.Item, error) {
 		found, err := leftovers.Find(ctx, r.Session)
@@ -70,14 +51,12 @@ var (
 var serverRules = []rule{{
 	code: "ServerStopped", about: "servers", severity: Warning, why: "its node is not ready, and the disk is paid for " +
 		"all the same",
-	given: given1(factOwned, func(all owned) outcome {
-		claims := map[string]string{}
-		for i := range all.claims {
-			if id, ok := providerid.Parse(all.claims[i].Status.ProviderID); ok && all.claims[i].DeletionTimestamp == nil {
-				claims[id] = all.claims[i].Name
-			}
-		}
-		return found(lo.FilterMap(all.servers, func(s *gobizfly.Server, _ int) (Finding, bool) {
+	given: given2(factServers, factNodeClaims, func(servers []*gobizfly.Server, all *karpv1.NodeClaimList) outcome {
+		claims := lo.FilterSliceToMap(all.Items, func(c karpv1.NodeClaim) (id, name string, kept bool) {
+			id, known := providerid.Parse(c.Status.ProviderID)
+			return id, c.Name, known && c.DeletionTimestamp == nil
+		})
+		return found(lo.FilterMap(servers, func(s *gobizfly.Server, _ int) (Finding, bool) {
 			return Finding{
 				What: fmt.Sprintf("server %s (%s) of NodeClaim %s is stopped (%s)", s.Name, s.ID, claims[s.ID], s.Status),
 				Fix: fmt.Sprintf("bizfly server start %s (if nobody has stopped it on purpose, the account may be unpaid), or "+

@@ -7,13 +7,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/connect"
@@ -48,9 +46,7 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	if !exists {
 		return nil, fmt.Errorf("there is no NodePool %q", name)
 	}
-	// As for a pod that requests and requires nothing; what is about pods alone does not matter.
-	tolerates := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	about := r.ask(question{pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: tolerates}}, pool: pool})
+	about := r.ask(question{undemanding, pool})
 	asked := askPool(ctx, about)
 	asked.Checks = lo.Reject(asked.Checks, func(c Check, _ int) bool {
 		return c.Name == "taints" || c.Name == "static" || c.Name == "size" && c.OK
@@ -58,7 +54,11 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	asked.Fits = lo.EveryBy(asked.Checks, func(c Check) bool { return c.OK })
 	answer := &NodePool{Pool: asked, Weight: lo.FromPtr(pool.Spec.Weight), Week: map[karpv1.DisruptionReason][]Window{}}
 	if fits, err := factFit.in(ctx, about); err == nil {
-		answer.Filters, answer.Unavailable = filters(fits), fits.unavailable
+		answer.Filters = []string{fmt.Sprintf("%d flavors that the BizflyNodeClass can launch", len(fits.all))}
+		for _, f := range fits.filters {
+			answer.Filters = append(answer.Filters, fmt.Sprintf("%d left after %s", len(f.left), f.text))
+		}
+		answer.Unavailable = fits.unavailable
 	}
 	cluster, err := top.Read(ctx, s)
 	if err != nil {
@@ -82,25 +82,7 @@ func ForNodePool(ctx context.Context, s *connect.Session, name string) (*NodePoo
 	return answer, nil
 }
 
-// filters are what the requirements leave of the flavors, one after another.
-func filters(f fit) []string {
-	left, texts := f.all, []string{fmt.Sprintf("%d flavors that the BizflyNodeClass can launch", len(f.all))}
-	all := f.wanted.Values()
-	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
-	so := scheduling.NewRequirements()
-	for _, requirement := range all {
-		if requirement.Key == karpv1.NodePoolLabelKey {
-			continue
-		}
-		so.Add(requirement)
-		left = compatibleWith(left, so)
-		texts = append(texts, fmt.Sprintf("%d left after %s", len(left),
-			lo.CoalesceOrEmpty(f.written[requirement.Key], requirement.String())))
-	}
-	return texts
-}
-
-// impossible names budgets that are never what a schedule is written for.
+// impossible names budgets that are never what a schedule is written for. That none allows anything, the week shows.
 func impossible(pool *karpv1.NodePool, now time.Time) []string {
 	var texts []string
 	for _, budget := range pool.Spec.Disruption.Budgets {
@@ -113,12 +95,6 @@ func impossible(pool *karpv1.NodePool, now time.Time) []string {
 			texts = append(texts, fmt.Sprintf("the budget of %s nodes with schedule %q is always active: its "+
 				"duration is as long as its period, or its date never comes, which Karpenter takes for always",
 				budget.Nodes, *budget.Schedule))
-		}
-	}
-	for _, reason := range []karpv1.DisruptionReason{karpv1.DisruptionReasonUnderutilized,
-		karpv1.DisruptionReasonDrifted} {
-		if windows := week(pool, 100, reason, now); len(windows) == 1 && windows[0].Allowed == 0 {
-			texts = append(texts, fmt.Sprintf("no budget allows a disruption for the reason %s within a week", reason))
 		}
 	}
 	return texts
@@ -142,7 +118,7 @@ func (n *NodePool) elsewhere(ctx context.Context, r *reading, pool *karpv1.NodeP
 	pods := lo.Keys(byPool)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	for _, pod := range pods[:min(most, len(pods))] {
-		why := "its node existed, or was the cheapest"
+		why := "nothing that is known keeps it from " + pool.Name
 		other, _ := lo.Find(pools, func(p *karpv1.NodePool) bool { return p.Name == byPool[pod] })
 		if lo.FromPtr(lo.FromPtr(other).Spec.Weight) > n.Weight {
 			why = fmt.Sprintf("its weight is higher (%d)", *other.Spec.Weight)

@@ -15,6 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -36,6 +39,8 @@ type Check struct {
 	// Unknown is true where it is not known, for the reason in Detail.
 	Unknown bool   `json:"unknown,omitempty"`
 	Detail  string `json:"detail"`
+
+	remedies []remedy
 }
 
 // failed reports whether it is known to be in the way.
@@ -51,7 +56,8 @@ type Pool struct {
 // Obstacles are the same text for NodePools with the same obstacles, such as a NodeClass that is not ready.
 func (p Pool) Obstacles() string {
 	failed := lo.Filter(p.Checks, func(c Check, _ int) bool { return c.failed() })
-	return lo.Ternary(len(failed) > 0, fmt.Sprint(failed), p.Name)
+	texts := lo.Map(failed, func(c Check, _ int) string { return c.Name + ": " + c.Detail })
+	return lo.CoalesceOrEmpty(strings.Join(texts, "\n"), p.Name)
 }
 
 // Pod is the answer for a pod.
@@ -82,32 +88,34 @@ func ForPod(ctx context.Context, s *connect.Session, key types.NamespacedName) (
 	return answer, answer.explain(ctx, newReading(s), pod)
 }
 
-// ForWorkload explains one of the pods of a workload, one that is pending if there is any. It knows some types by the
-// names that kubectl knows.
+// workloads are the kinds of which one pod is explained, by the names that kubectl knows, without an s at the end.
+var workloads = map[string]schema.GroupVersionKind{
+	"deployment":  appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"deploy":      appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"statefulset": appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"st":          appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"replicaset":  appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"r":           appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"job":         batchv1.SchemeGroupVersion.WithKind("Job"),
+}
+
+// ForWorkload explains one of the pods of a workload, one that is pending if there is any.
 func ForWorkload(ctx context.Context, s *connect.Session, kind string, key types.NamespacedName) (answer *Pod,
 	known bool, err error) {
-	var object client.Object
-	var selector func() *metav1.LabelSelector
-	switch strings.TrimSuffix(kind, "s") {
-	case "deployment", "deploy":
-		of := &appsv1.Deployment{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "statefulset", "st":
-		of := &appsv1.StatefulSet{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "replicaset", "r":
-		of := &appsv1.ReplicaSet{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	case "job":
-		of := &batchv1.Job{}
-		object, selector = of, func() *metav1.LabelSelector { return of.Spec.Selector }
-	default:
+	of, known := workloads[strings.TrimSuffix(kind, "s")]
+	if !known {
 		return nil, false, nil
 	}
-	if err := s.Get(ctx, key, object); err != nil {
+	workload, selector := &unstructured.Unstructured{}, &metav1.LabelSelector{}
+	workload.SetGroupVersionKind(of)
+	if err := s.Get(ctx, key, workload); err != nil {
 		return nil, true, fmt.Errorf("reading the workload: %w", err)
 	}
-	selects, err := metav1.LabelSelectorAsSelector(selector())
+	written, _, _ := unstructured.NestedMap(workload.Object, "spec", "selector")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(written, selector); err != nil {
+		return nil, true, fmt.Errorf("reading the workload: %w", err)
+	}
+	selects, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		return nil, true, fmt.Errorf("reading the workload: %w", err)
 	}
@@ -163,7 +171,7 @@ func (p *Pod) explain(ctx context.Context, facts *reading, pod *corev1.Pod) erro
 	}
 	if w != nil {
 		p.Notes = w.simulation.Notes()
-		placed, err := p.decide(ctx, facts, w, pod)
+		placed, err := p.decide(ctx, w, pod)
 		if err != nil {
 			return err
 		}
@@ -250,7 +258,8 @@ func checksOf(about string, outcomes []outcome) []Check {
 	for i, o := range outcomes {
 		others := slices.Concat(outcomes[:i], outcomes[i+1:])
 		for _, f := range o.findings {
-			checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What})
+			checks = append(checks, Check{Code: o.code, Name: lo.CoalesceOrEmpty(f.name, about), Detail: f.What,
+				remedies: f.remedies})
 		}
 		if o.state == notKnown && !lo.ContainsBy(outcomes, func(other outcome) bool { return other.state == fails }) {
 			checks = append(checks, Check{Code: o.code, Name: about, Unknown: true, Detail: o.reason})
@@ -272,18 +281,15 @@ func podRequirements(pod *corev1.Pod) []*scheduling.Requirement {
 	return all
 }
 
-// requirementsOf are what a NodePool asks of its nodes; nothing without one.
+// requirementsOf are what a NodePool asks of its nodes.
 func requirementsOf(pool *karpv1.NodePool) scheduling.Requirements {
-	if pool == nil {
-		return scheduling.NewRequirements()
-	}
 	requirements := sim.RequirementsOf(pool)
 	requirements.Add(scheduling.NewRequirement(karpv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, pool.Name))
 	return requirements
 }
 
 // decide asks core what it would do for the pod alone, and reports whether nothing keeps it from that.
-func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.Pod) (placed bool, err error) {
+func (p *Pod) decide(ctx context.Context, w *world, pod *corev1.Pod) (placed bool, err error) {
 	if err := waitAlone(ctx, w.simulation, pod); err != nil {
 		return false, err
 	}
@@ -308,11 +314,8 @@ func (p *Pod) decide(ctx context.Context, facts *reading, w *world, pod *corev1.
 	p.Outcome = "Karpenter can " + launch
 	chosen, _ := lo.Find(p.Pools, func(pool Pool) bool { return pool.Name == n.NodePool })
 	held, isHeld := lo.Find(chosen.Checks, func(c Check) bool { return c.failed() && c.Name == "launches" })
-	limit, err := factLimit.in(ctx, facts)
 	unknown, isUnknown := lo.Find(chosen.Checks, func(c Check) bool { return c.Unknown && c.Name == "launches" })
 	switch {
-	case err == nil && limit != "" && isHeld && held.Detail == limit:
-		p.Outcome += ", unless a limit of the cluster holds the launch back: " + limit
 	case isHeld:
 		p.Outcome = "Karpenter would " + launch + ", but launches are held back: " + held.Detail
 	case isUnknown:

@@ -30,13 +30,25 @@ type question struct {
 	pool *karpv1.NodePool
 }
 
+// ofVolumes is the cause that limits a pod's zones by its volumes.
+const ofVolumes = "its volumes"
+
 // zones are those that a pod may run in.
 type zones struct {
+	// unusable is why a volume of the pod cannot be used; nothing else is known of the zones then.
+	unusable error
 	// causes are what limits them; nothing does where there is none.
 	causes []string
 	wants  *scheduling.Requirement
 	// left are those of exist, the zones of the NodePool's flavors, that the pod may run in.
 	left, exist []string
+}
+
+// filter is a requirement as it is written, and what it leaves of the flavors that satisfy those before it.
+type filter struct {
+	requirement *scheduling.Requirement
+	text        string
+	left        []*corecloudprovider.InstanceType
 }
 
 // fit is what of a NodePool's flavors is left for a pod.
@@ -45,7 +57,7 @@ type fit struct {
 	all, compatible, fitting []*corecloudprovider.InstanceType
 	requests                 corev1.ResourceList
 	rootDisk                 string
-	written                  map[string]string
+	filters                  []filter
 	unavailable              []string
 	available                int
 }
@@ -71,13 +83,6 @@ var (
 		}
 		return optional(ctx, r, types.NamespacedName{Name: lo.FromPtr(q.pool.Spec.Template.Spec.NodeClassRef).Name},
 			&v1alpha1.BizflyNodeClass{})
-	})
-
-	// factLimit is what the controller reports of a limit of the whole cluster that holds launches back; empty where none
-	// does.
-	factLimit = newFact("limits of the cluster", func(ctx context.Context, r *reading) (string, error) {
-		config, err := factProviderConfig.in(ctx, r)
-		return falseMessage(lo.FromPtr(config).Status.Conditions, v1alpha1.ConditionTypeWithinSpendingLimits), err
 	})
 
 	factTypes = newAsked("instance types", func(ctx context.Context, r *reading) ([]*corecloudprovider.InstanceType,
@@ -108,9 +113,13 @@ var (
 	factFit = newAsked("flavors for the pod", readFit)
 )
 
-// copyFor is the copy of the cluster, for a NodePool that a controller here serves.
+// copyFor is the copy of the cluster, for a NodePool that a controller here serves. A copy without its NodeClass says
+// nothing about its flavors.
 func copyFor(ctx context.Context, r *reading) (*world, error) {
 	if _, err := factServed.in(ctx, r); err != nil {
+		return nil, err
+	}
+	if _, err := factNodeClasses.in(ctx, r); err != nil {
 		return nil, err
 	}
 	return factWorld.in(ctx, r)
@@ -132,12 +141,12 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	}
 	alternatives, err := corescheduling.NewVolumeTopology(w.simulation.Objects).GetRequirements(ctx, r.asked.pod)
 	if err != nil {
-		return zones{}, &volumeError{err}
+		return zones{unusable: err}, nil //nolint:nilerr // a rule says so
 	}
 	// Of alternatives, which only volumes with several terms have, the first is what the scheduler tries first.
 	if volumes := lo.FirstOrEmpty(alternatives); volumes.Has(corev1.LabelTopologyZone) {
 		found.wants, found.causes = found.wants.Intersection(volumes.Get(corev1.LabelTopologyZone)), append(found.causes,
-			"its volumes")
+			ofVolumes)
 	}
 	found.exist = lo.Uniq(lo.FlatMap(all, func(it *corecloudprovider.InstanceType, _ int) []string {
 		return lo.Map(it.Offerings, func(o *corecloudprovider.Offering, _ int) string { return o.Zone() })
@@ -147,15 +156,12 @@ func readZones(ctx context.Context, r *reading) (zones, error) {
 	return found, nil
 }
 
-// volumeError says why a volume of the pod cannot be used.
-type volumeError struct{ error }
-
 func readFit(ctx context.Context, r *reading) (fit, error) {
 	in, err := factZones.in(ctx, r)
 	if err != nil {
 		return fit{}, err
 	}
-	if len(in.left) == 0 && len(in.causes) > 0 {
+	if in.unusable != nil || len(in.left) == 0 && len(in.causes) > 0 {
 		return fit{}, nothingToCheckError("there is no zone for the pod")
 	}
 	all, err := factTypes.in(ctx, r)
@@ -167,7 +173,7 @@ func readFit(ctx context.Context, r *reading) (fit, error) {
 		return fit{}, err
 	}
 	f := fit{wanted: requirementsOf(r.asked.pool), all: all, requests: resources.RequestsForPods(r.asked.pod),
-		written: written(r.asked)}
+		filters: filtersOf(r.asked, in, all)}
 	f.wanted.Add(podRequirements(r.asked.pod)...)
 	if len(in.causes) > 0 {
 		f.wanted.Add(in.wants)
@@ -204,41 +210,34 @@ func compatibleWith(all []*corecloudprovider.InstanceType,
 	})
 }
 
-// factVolumeError is why a volume of the pod cannot be used; nil where all can.
-var factVolumeError = newAsked("volumes of the pod", func(ctx context.Context, r *reading) (error, error) {
-	_, err := factZones.in(ctx, r)
-	if of, ok := err.(*volumeError); ok { //nolint:errorlint // it is never wrapped
-		return of.error, nil
-	}
-	return nil, err
-})
-
-// written are the requirements of pods and NodePools by key, as users have written them: core has one for each key,
-// with other operators.
-func written(q question) map[string]string {
-	texts := map[string][]string{}
-	add := func(key string, operator corev1.NodeSelectorOperator, values []string) {
-		const most = 5
-		if more := len(values) - most; more > 0 {
-			values = append(slices.Clone(values[:most]), fmt.Sprintf("and %d others", more))
-		}
-		texts[key] = append(texts[key], strings.TrimSuffix(fmt.Sprintf("%s %v", operator, values), " []"))
+// filtersOf are the requirements of NodePool and pod as users have written them: core has one for each key, with other
+// operators.
+func filtersOf(q question, in zones, left []*corecloudprovider.InstanceType) []filter {
+	so, filters := scheduling.NewRequirements(), []filter{}
+	add := func(key string, operator corev1.NodeSelectorOperator, values ...string) {
+		r := scheduling.NewRequirement(key, operator, values...)
+		so.Add(r)
+		left = compatibleWith(left, so)
+		text := strings.TrimSuffix(fmt.Sprintf("%s %s [%s]", key, operator, list(values)), " []")
+		filters = append(filters, filter{r, text, left})
 	}
 	for _, r := range q.pool.Spec.Template.Spec.Requirements {
-		add(r.Key, r.Operator, r.Values)
+		add(r.Key, r.Operator, r.Values...)
 	}
-	for key, value := range q.pool.Spec.Template.Labels {
-		add(key, corev1.NodeSelectorOpIn, []string{value})
-	}
-	for key, value := range q.pod.Spec.NodeSelector {
-		add(key, corev1.NodeSelectorOpIn, []string{value})
+	for _, labels := range []map[string]string{q.pool.Spec.Template.Labels, q.pod.Spec.NodeSelector} {
+		for _, key := range sortedKeys(labels) {
+			add(key, corev1.NodeSelectorOpIn, labels[key])
+		}
 	}
 	if affinity := q.pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		// Of alternatives the scheduler tries the first one first.
 		terms := lo.FromPtr(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution).NodeSelectorTerms
 		for _, r := range lo.FirstOrEmpty(terms).MatchExpressions {
-			add(r.Key, r.Operator, r.Values)
+			add(r.Key, r.Operator, r.Values...)
 		}
 	}
-	return lo.MapValues(texts, func(of []string, key string) string { return key + " " + strings.Join(of, " and ") })
+	if lo.Contains(in.causes, ofVolumes) {
+		add(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, in.left...)
+	}
+	return filters
 }

@@ -8,17 +8,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -27,59 +24,33 @@ import (
 func yes(detail string) outcome { return positive(Known{Value: detail}) }
 
 // podRules decide whether a NodePool can run a pod, in the order in which they are shown.
-var podRules = []rule{
-	{code: "PoolForeign", about: "provider", given: given1(factAsked, func(q question) outcome {
-		return failsIf(sim.Foreign(q.pool) != "", "%s", sim.Foreign(q.pool))
-	})},
-	{code: "PoolNotReady", about: "ready", given: given1(factServed, func(q question) outcome {
-		root := q.pool.StatusConditions().Root()
-		if root.IsTrue() {
-			return yes("it is ready")
-		}
-		why, _ := lo.Find(q.pool.Status.Conditions, func(c status.Condition) bool { return c.Type != "Ready" && c.IsFalse() })
-		return no("it is not ready: %s", lo.CoalesceOrEmpty(why.Message, root.Message, "its conditions are not known yet"))
-	})},
-	{code: "PoolStatic", about: "static", given: given1(factServed, func(q question) outcome {
-		return failsIf(q.pool.Spec.Replicas != nil, "it is static: Karpenter launches the %d nodes of its spec.replicas, "+
-			"and none for a pod", lo.FromPtr(q.pool.Spec.Replicas))
-	})},
-	{code: "PoolLimitUsedUp", about: "limits", given: given1(factServed, func(q question) outcome {
-		err := sim.LimitReached(q.pool, nil)
-		return failsIf(err != nil, "%s", err)
-	})},
-	{code: "PoolLimitLeavesNothing", about: "limits", given: given2(factServed, factUsable, func(q question,
-		usable []*corecloudprovider.InstanceType) outcome {
-		switch err := sim.LimitReached(q.pool, usable); {
-		case sim.LimitReached(q.pool, nil) != nil:
-			return inapplicable("they are used up")
-		case err != nil:
-			return no("%s", err)
-		}
-		return yes("its limits leave room")
-	})},
-	{code: "PoolTaintNotTolerated", about: "taints", given: given1(factServed, func(q question) outcome {
-		if err := scheduling.Taints(q.pool.Spec.Template.Spec.Taints).ToleratesPod(q.pod); err != nil {
-			return no("%s", err)
-		}
-		return yes("the pod tolerates its taints")
-	})},
+var podRules = append(slices.Clone(nodePoolRules), []rule{
+	{code: "PoolStatic", about: "static", remedies: []remedy{raiseReplicas},
+		given: given1(factServed, func(q question) outcome {
+			return failsIf(q.pool.Spec.Replicas != nil, "it is static: Karpenter launches the %d nodes of its spec.replicas, "+
+				"and none for a pod", lo.FromPtr(q.pool.Spec.Replicas))
+		})},
+	{code: "PoolTaintNotTolerated", about: "taints", remedies: []remedy{tolerateTaints},
+		given: given1(factServed, func(q question) outcome {
+			if err := scheduling.Taints(q.pool.Spec.Template.Spec.Taints).ToleratesPod(q.pod); err != nil {
+				return no("%s", err)
+			}
+			return yes("the pod tolerates its taints")
+		})},
 	{code: "PodRequirementConflicts", about: "requirement", given: given1(factServed, conflicts)},
-	{code: "LaunchesHeldBack", about: "launches", given: given3(factProviderConfig, factNodeClassOf, factLimit, heldBack)},
-	{code: "PoolStaticWaits", about: "launches", given: given3(factServed, factEvents, factTime, func(q question,
-		all []corev1.Event, now time.Time) outcome {
-		waits := staticWaits(q.pool, all, now)
-		return failsIf(waits != "", "%s", waits)
+	{code: "LaunchesHeldBack", about: "launches", remedies: []remedy{freeLaunches},
+		given: given2(factProviderConfig, factNodeClassOf, heldBack)},
+	{code: "AccountUnpaid", about: "launches", remedies: []remedy{freeLaunches},
+		given: given1(factAccount, func(account bizfly.Account) outcome {
+			if account.Unpaid != "" {
+				return no("%s", account.Unpaid)
+			}
+			return yes("nothing holds them back")
+		})},
+	{code: "PodVolumeUnusable", about: "volumes", given: given1(factZones, func(z zones) outcome {
+		return failsIf(z.unusable != nil, "%s", z.unusable)
 	})},
-	{code: "AccountIsUnpaid", about: "launches", given: given1(factAccount, func(account bizfly.Account) outcome {
-		if account.Unpaid != "" {
-			return no("%s", account.Unpaid)
-		}
-		return yes("nothing holds them back")
-	})},
-	{code: "PodVolumeUnusable", about: "volumes", given: given1(factVolumeError, func(err error) outcome {
-		return failsIf(err != nil, "%s", err)
-	})},
-	{code: "PodZoneMissing", about: "zone", given: given1(factZones, func(z zones) outcome {
+	{code: "PodZoneMissing", about: "zone", remedies: []remedy{relaxZone}, given: given1(factZones, func(z zones) outcome {
 		causes := strings.Join(z.causes, " and ")
 		switch {
 		case causes == "":
@@ -89,29 +60,24 @@ var podRules = []rule{
 		}
 		return yes(fmt.Sprintf("%s let it run in %s", causes, strings.Join(z.left, ", ")))
 	})},
-	{code: "NoFlavorSatisfies", about: "flavors", given: given1(factFit, func(f fit) outcome {
-		text := fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(f.compatible), len(f.all))
-		if len(f.compatible) > 0 {
-			return yes(text)
-		}
-		return no("%s: %s", text, blockedBy(f))
-	})},
-	{code: "MinValuesNotMet", about: "minValues", given: given1(factFit, func(f fit) outcome {
-		_, unsatisfied, err := corecloudprovider.InstanceTypes(f.fitting).SatisfiesMinValues(f.wanted)
-		switch {
-		case len(f.fitting) == 0:
-			return inapplicable("there is no flavor for the pod")
-		case err != nil:
-			return no("%s", strings.Join(lo.Map(sortedKeys(unsatisfied), func(key string, _ int) string {
-				return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d",
-					unsatisfied[key], key,
-					lo.FromPtr(f.wanted.Get(key).MinValues()))
-			}), "; "))
-		case f.wanted.HasMinValues():
-			return yes("the flavors that are large enough have enough values")
-		}
-		return positive()
-	})},
+	noFlavorSatisfies,
+	{code: "MinValuesNotMet", about: "minValues", remedies: []remedy{lowerMinValues},
+		given: given1(factFit, func(f fit) outcome {
+			_, unsatisfied, err := corecloudprovider.InstanceTypes(f.fitting).SatisfiesMinValues(f.wanted)
+			switch {
+			case len(f.fitting) == 0:
+				return inapplicable("there is no flavor for the pod")
+			case err != nil:
+				return no("%s", strings.Join(lo.Map(sortedKeys(unsatisfied), func(key string, _ int) string {
+					return fmt.Sprintf("the flavors that are large enough have %d values of %s, and minValues wants %d",
+						unsatisfied[key], key,
+						lo.FromPtr(f.wanted.Get(key).MinValues()))
+				}), "; "))
+			case f.wanted.HasMinValues():
+				return yes("the flavors that are large enough have enough values")
+			}
+			return positive()
+		})},
 	{code: "PodTooLarge", about: "size", given: given1(factFit, func(f fit) outcome {
 		if len(f.compatible) == 0 {
 			return inapplicable("no flavor satisfies the requirements")
@@ -123,36 +89,50 @@ var podRules = []rule{
 		if len(f.fitting) > 0 {
 			return yes(text)
 		}
-		return no("%s%s", text, tooLittle(f))
+		what, remedies := tooLittle(f)
+		return found(Finding{What: text + what, remedies: remedies})
 	})},
-	{code: "PoolLimitTooSmall", about: "limits", given: given3(factServed, factUsable, factFit, func(q question,
-		usable []*corecloudprovider.InstanceType, f fit) outcome {
-		if len(f.fitting) == 0 || sim.LimitReached(q.pool, usable) != nil {
-			return inapplicable("there is no flavor for the pod")
+	{code: "PoolLimitTooSmall", about: "limits", remedies: []remedy{raiseLimits},
+		given: given3(factServed, factUsable, factFit, func(q question, usable []*corecloudprovider.InstanceType,
+			f fit) outcome {
+			if len(f.fitting) == 0 || limitReached(q, usable) != nil {
+				return inapplicable("there is no flavor for the pod")
+			}
+			// Flavors that are too small for the pod may fit into what the limits leave.
+			err := limitReached(q, f.fitting)
+			return failsIf(err != nil, "of the flavors that are large enough, %s", err)
+		})},
+	offeringsUnavailable,
+}...)
+
+var noFlavorSatisfies = rule{code: "NoFlavorSatisfies", about: "flavors", severity: Error,
+	why: "no node is launched for it", fix: "kubectl bizfly flavors --nodepool NAME",
+	given: given1(factFit, func(f fit) outcome {
+		text := fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(f.compatible), len(f.all))
+		if len(f.compatible) > 0 {
+			return yes(text)
 		}
-		// Flavors that are too small for the pod may fit into what the limits leave.
-		err := sim.LimitReached(q.pool, f.fitting)
-		return failsIf(err != nil, "of the flavors that are large enough, %s", err)
-	})},
-	{code: "OfferingsUnavailable", about: "offerings", given: given1(factFit, func(f fit) outcome {
+		requirements, keys := blockedBy(f)
+		return found(Finding{What: text + ": " + requirements, remedies: lo.Map(keys, func(key string, _ int) remedy {
+			return relaxRequirement(key)
+		})})
+	})}
+
+var offeringsUnavailable = rule{code: "OfferingsUnavailable", about: "offerings", severity: Warning,
+	why: "its pods stay pending until one is available again", fix: "kubectl bizfly flavors --nodepool NAME",
+	remedies: []remedy{awaitCapacity}, given: given1(factFit, func(f fit) outcome {
 		if len(f.fitting) == 0 {
 			return inapplicable("there is no flavor for the pod")
 		}
-		const most = 8
-		text := fmt.Sprintf("%d offerings of these are available", f.available)
+		text := fmt.Sprintf("%d offerings of flavors that are large enough are available", f.available)
 		if len(f.unavailable) > 0 {
-			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), strings.Join(f.unavailable[:min(most,
-				len(f.unavailable))], "; "))
-		}
-		if more := len(f.unavailable) - most; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
+			text += fmt.Sprintf(", %d are not: %s", len(f.unavailable), list(f.unavailable))
 		}
 		if f.available == 0 {
 			return no("%s", text)
 		}
 		return yes(text)
-	})},
-}
+	})}
 
 // conflicts are the requirements of the pod that the NodePool contradicts.
 func conflicts(q question) outcome {
@@ -166,6 +146,7 @@ func conflicts(q question) outcome {
 		}
 		result.state = fails
 		result.findings = append(result.findings, Finding{name: name,
+			remedies: []remedy{changeRequirement(requirement.Key)},
 			What: fmt.Sprintf("the pod requires %s, the NodePool %s", requirement,
 				lo.TernaryF(has.Has(requirement.Key), func() string { return "has " + has.Get(requirement.Key).String() },
 					func() string { return "does not define this label" }))})
@@ -174,20 +155,17 @@ func conflicts(q question) outcome {
 }
 
 // heldBack is what the controller has stored that keeps it from launching.
-func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeClass, limit string) outcome {
+func heldBack(config *v1alpha1.ProviderConfig, nodeClass *v1alpha1.BizflyNodeClass) outcome {
 	stored := lo.FromPtr(config).Status.Conditions
 	for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable,
-		v1alpha1.ConditionTypeScopePinned,
-		v1alpha1.ConditionTypeControlPlaneRecognized, v1alpha1.ConditionTypeAccountAccepted} {
+		v1alpha1.ConditionTypeScopePinned, v1alpha1.ConditionTypeControlPlaneRecognized,
+		v1alpha1.ConditionTypeAccountAccepted, v1alpha1.ConditionTypeWithinSpendingLimits} {
 		if message := falseMessage(stored, condition); message != "" {
 			return no("the ProviderConfig's %s is False: %s", condition, message)
 		}
 	}
-	if paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions,
-		v1alpha1.ConditionTypeLaunchesSucceeding); paused != "" {
-		return no("%s", paused)
-	}
-	return failsIf(limit != "", "%s", limit)
+	paused := falseMessage(lo.FromPtr(nodeClass).Status.Conditions, v1alpha1.ConditionTypeLaunchesSucceeding)
+	return failsIf(paused != "", "%s", paused)
 }
 
 // falseMessage returns the message of a condition that is False, and nothing of any other.
@@ -196,49 +174,33 @@ func falseMessage(conditions []status.Condition, conditionType string) string {
 	return found.Message
 }
 
-// blockers are the requirements without which some flavor would be left, by key.
-func blockers(f fit) []string {
-	var keys []string
-	for _, requirement := range f.wanted.Values() {
-		others := scheduling.NewRequirements(lo.Reject(f.wanted.Values(), func(r *scheduling.Requirement, _ int) bool {
-			return r.Key == requirement.Key
-		})...)
-		if len(compatibleWith(f.all, others)) > 0 {
-			keys = append(keys, requirement.Key)
+// blockedBy names the requirement after which no flavor is left, and those before it without which it would leave some.
+func blockedBy(f fit) (text string, keys []string) {
+	var before []string
+	most := len(f.all)
+	for _, of := range f.filters {
+		if len(of.left) == most {
+			continue
 		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// blockedBy names the requirements that leave no flavor.
-func blockedBy(f fit) string {
-	keys := blockers(f)
-	if len(keys) == 0 {
-		// Several requirements leave none each on their own.
-		for _, requirement := range f.wanted.Values() {
-			if requirement.Key != karpv1.NodePoolLabelKey && len(compatibleWith(f.all,
-				scheduling.NewRequirements(requirement))) == 0 {
-				keys = append(keys, requirement.Key)
-			}
+		keys = append(keys, of.requirement.Key)
+		if len(of.left) == 0 {
+			satisfiable := len(compatibleWith(f.all, scheduling.NewRequirements(of.requirement))) > 0
+			with := lo.Ternary(satisfiable && len(before) > 0, " with "+strings.Join(before, " and "), "")
+			return "none" + with + " has " + of.text, keys
 		}
-		slices.Sort(keys)
+		before, most = append(before, of.text), len(of.left)
 	}
-	if len(keys) == 0 {
-		return "together they leave none"
-	}
-	return strings.Join(lo.Map(keys, func(key string, _ int) string {
-		return "none has " + lo.CoalesceOrEmpty(f.written[key], f.wanted.Get(key).String())
-	}), ", ")
+	return "together they leave none", nil
 }
 
 func largestOf(of []*corecloudprovider.InstanceType) *corecloudprovider.InstanceType {
 	return lo.MaxBy(of, func(a, b *corecloudprovider.InstanceType) bool { return memoryOf(a).Cmp(*memoryOf(b)) > 0 })
 }
 
-// tooLittle names the resources of which no flavor has enough, where it is another one than CPU and memory.
-func tooLittle(f fit) string {
-	var text strings.Builder
+// tooLittle names the resources of which no flavor has enough, where it is another one than CPU and memory, and what
+// may help.
+func tooLittle(f fit) (text string, remedies []remedy) {
+	remedies = []remedy{allowLarger, requestLess}
 	for _, name := range slices.Sorted(maps.Keys(f.requests)) {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourcePods {
 			continue
@@ -252,16 +214,16 @@ func tooLittle(f fit) string {
 		switch {
 		case wanted.Cmp(most) <= 0:
 		case most.IsZero():
-			_, _ = fmt.Fprintf(&text, "; no flavor has %s", name)
+			return fmt.Sprintf("; no flavor has %s", name), []remedy{}
 		case name == corev1.ResourceEphemeralStorage:
-			_, _ = fmt.Fprintf(&text, "; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves "+
-				"(spec.rootDisk.size of the BizflyNodeClass)",
-				wanted.String(), gib(most), f.rootDisk)
+			text += fmt.Sprintf("; its ephemeral-storage of %s is more than the %s that a root disk of %s leaves "+
+				"(spec.rootDisk.size of the BizflyNodeClass)", wanted.String(), gib(most), f.rootDisk)
+			remedies = []remedy{enlargeDisk(wanted, 125), enlargeDisk(wanted, 150)}
 		default:
-			_, _ = fmt.Fprintf(&text, "; no flavor has more than %s of %s", most.String(), name)
+			text += fmt.Sprintf("; no flavor has more than %s of %s", most.String(), name)
 		}
 	}
-	return text.String()
+	return text, remedies
 }
 
 // gib writes a size in GiB.

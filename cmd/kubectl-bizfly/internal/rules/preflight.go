@@ -28,14 +28,6 @@ import (
 // connectTimeout bounds one look at the endpoint that servers join at.
 const connectTimeout = 5 * time.Second
 
-// services are what the controller asks, and what each is for.
-var services = map[string]string{
-	"cloud_server":      "servers, disks and networks",
-	"kubernetes_engine": "worker images, and nodes that leave the cluster",
-	"bizfly_account":    "the state of the account and the zones of the region",
-	"auto_scaling":      "launch configurations of worker pools, which show what nodes join with",
-}
-
 // connection is an endpoint and why it cannot be reached from the user's machine; nil where it can.
 type connection struct {
 	scheme, host, address string
@@ -114,24 +106,16 @@ func readPoolServer(ctx context.Context, r *reading) (*poolServer, error) {
 	return found, nil
 }
 
-var serviceRules = []rule{{
-	code: "ServiceMissing", about: "account", severity: Info, fix: "bizfly --help (another region may have it: set " +
-		"cloud.region)",
-	given: given2(factLogin, factServices, func(cloud *connect.Cloud, in []string) outcome {
-		known := []Known{{Name: "project", Value: fmt.Sprintf("%s in region %s at %s", cloud.Scope.ProjectID,
-			cloud.Scope.Region, cloud.Scope.Host)}}
-		if len(in) == 0 {
-			return positive(known...)
-		}
-		result := found(lo.Map(lo.Without(sortedKeys(services), in...), func(name string, _ int) Finding {
-			return Finding{Severity: lo.Ternary(name == "cloud_server", Error, Info),
-				What: fmt.Sprintf("the service catalog has no %s for the region", name),
-				Why:  "it is asked for " + services[name] + ", which are read elsewhere or missed"}
-		})...)
-		result.known = append(known, Known{Name: "services of the region", Value: strings.Join(in, ", ")})
-		return result
-	}),
-}}
+// serviceRules only tell where servers would be, and what there is.
+var serviceRules = []rule{{about: "account", given: given2(factLogin, factServices, func(cloud *connect.Cloud,
+	in []string) outcome {
+	known := []Known{{Name: "project", Value: fmt.Sprintf("%s in region %s at %s", cloud.Scope.ProjectID,
+		cloud.Scope.Region, cloud.Scope.Host)}}
+	if len(in) > 0 {
+		known = append(known, Known{Name: "services of the region", Value: strings.Join(in, ", ")})
+	}
+	return positive(known...)
+})}}
 
 // volumeTypeRules only tell what there is: nothing about it can be wrong.
 var volumeTypeRules = []rule{{about: "volume types", given: given1(factCatalog,

@@ -46,8 +46,9 @@ type Finding struct {
 	Fix  string `json:"fix"`
 	// VNDPerMonth is what it costs, where it costs.
 	VNDPerMonth float64 `json:"vndPerMonth,omitempty"`
-	// name is what why calls it, where a rule has several things to say.
-	name string
+	// name is what why calls it, where a rule has several things to say, and remedies are what may help a pod.
+	name     string
+	remedies []remedy
 }
 
 // Report is what was checked.
@@ -217,7 +218,7 @@ func list(names []string) string {
 // installationRules are what doctor checks, in the order of its report.
 var installationRules = slices.Concat(
 	clusterRules, installedRules, credentialRules, accountRules, scopeRules, bkeRules, workerPoolRules, autoscalerRules,
-	bufferRules, ccmRules, nodeClassRules, storedRules, nodePoolRules, flavorRules, overlayRules, volumeRules,
+	ccmRules, nodeClassRules, storedRules, allPoolsRules, flavorRules, overlayRules, volumeRules,
 	firewallRules, metadataRules, launchRules, serverRules, leftoverRules,
 )
 
@@ -225,6 +226,7 @@ var installationRules = slices.Concat(
 var preflightRules = slices.Concat(
 	clusterRules, credentialRules, accountRules, serviceRules, volumeTypeRules, bkeRules, joinRules, workerPoolRules,
 	autoscalerRules, ccmRules, poolServerRules, nodeClassRules, flavorRules, volumeRules,
+	lo.Map(flavorsOfPool, ofAll),
 )
 
 // Described is a rule as the page of the plugin lists it.
@@ -235,7 +237,9 @@ type Described struct {
 }
 
 // PodCodes are the rules by which why decides about a NodePool.
-func PodCodes() []string { return lo.Map(podRules, func(r rule, _ int) string { return r.code }) }
+func PodCodes() []string {
+	return lo.Uniq(lo.Map(podRules, func(r rule, _ int) string { return r.code }))
+}
 
 // Codes are the rules of doctor and its preflight, once each.
 func Codes() []Described {

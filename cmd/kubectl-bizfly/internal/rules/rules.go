@@ -34,17 +34,6 @@ func newAsked[T any](name string, load func(ctx context.Context, r *reading) (T,
 	return &fact[T]{name: name, load: load, asked: true}
 }
 
-// orNone is the same fact, empty where the cluster does not know its kind.
-func orNone[T any](f *fact[T]) *fact[T] {
-	return newFact(f.name+", if there are any", func(ctx context.Context, r *reading) (T, error) {
-		value, err := f.in(ctx, r)
-		if connect.IsMissing(err) {
-			return value, nil
-		}
-		return value, err
-	})
-}
-
 // read is a fact as it was read.
 type read struct {
 	value any
@@ -164,6 +153,8 @@ type rule struct {
 	severity    Severity
 	// why is why it matters, and fix a command or the change to make, where a finding has none of its own.
 	why, fix string
+	// remedies are what may help a pod, where a finding has none of its own.
+	remedies []remedy
 	given
 }
 
@@ -210,6 +201,9 @@ func (r *rule) apply(ctx context.Context, facts *reading) outcome {
 		f := &result.findings[i]
 		f.Code, f.Severity = lo.CoalesceOrEmpty(f.Code, r.code), lo.CoalesceOrEmpty(f.Severity, r.severity)
 		f.Why, f.Fix = lo.CoalesceOrEmpty(f.Why, r.why), lo.CoalesceOrEmpty(f.Fix, r.fix)
+		if f.remedies == nil {
+			f.remedies = r.remedies
+		}
 	}
 	return result
 }

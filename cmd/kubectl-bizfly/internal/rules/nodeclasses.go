@@ -8,19 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/price"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/sim"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -36,7 +32,7 @@ var (
 		all := &v1alpha1.BizflyNodeClassList{}
 		if r.Cluster != nil {
 			var err error
-			if all, err = factAnyNodeClasses.in(ctx, r); err != nil {
+			if all, err = factNodeClasses.in(ctx, r); err != nil {
 				return nil, err
 			}
 		}
@@ -66,9 +62,6 @@ var (
 		}
 		return simulation.Assumptions, nil
 	})
-
-	// factOffers are the flavors that each NodePool can be launched with.
-	factOffers = newFact("flavors of NodePools", readOffers)
 )
 
 // unresolved are the NodeClasses without what the controller found last.
@@ -111,7 +104,7 @@ var nodeClassRules = append(lo.Map(nodeClassConditions(), func(condition string,
 }), rule{
 	code: "NodeClassDeleting", about: "NodeClasses", severity: Warning, why: "nothing is launched with it any more; it " +
 		"is gone when its NodeClaims are",
-	given: given2(factAnyNodeClasses, factAnyNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
+	given: given2(factNodeClasses, factNodeClaims, func(nodeClasses *v1alpha1.BizflyNodeClassList,
 		claims *karpv1.NodeClaimList) outcome {
 		return found(lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
 			waitsFor := lo.FilterMap(claims.Items, func(c karpv1.NodeClaim, _ int) (string, bool) {
@@ -176,125 +169,4 @@ var storedRules = []rule{
 				return reported("BizflyNodeClass", &n)
 			})...)
 		})},
-}
-
-var nodePoolRules = []rule{
-	{code: "NodePoolForeign", about: "NodePools", severity: Warning, why: "no node is launched for it here",
-		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				return Finding{What: fmt.Sprintf("NodePool %s: %s", pool.Name, sim.Foreign(pool)),
-					Fix: fmt.Sprintf("kubectl edit nodepool %s (spec.template.spec.nodeClassRef: group %s, kind BizflyNodeClass), or "+
-						"leave it to its provider", pool.Name,
-						v1alpha1.GroupVersion.Group)}, sim.Foreign(pool) != ""
-			})
-		})},
-	{code: "NodePoolNotReady", about: "NodePools", severity: Error, why: "no node is launched for it",
-		given: given2(factNodePools, factSetup, unreadyPools)},
-	{code: "NodePoolStaticOff", about: "NodePools", severity: Error,
-		why: "no node is launched for it, and none for a pod either",
-		given: given2(factNodePools, factSetup, func(pools *karpv1.NodePoolList, s setup) outcome {
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				return Finding{What: fmt.Sprintf("NodePool %s has spec.replicas, and the feature gate StaticCapacity is off",
-						pool.Name),
-						Fix: s.set("settings.featureGates.staticCapacity=true")}, pool.Spec.Replicas != nil &&
-						!s.Core.FeatureGates.StaticCapacity && s.installed()
-			})
-		})},
-	{code: "NodePoolStaticWaits", about: "NodePools", severity: Warning, why: "it has fewer nodes than spec.replicas",
-		given: given3(factNodePools, factEvents, factTime, func(pools *karpv1.NodePoolList, all []corev1.Event,
-			now time.Time) outcome {
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				waits := staticWaits(pool, all, now)
-				return Finding{What: fmt.Sprintf("NodePool %s waits: %s", pool.Name, waits),
-					Fix: "kubectl edit nodepool " + pool.Name}, waits != ""
-			})
-		})},
-	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
-		given: given1(factNodePools, func(pools *karpv1.NodePoolList) outcome {
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				return limited(pool, sim.LimitReached(pool, nil))
-			})
-		})},
-	// What is left of a limit that is not used up may be less than any flavor of the NodePool needs.
-	{code: "NodePoolLimit", about: "NodePools", severity: Warning, why: "further pods stay pending",
-		given: given2(factNodePools, factOffers, func(pools *karpv1.NodePoolList, offers []offer) outcome {
-			flavors := lo.SliceToMap(offers, func(o offer) (string, []*corecloudprovider.InstanceType) {
-				return lo.FromPtr(o.pool).Name, o.flavors
-			})
-			return eachPool(pools, func(pool *karpv1.NodePool) (Finding, bool) {
-				if sim.LimitReached(pool, nil) != nil {
-					return Finding{}, false
-				}
-				return limited(pool, sim.LimitReached(pool, flavors[pool.Name]))
-			})
-		})},
-}
-
-// limited is the finding about a limit. The number of nodes of a static NodePool does not follow pods, and one with a
-// limit of 0 is paused on purpose.
-func limited(pool *karpv1.NodePool, err error) (Finding, bool) {
-	if err == nil || pool.Spec.Replicas != nil || sim.Paused(pool) {
-		return Finding{}, false
-	}
-	return Finding{What: fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err),
-		Fix: "kubectl edit nodepool " + pool.Name}, true
-}
-
-// staticWaits is what the controller says while nothing that a static NodePool lacks can be launched; empty otherwise.
-func staticWaits(pool *karpv1.NodePool, all []corev1.Event, now time.Time) string {
-	last, _ := lo.Find(all, func(e corev1.Event) bool {
-		return e.Reason == events.ReasonStaticNodePoolWaits && e.InvolvedObject.Name == pool.Name &&
-			now.Sub(lastSeen(&e)) < repeated
-	})
-	return last.Message
-}
-
-// eachPool looks at each NodePool.
-func eachPool(pools *karpv1.NodePoolList, look func(*karpv1.NodePool) (Finding, bool)) outcome {
-	if len(pools.Items) == 0 {
-		return inapplicable("there is no NodePool")
-	}
-	return found(lo.FilterMap(lo.ToSlicePtr(pools.Items), func(pool *karpv1.NodePool, _ int) (Finding, bool) {
-		return look(pool)
-	})...)
-}
-
-// unreadyPools names a NodeClass that is not ready once, and not for each of its NodePools.
-func unreadyPools(pools *karpv1.NodePoolList, s setup) outcome {
-	if !s.installed() {
-		return inapplicable("no controller is installed")
-	}
-	byClass := map[string][]*karpv1.NodePool{}
-	var findings []Finding
-	for i := range pools.Items {
-		pool := &pools.Items[i]
-		ready, causes := preflight.Ready(pool)
-		switch {
-		case sim.Foreign(pool) != "":
-		case sim.InvalidClaims(pool) != "":
-			findings = append(findings, Finding{What: fmt.Sprintf("NodePool %s launches nothing: %s", pool.Name,
-				sim.InvalidClaims(pool)), Fix: "kubectl delete nodepool " + pool.Name + ", and create it again without that"})
-		case ready:
-		case len(causes) == 1 && causes[0].Type == karpv1.ConditionTypeNodeClassReady:
-			name := lo.FromPtr(pool.Spec.Template.Spec.NodeClassRef).Name
-			byClass[name] = append(byClass[name], pool)
-		default:
-			findings = append(findings, Finding{What: fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, notReady(pool)),
-				Fix: "kubectl describe nodepool " + pool.Name})
-		}
-	}
-	for _, name := range sortedKeys(byClass) {
-		of := byClass[name]
-		names := list(lo.Map(of, func(pool *karpv1.NodePool, _ int) string { return pool.Name }))
-		what := fmt.Sprintf("NodePool %s is not ready: %s", names, notReady(of[0]))
-		if len(of) > 1 {
-			what = fmt.Sprintf("%d NodePools (%s) are not ready, because BizflyNodeClass %s is not: %s", len(of), names, name,
-				notReady(of[0]))
-		}
-		findings = append(findings, Finding{What: what, Fix: "kubectl describe bizflynodeclass " + name})
-	}
-	if len(pools.Items) == 0 {
-		return inapplicable("there is no NodePool")
-	}
-	return found(findings...)
 }
