@@ -75,10 +75,12 @@ func ownedBy(apiVersion, kind, name string) string {
 
 // withVolume is a pod with a claim, and a PersistentVolume.
 func withVolume(spec, status string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\nspec: {%scapacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], "+
-		"storageClassName: ssd, csi: {driver: a, volumeHandle: b}}%s\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"+
-		"spec: {accessModes: [ReadWriteOnce], storageClassName: ssd, resources: {requests: {storage: 10Gi}}}\n---\napiVersion: v1\nkind: Pod\n"+
-		"metadata: {name: db}\nspec: {containers: [{name: main}], volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]}\n", spec, status)
+	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\n"+
+		"spec: {%scapacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], storageClassName: ssd}%s\n---\n"+
+		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"+
+		"spec: {accessModes: [ReadWriteOnce], storageClassName: ssd, resources: {requests: {storage: 10Gi}}}\n---\n"+
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec:\n  containers: [{name: main}]\n"+
+		"  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n", spec, status)
 }
 
 var _ = Describe("Read", func() {
@@ -197,10 +199,13 @@ var _ = Describe("Read", func() {
 		Entry("with the defaults of a LimitRange", example("limitrange"), 4, "4"),
 		Entry("with the overhead of a RuntimeClass", example("overhead"), 1, "3"),
 		Entry("within LimitRanges and ResourceQuotas", example("admission"), 6, "8", "CronJobs count with the pods of one run at a time",
-			"not planned, since an API server rejects them: team/half-2, team/half-3, team/nightly-0, team/nightly-1; exceeded quota: total, "+
-				"requested: requests.cpu=2, used: requests.cpu=4, limited: requests.cpu=5",
-			"few/fits-4, few/fits-5, few/fits-6, few/fits-7, few/fits-8; exceeded quota: total, requested: pods=1, used: pods=4, limited: pods=4",
-			`team/large; spec.containers[0].resources.requests: Invalid value: "3": must be less than or equal to cpu limit of 2`, "PriorityClasses are not in the files (missing of CronJob team/nightly)"),
+			"not planned, since an API server rejects them: team/half-2, team/half-3, team/nightly-0, team/nightly-1; "+
+				"exceeded quota: total, requested: requests.cpu=2, used: requests.cpu=4, limited: requests.cpu=5",
+			"few/fits-4, few/fits-5, few/fits-6, few/fits-7, few/fits-8; "+
+				"exceeded quota: total, requested: pods=1, used: pods=4, limited: pods=4",
+			"team/large; spec.containers[0].resources.requests: "+
+				`Invalid value: "3": must be less than or equal to cpu limit of 2`,
+			"PriorityClasses are not in the files (missing of CronJob team/nightly)"),
 		Entry("with DaemonSets of which a dump has only pods", example("dsdump"), 1, "1",
 			"DaemonSets are not in the files, and their pods are (kube-system/agent)"),
 		Entry("with claims of ephemeral volumes", example("ephemeral"), 2, "2"),
@@ -212,20 +217,26 @@ var _ = Describe("Read", func() {
 		Entry("with memory in the unit of CPUs", strings.Replace(deployment("web", "replicas: 2"), "4Gi", "512m", 1), 2, "4",
 			"containers request less than 1 MiB of memory (main of Deployment default/web)"),
 		Entry("without what requests more than its limit", example("overlimit"), 2, "2", "not planned, since an API server rejects them: default/cpu-0, "+
-			`default/cpu-1; spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`,
-			`default/default-0; spec.containers[0].resources.requests: Invalid value: "1": must be less than or equal to cpu limit of 500m`,
-			"default/gpu-0; spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"),
+			"default/cpu-1; spec.containers[0].resources.requests: "+
+			`Invalid value: "2": must be less than or equal to cpu limit of 1`,
+			"default/default-0; spec.containers[0].resources.requests: "+
+				`Invalid value: "1": must be less than or equal to cpu limit of 500m`,
+			"default/gpu-0; spec.containers[0].resources.limits: "+
+				"Required value: Limit must be set for non overcommitable resources"),
 		Entry("without what is invalid or over a quota for another reason", example("validation"), 1, "1",
 			"default/huge; spec.containers[0].resources: Forbidden: HugePages require cpu or memory",
-			`default/whole; spec.resources.requests[cpu]: Invalid value: "500m": must be greater than or equal to aggregate container requests of 1`,
+			"default/whole; spec.resources.requests[cpu]: "+
+				`Invalid value: "500m": must be greater than or equal to aggregate container requests of 1`,
 			`default/tolerant; spec.tolerations[0].operator: Invalid value: "a100": value must be empty`,
 			"pairs/pair-1, pairs/pair-2; exceeded quota: apart, requested: pods=1, used: pods=1, limited: pods=1"),
 		Entry("with a volume that fits", withVolume("", ""), 1, "0"),
-		Entry("without a volume of another mode", withVolume("volumeMode: Block, ", ""), 1, "0", "StorageClasses are not in the files (ssd)"),
-		Entry("without a volume whose claim is gone", withVolume("claimRef: {namespace: default, name: data, uid: gone}, ", "\nstatus: {phase: Released}"), 1, "0",
+		Entry("without a volume of another mode", withVolume("volumeMode: Block, ", ""), 1, "0",
 			"StorageClasses are not in the files (ssd)"),
-		Entry("with the volume of a claim that is not in the files", withVolume("claimRef: {namespace: default, name: data, uid: there}, ",
-			"\nstatus: {phase: Bound}"), 1, "0"),
+		Entry("without a volume whose claim is gone",
+			withVolume("claimRef: {namespace: default, name: data, uid: gone}, ", "\nstatus: {phase: Released}"), 1, "0",
+			"StorageClasses are not in the files (ssd)"),
+		Entry("with the volume of a claim that is not in the files",
+			withVolume("claimRef: {namespace: default, name: data, uid: there}, ", "\nstatus: {phase: Bound}"), 1, "0"),
 		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
 	)
 
@@ -244,14 +255,15 @@ var _ = Describe("Read", func() {
 
 	It("should give claims without a class the newest default class, as an API server does", func() {
 		text := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n"
-		for _, class := range []string{"name: a, creationTimestamp: '2026-01-01T00:00:00Z'", "name: b, creationTimestamp: '2026-03-01T00:00:00Z'",
-			"name: c, creationTimestamp: '2026-03-01T00:00:00Z'", "name: d, creationTimestamp: '2026-02-01T00:00:00Z'"} {
-			text += fmt.Sprintf("---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: a\nvolumeBindingMode: WaitForFirstConsumer\n"+
-				"metadata: {%s, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\n", class)
+		for name, created := range map[string]string{"a": "01", "b": "03", "c": "03", "d": "02"} {
+			text += fmt.Sprintf("---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: a\n"+
+				"volumeBindingMode: WaitForFirstConsumer\nmetadata: {name: %s, creationTimestamp: '2026-%s-01T00:00:00Z', "+
+				"annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\n", name, created)
 		}
 		set, err := input.Read(strings.NewReader(text), "-")
 		Expect(err).ToNot(HaveOccurred())
-		Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(nil))).To(HaveExactElements(HaveField("Spec.StorageClassName", HaveValue(Equal("b")))))
+		Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(nil))).To(HaveExactElements(
+			HaveField("Spec.StorageClassName", HaveValue(Equal("b")))))
 	})
 
 	It("should leave out NodePools of other providers", func() {

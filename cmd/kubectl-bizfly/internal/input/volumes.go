@@ -134,14 +134,15 @@ const assumedClass = "assumed-default"
 
 // available are the volumes by name, as the PersistentVolume controller sees them.
 func available(objects memory.Objects) []*corev1.PersistentVolume {
-	volumes := lo.Map(memory.Of[*corev1.PersistentVolume](objects), func(v *corev1.PersistentVolume, _ int) *corev1.PersistentVolume {
+	var volumes []*corev1.PersistentVolume
+	for _, v := range memory.Of[*corev1.PersistentVolume](objects) {
 		v = v.DeepCopy()
 		v.Status.Phase = cmp.Or(v.Status.Phase, corev1.VolumeAvailable)
 		if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef != nil {
 			v.Spec.ClaimRef.UID = "" // a StatefulSet's claim that is not in the files has another one here
 		}
-		return v
-	})
+		volumes = append(volumes, v)
+	}
 	slices.SortFunc(volumes, func(x, y *corev1.PersistentVolume) int { return cmp.Compare(x.Name, y.Name) })
 	return volumes
 }
@@ -151,7 +152,9 @@ func (b *binder) volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.Persiste
 	if name := claim.Spec.VolumeName; name != "" {
 		return lo.FindOrElse(b.volumes, nil, func(v *corev1.PersistentVolume) bool { return v.Name == name })
 	}
-	volumes := lo.Filter(b.volumes, func(v *corev1.PersistentVolume, _ int) bool { return volumehelper.CheckAccessModes(claim, v) })
+	volumes := lo.Filter(b.volumes, func(v *corev1.PersistentVolume, _ int) bool {
+		return volumehelper.CheckAccessModes(claim, v)
+	})
 	found, err := volumehelper.FindMatchingVolume(claim, volumes, nil, b.taken, false, true)
 	if err != nil {
 		return nil // its selector is invalid, so that the API server rejects the claim
