@@ -73,6 +73,16 @@ func ownedBy(apiVersion, kind, name string) string {
 	return fmt.Sprintf(", ownerReferences: [{apiVersion: %s, kind: %s, name: %s, uid: u, controller: true}]", apiVersion, kind, name)
 }
 
+// withVolume is a pod with a claim, and a PersistentVolume.
+func withVolume(spec, status string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\n"+
+		"spec: {%scapacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], storageClassName: ssd}%s\n---\n"+
+		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n"+
+		"spec: {accessModes: [ReadWriteOnce], storageClassName: ssd, resources: {requests: {storage: 10Gi}}}\n---\n"+
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec:\n  containers: [{name: main}]\n"+
+		"  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n", spec, status)
+}
+
 var _ = Describe("Read", func() {
 	podsIn := func(text string) []string {
 		GinkgoHelper()
@@ -120,12 +130,12 @@ var _ = Describe("Read", func() {
 				"spec: {suspend: true, jobTemplate: {spec: {template: {spec: {containers: []}}}}}\n"),
 	)
 
-	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, memory string) {
+	DescribeTable("should request for a pod with resources of its own what the API server does", func(own, container, cpu, mem string) {
 		set, err := input.Read(strings.NewReader(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: own}\nspec: {resources: {%s}, "+
 			"containers: [{name: main, resources: {%s}}]}\n", own, container)), "-")
 		Expect(err).ToNot(HaveOccurred())
-		requests := resources.RequestsForPods(set.Pods()...)
-		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, memory}))
+		requests := resources.RequestsForPods(memory.Of[*corev1.Pod](set.Within(nil))...)
+		Expect([]string{requests.Cpu().String(), requests.Memory().String()}).To(Equal([]string{cpu, mem}))
 	},
 		Entry("limits alone", "limits: {cpu: 2, memory: 4Gi}", "", "2", "4Gi"),
 		Entry("limits, of which containers request less", "limits: {cpu: 2, memory: 4Gi}", "requests: {cpu: 1}", "1", "4Gi"),
@@ -194,9 +204,13 @@ var _ = Describe("Read", func() {
 		Entry("with the defaults of a LimitRange", example("limitrange"), 4, "4"),
 		Entry("with the overhead of a RuntimeClass", example("overhead"), 1, "3"),
 		Entry("within LimitRanges and ResourceQuotas", example("admission"), 6, "8", "CronJobs count with the pods of one run at a time",
-			"not planned, since an API server rejects them: team/half-2, team/half-3, team/nightly-0, team/nightly-1; ResourceQuota team/total allows 5 requests.cpu",
-			"few/fits-4, few/fits-5, few/fits-6, few/fits-7, few/fits-8; ResourceQuota few/total allows 4 pods",
-			"team/large; LimitRange team/bounds allows at most 2 cpu for a container", "PriorityClasses are not in the files (missing of CronJob team/nightly)"),
+			"not planned, since an API server rejects them: team/half-2, team/half-3, team/nightly-0, team/nightly-1; "+
+				"exceeded quota: total, requested: requests.cpu=2, used: requests.cpu=4, limited: requests.cpu=5",
+			"few/fits-4, few/fits-5, few/fits-6, few/fits-7, few/fits-8; "+
+				"exceeded quota: total, requested: pods=1, used: pods=4, limited: pods=4",
+			"team/large; spec.containers[0].resources.requests: "+
+				`Invalid value: "3": must be less than or equal to cpu limit of 2`,
+			"PriorityClasses are not in the files (missing of CronJob team/nightly)"),
 		Entry("with DaemonSets of which a dump has only pods", example("dsdump"), 1, "1",
 			"DaemonSets are not in the files, and their pods are (kube-system/agent)"),
 		Entry("with claims of ephemeral volumes", example("ephemeral"), 2, "2"),
@@ -208,8 +222,26 @@ var _ = Describe("Read", func() {
 		Entry("with memory in the unit of CPUs", strings.Replace(deployment("web", "replicas: 2"), "4Gi", "512m", 1), 2, "4",
 			"containers request less than 1 MiB of memory (main of Deployment default/web)"),
 		Entry("without what requests more than its limit", example("overlimit"), 2, "2", "not planned, since an API server rejects them: default/cpu-0, "+
-			"default/cpu-1; container main requests 2 cpu, and its limit is 1", "default/default-0; container main requests 1 cpu, and its limit is 500m",
-			"default/gpu-0; container main requests 1 nvidia.com/gpu, and its limit is 0"),
+			"default/cpu-1; spec.containers[0].resources.requests: "+
+			`Invalid value: "2": must be less than or equal to cpu limit of 1`,
+			"default/default-0; spec.containers[0].resources.requests: "+
+				`Invalid value: "1": must be less than or equal to cpu limit of 500m`,
+			"default/gpu-0; spec.containers[0].resources.limits: "+
+				"Required value: Limit must be set for non overcommitable resources"),
+		Entry("without what is invalid or over a quota for another reason", example("validation"), 1, "1",
+			"default/huge; spec.containers[0].resources: Forbidden: HugePages require cpu or memory",
+			"default/whole; spec.resources.requests[cpu]: "+
+				`Invalid value: "500m": must be greater than or equal to aggregate container requests of 1`,
+			`default/tolerant; spec.tolerations[0].operator: Invalid value: "a100": value must be empty`,
+			"pairs/pair-1, pairs/pair-2; exceeded quota: apart, requested: pods=1, used: pods=1, limited: pods=1"),
+		Entry("with a volume that fits", withVolume("", ""), 1, "0"),
+		Entry("without a volume of another mode", withVolume("volumeMode: Block, ", ""), 1, "0",
+			"StorageClasses are not in the files (ssd)"),
+		Entry("without a volume whose claim is gone",
+			withVolume("claimRef: {namespace: default, name: data, uid: gone}, ", "\nstatus: {phase: Released}"), 1, "0",
+			"StorageClasses are not in the files (ssd)"),
+		Entry("with the volume of a claim that is not in the files",
+			withVolume("claimRef: {namespace: default, name: data, uid: there}, ", "\nstatus: {phase: Bound}"), 1, "0"),
 		Entry("with a claim that is not", example("pvc-missing"), 1, "1", "PersistentVolumeClaims that pods use are not in the files (default/db-data)"),
 	)
 
@@ -224,6 +256,19 @@ var _ = Describe("Read", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(cluster))).To(HaveExactElements(HaveField("Spec.VolumeName", "pvc-1")))
 		}
+	})
+
+	It("should give claims without a class the newest default class, as an API server does", func() {
+		text := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {}\n"
+		for name, created := range map[string]string{"a": "01", "b": "03", "c": "03", "d": "02"} {
+			text += fmt.Sprintf("---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: a\n"+
+				"volumeBindingMode: WaitForFirstConsumer\nmetadata: {name: %s, creationTimestamp: '2026-%s-01T00:00:00Z', "+
+				"annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\n", name, created)
+		}
+		set, err := input.Read(strings.NewReader(text), "-")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(memory.Of[*corev1.PersistentVolumeClaim](set.Within(nil))).To(HaveExactElements(
+			HaveField("Spec.StorageClassName", HaveValue(Equal("b")))))
 	})
 
 	It("should leave out NodePools of other providers", func() {

@@ -11,22 +11,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	volumehelper "k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// annotationBound is how the PersistentVolume controller says that a claim is bound; core and kube-scheduler look at it.
-const annotationBound = "pv.kubernetes.io/bind-completed"
-
 // binder does what the controllers of a cluster do with claims before their pods are placed.
 type binder struct {
 	set     *Set
 	classes map[string]*storagev1.StorageClass
 	volumes []*corev1.PersistentVolume
-	taken   map[string]bool
+	taken   map[string]*corev1.PersistentVolume
 	// assumed are classes that are not as the input has them.
 	assumed []client.Object
 }
@@ -46,7 +43,7 @@ func (s *Set) takeClaims(cluster memory.Objects) {
 
 // bindVolumes makes the claims of the set's pods such as they are when kube-scheduler looks at the pods, and adds what the files lack.
 func (s *Set) bindVolumes(objects memory.Objects) memory.Objects {
-	b := &binder{set: s, volumes: memory.Of[*corev1.PersistentVolume](objects), taken: map[string]bool{},
+	b := &binder{set: s, volumes: available(objects), taken: map[string]*corev1.PersistentVolume{},
 		classes: lo.KeyBy(memory.Of[*storagev1.StorageClass](objects), func(c *storagev1.StorageClass) string { return c.Name })}
 	known := lo.KeyBy(memory.Of[*corev1.PersistentVolumeClaim](objects), func(c *corev1.PersistentVolumeClaim) client.ObjectKey {
 		return client.ObjectKeyFromObject(c)
@@ -82,15 +79,12 @@ func (s *Set) bindVolumes(objects memory.Objects) memory.Objects {
 func (b *binder) bind(claim *corev1.PersistentVolumeClaim) {
 	name := claim.Namespace + "/" + claim.Name
 	if claim.Spec.StorageClassName == nil {
-		chosen, _ := lo.Find(lo.Values(b.classes), func(class *storagev1.StorageClass) bool {
-			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
-		})
-		claim.Spec.StorageClassName = lo.ToPtr(cmp.Or(lo.FromPtr(chosen).Name, assumedClass))
+		claim.Spec.StorageClassName = lo.ToPtr(cmp.Or(b.defaultClass(), assumedClass))
 	}
 	if volume := b.volumeFor(claim); volume != nil {
-		b.taken[volume.Name] = true
+		b.taken[volume.Name] = volume
 		claim.Spec.VolumeName = volume.Name
-		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annotationBound, "yes")
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volumehelper.AnnBindCompleted, "yes")
 		return
 	}
 	if claim.Spec.VolumeName != "" {
@@ -124,31 +118,46 @@ func (b *binder) bind(claim *corev1.PersistentVolumeClaim) {
 	b.classes[class.Name], b.assumed = class, append(b.assumed, class)
 }
 
+// defaultClass is the newest of those that are marked, as an API server chooses.
+func (b *binder) defaultClass() string {
+	marked := lo.Filter(lo.Values(b.classes), func(class *storagev1.StorageClass, _ int) bool {
+		return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
+	})
+	slices.SortFunc(marked, func(x, y *storagev1.StorageClass) int {
+		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time), cmp.Compare(x.Name, y.Name))
+	})
+	return lo.FromPtr(lo.FirstOrEmpty(marked)).Name
+}
+
 // assumedClass is that of claims which name none, where there is no default.
 const assumedClass = "assumed-default"
 
+// available are the volumes by name, as the PersistentVolume controller sees them.
+func available(objects memory.Objects) []*corev1.PersistentVolume {
+	var volumes []*corev1.PersistentVolume
+	for _, v := range memory.Of[*corev1.PersistentVolume](objects) {
+		v = v.DeepCopy()
+		v.Status.Phase = cmp.Or(v.Status.Phase, corev1.VolumeAvailable)
+		if v.Status.Phase == corev1.VolumeBound && v.Spec.ClaimRef != nil {
+			v.Spec.ClaimRef.UID = "" // a StatefulSet's claim that is not in the files has another one here
+		}
+		volumes = append(volumes, v)
+	}
+	slices.SortFunc(volumes, func(x, y *corev1.PersistentVolume) int { return cmp.Compare(x.Name, y.Name) })
+	return volumes
+}
+
 // volumeFor is the volume that a claim names, or the smallest one that it can have.
 func (b *binder) volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	selector, err := metav1.LabelSelectorAsSelector(claim.Spec.Selector)
+	if name := claim.Spec.VolumeName; name != "" {
+		return lo.FindOrElse(b.volumes, nil, func(v *corev1.PersistentVolume) bool { return v.Name == name })
+	}
+	volumes := lo.Filter(b.volumes, func(v *corev1.PersistentVolume, _ int) bool {
+		return volumehelper.CheckAccessModes(claim, v)
+	})
+	found, err := volumehelper.FindMatchingVolume(claim, volumes, nil, b.taken, false, true)
 	if err != nil {
-		return nil
+		return nil // its selector is invalid, so that the API server rejects the claim
 	}
-	if claim.Spec.Selector == nil {
-		selector = labels.Everything()
-	}
-	fitting := lo.Filter(b.volumes, func(v *corev1.PersistentVolume, _ int) bool {
-		if claim.Spec.VolumeName != "" {
-			return v.Name == claim.Spec.VolumeName
-		}
-		reserved := v.Spec.ClaimRef
-		return !b.taken[v.Name] && (reserved == nil || reserved.Namespace == claim.Namespace && reserved.Name == claim.Name) &&
-			v.Spec.StorageClassName == *claim.Spec.StorageClassName && selector.Matches(labels.Set(v.Labels)) &&
-			lo.Every(v.Spec.AccessModes, claim.Spec.AccessModes) && v.Spec.Capacity.Storage().Cmp(*claim.Spec.Resources.Requests.Storage()) >= 0
-	})
-	if len(fitting) == 0 {
-		return nil
-	}
-	return slices.MinFunc(fitting, func(x, y *corev1.PersistentVolume) int {
-		return cmp.Or(x.Spec.Capacity.Storage().Cmp(*y.Spec.Capacity.Storage()), cmp.Compare(x.Name, y.Name))
-	})
+	return found
 }

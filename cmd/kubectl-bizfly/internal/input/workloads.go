@@ -21,7 +21,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
@@ -84,7 +83,6 @@ func (s *Set) add(where string, object client.Object) error {
 	case *appsv1.DaemonSet:
 		s.inNamespace(o)
 		s.workloads[idOf(kind, o.Namespace, o.Name)] = true
-		applyRequests(&o.Spec.Template.Spec)
 		s.Objects = append(s.Objects, o)
 	case *corev1.PersistentVolumeClaim, *corev1.LimitRange, *corev1.ResourceQuota:
 		s.inNamespace(o)
@@ -327,35 +325,6 @@ func (s *Set) replicas(owner client.Object, kind string, first int, count *int32
 
 func (s *Set) addPod(pod *corev1.Pod, from source) {
 	s.sources[pod] = from
-	applyRequests(&pod.Spec)
 	Unbind(pod)
 	s.Objects = append(s.Objects, pod)
-}
-
-// applyRequests does what the API server does: a container that has a limit and no request of a resource requests its limit. A pod with limits of
-// its own requests, where it does not say, what its containers do, or else its limits. Ports of a pod in the node's network are the node's.
-func applyRequests(spec *corev1.PodSpec) {
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			for p := range containers[i].Ports {
-				if port := &containers[i].Ports[p]; spec.HostNetwork && port.HostPort == 0 {
-					port.HostPort = port.ContainerPort
-				}
-			}
-			resources := &containers[i].Resources
-			for name, quantity := range resources.Limits {
-				if _, given := resources.Requests[name]; given {
-					continue
-				}
-				if resources.Requests == nil {
-					resources.Requests = corev1.ResourceList{}
-				}
-				resources.Requests[name] = quantity
-			}
-		}
-	}
-	if own := spec.Resources; own != nil && len(own.Limits) > 0 {
-		containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
-		own.Requests = lo.Assign(own.Limits, containers, own.Requests)
-	}
 }
