@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/karpenter/pkg/utils/resources"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -146,23 +145,23 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int,
 	fileSystem int64) Reservations {
 	settings, set := settingsOf(nodeClass, cpu, memoryMiB), lo.FromPtr(nodeClass.Spec.Kubelet)
+	kept := corev1.ResourceList{
+		corev1.ResourceMemory:           threshold(settings.EvictionHard[evictionMemory], int64(memoryMiB)<<20),
+		corev1.ResourceEphemeralStorage: threshold(settings.EvictionHard[evictionNodeFS], fileSystem),
+	}
+	for _, reserved := range []map[string]string{settings.KubeReserved, settings.SystemReserved} {
+		for name, value := range reserved {
+			sum := kept[corev1.ResourceName(name)]
+			sum.Add(quantityOf(value))
+			kept[corev1.ResourceName(name)] = sum
+		}
+	}
 	return Reservations{
 		Configured: nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || set.MaxPods != nil ||
 			set.PodsPerCore != nil || len(set.KubeReserved)+len(set.SystemReserved)+len(set.EvictionHard) > 0,
 		MaxPods: *settings.MaxPods,
-		Kept: resources.Merge(quantities(settings.KubeReserved), quantities(settings.SystemReserved), corev1.ResourceList{
-			corev1.ResourceMemory:           threshold(settings.EvictionHard[evictionMemory], int64(memoryMiB)<<20),
-			corev1.ResourceEphemeralStorage: threshold(settings.EvictionHard[evictionNodeFS], fileSystem),
-		}),
+		Kept:    kept,
 	}
-}
-
-// quantities reads the values, of which the CRD admits none that is negative or no quantity. An object that bypassed it
-// must not panic the scheduler.
-func quantities(values map[string]string) corev1.ResourceList {
-	return lo.MapEntries(values, func(name, value string) (corev1.ResourceName, resource.Quantity) {
-		return corev1.ResourceName(name), quantityOf(value)
-	})
 }
 
 // threshold is a quantity, or a percentage of the total.
@@ -175,7 +174,8 @@ func threshold(value string, total int64) resource.Quantity {
 	return *resource.NewQuantity(int64(math.Ceil(float64(total)*share/100)), resource.BinarySI)
 }
 
-// quantityOf is nothing where the value is no quantity, or negative.
+// quantityOf is nothing where the value is no quantity, or negative. The CRD admits neither; an object that bypassed it
+// must not panic the scheduler.
 func quantityOf(value string) resource.Quantity {
 	quantity, err := resource.ParseQuantity(value)
 	if err != nil || quantity.Sign() < 0 {

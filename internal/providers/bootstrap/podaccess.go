@@ -26,11 +26,15 @@ const (
 	ReasonOtherUserData = "UserDataNotForCloudInit"
 )
 
-// checkPodAccess returns why the script cannot be put before these pieces, which are the user's; nil where it can.
-func checkPodAccess(nodeClass *v1alpha1.BizflyNodeClass, pieces []source) *ValidationError {
-	because := func(reason, why string) *ValidationError {
-		return &ValidationError{Reason: reason, Message: "spec.metadataOptions.podAccess Blocked: " + why +
+// withoutPodAccess puts the script before these pieces, which are the user's, where the NodeClass asks for it; or says
+// why it cannot.
+func withoutPodAccess(nodeClass *v1alpha1.BizflyNodeClass, pieces []source) ([]source, *ValidationError) {
+	because := func(reason, why string) ([]source, *ValidationError) {
+		return pieces, &ValidationError{Reason: reason, Message: "spec.metadataOptions.podAccess Blocked: " + why +
 			", so that the unit that keeps pods off the metadata service cannot be added"}
+	}
+	if nodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessAllowed {
+		return pieces, nil
 	}
 	if lo.FromPtr(nodeClass.Status.Image()).SingleScript {
 		return because(ReasonSingleScript, "the worker image takes a single script, BKE's own")
@@ -39,7 +43,7 @@ func checkPodAccess(nodeClass *v1alpha1.BizflyNodeClass, pieces []source) *Valid
 	if nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom && len(pieces) == 1 && !canBePart(pieces[0]) {
 		return because(ReasonOtherUserData, "the user data is not for cloud-init, or a document in a document")
 	}
-	return nil
+	return append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...), nil
 }
 
 // canBePart reports whether cloud-init takes a piece beside others.

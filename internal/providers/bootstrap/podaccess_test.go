@@ -80,6 +80,6 @@ var _ = Describe("The script that keeps pods off the metadata service", func() {
 	It("should not be added where pods are allowed", func() {
 		output := render(input(custom("#!/bin/bash")))
 		Expect(output.UserData).To(Equal("#!/bin/bash"))
-		Expect(output.PodAccess).To(BeNil())
+		Expect(output.PodAccess).ToNot(HaveOccurred())
 	})
 })

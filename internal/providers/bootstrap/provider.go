@@ -183,11 +183,7 @@ func (p *DefaultProvider) render(ctx context.Context, input Input, tried bool) (
 	if len(pieces)+len(own) == 0 && !tried { // labels of the NodePool may decide
 		return nil, invalidUserData(sources[0].field, "", "it renders to nothing, so that no server would join")
 	}
-	if input.NodeClass.Spec.EffectivePodAccess() == v1alpha1.PodAccessBlocked {
-		if output.PodAccess = checkPodAccess(input.NodeClass, pieces); output.PodAccess == nil {
-			pieces = append([]source{{field: "the script of spec.metadataOptions", text: metadataBlock}}, pieces...)
-		}
-	}
+	pieces, output.PodAccess = withoutPodAccess(input.NodeClass, pieces)
 	if output.UserData, err = merge(append(pieces, own...)); err != nil {
 		return nil, err
 	}
