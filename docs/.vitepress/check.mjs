@@ -56,7 +56,7 @@ const recording = readFileSync(join(docs, "images/demo.svg"), "utf8").replace(/<
 const costs = readFileSync(join(docs, "concepts/cost.md"), "utf8");
 for (const sentence of readFileSync(join(docs, "index.md"), "utf8").split(/[.:] |\n/)) {
   const [name, source] = sentence.includes("recording") ? ["images/demo.svg", recording] : ["concepts/cost.md", costs];
-  for (const [number] of sentence.matchAll(/\d+(?:[.,]\d+)+/g)) {
+  for (const [number] of sentence.matchAll(/\d+(?:[.,]\d+)+|\d+(?= %)/g)) {
     if (!new RegExp(`(?<![\\d.,])${number.replaceAll(".", "\\.")}(?![.,]?\\d)`).test(source)) problems.push(`docs/index.md: ${number} is not in docs/${name}`);
   }
 }
