@@ -301,18 +301,8 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		object.SetName(fmt.Sprintf("%s%d", object.GetGenerateName(), s.generated))
 	}
 	where := strings.TrimSuffix(gvk.Kind+" "+object.GetName(), " ")
-	served := servedVersions[gvk.Kind]
-	group, _, _ := strings.Cut(lo.FirstOrEmpty(served), "/")
-	if len(served) > 0 && !slices.Contains(served, gvk.GroupVersion().String()) && slices.Contains([]string{group, "extensions"}, gvk.Group) {
-		return fmt.Errorf("%s: %s is not served any more: write apiVersion: %s", where, gvk.GroupVersion(), served[0])
-	}
-	if err := applyDefinition(gvk, object); err != nil {
+	if err := rejection(object); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
-	}
-	if gvk.GroupVersion().String() == "karpenter.sh/v1" && gvk.Kind == "NodePool" {
-		if err := nodePoolPolicy().apply(object.Object); err != nil {
-			return fmt.Errorf("%s: %w", where, err)
-		}
 	}
 	if !scheme.Scheme.Recognizes(gvk) {
 		s.skip(where, true)
@@ -333,6 +323,24 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	return s.replace(where, typed.(client.Object))
+}
+
+// rejection is why an API server with the chart's definitions and policy does not take an object; nil where it does.
+func rejection(object *unstructured.Unstructured) error {
+	gvk := object.GroupVersionKind()
+	served := servedVersions[gvk.Kind]
+	group, _, _ := strings.Cut(lo.FirstOrEmpty(served), "/")
+	if len(served) > 0 && !slices.Contains(served, gvk.GroupVersion().String()) &&
+		slices.Contains([]string{group, "extensions"}, gvk.Group) {
+		return fmt.Errorf("%s is not served any more: write apiVersion: %s", gvk.GroupVersion(), served[0])
+	}
+	if err := applyDefinition(gvk, object); err != nil {
+		return err
+	}
+	if gvk.GroupVersion().String() == "karpenter.sh/v1" && gvk.Kind == "NodePool" {
+		return nodePoolPolicy().apply(object.Object)
+	}
+	return nil
 }
 
 // replace adds an object, in place of one that has the same kind, namespace and name.
