@@ -20,20 +20,39 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/config"
 )
 
-// policy is a ValidatingAdmissionPolicy. Its variables are computed in their order, whether a validation needs them or not.
+// policy is a ValidatingAdmissionPolicy. Its variables are computed in their order, whether a validation needs them or
+// not.
 type policy struct {
 	spec admissionregistrationv1.ValidatingAdmissionPolicySpec
-	env  *cel.Env
+	// programs are its expressions, compiled.
+	programs map[string]cel.Program
 }
 
 // nodePoolPolicy is that with which the chart rejects NodePools that could never get a node.
 var nodePoolPolicy = sync.OnceValue(func() *policy {
+	spec := object.Unmarshal[admissionregistrationv1.ValidatingAdmissionPolicy](config.NodePoolPolicy).Spec
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).StoredExpressionsEnv()
-	return &policy{
-		spec: object.Unmarshal[admissionregistrationv1.ValidatingAdmissionPolicy](config.NodePoolPolicy).Spec,
-		env: lo.Must(base.Extend(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
-			cel.Variable("request", cel.DynType), cel.Variable("variables", cel.MapType(cel.StringType, cel.DynType)))),
+	env := lo.Must(base.Extend(cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType),
+		cel.Variable("request", cel.DynType), cel.Variable("variables", cel.MapType(cel.StringType, cel.DynType))))
+	p := &policy{spec: spec, programs: map[string]cel.Program{}}
+	compile := func(expression string) {
+		compiled, issues := env.Compile(expression)
+		lo.Must0(issues.Err())
+		p.programs[expression] = lo.Must(env.Program(compiled))
 	}
+	for _, condition := range spec.MatchConditions {
+		compile(condition.Expression)
+	}
+	for _, variable := range spec.Variables {
+		compile(variable.Expression)
+	}
+	for _, validation := range spec.Validations {
+		compile(validation.Expression)
+		if validation.MessageExpression != "" {
+			compile(validation.MessageExpression)
+		}
+	}
+	return p
 })
 
 // apply says why the policy rejects a new object, with all of its reasons.
@@ -83,14 +102,6 @@ func (p *policy) reasonOf(validation admissionregistrationv1.Validation, known m
 }
 
 func (p *policy) evaluate(expression string, known map[string]any) (ref.Val, error) {
-	compiled, issues := p.env.Compile(expression)
-	if err := issues.Err(); err != nil {
-		return nil, fmt.Errorf("compiling an admission policy: %w", err)
-	}
-	program, err := p.env.Program(compiled)
-	if err != nil {
-		return nil, fmt.Errorf("compiling an admission policy: %w", err)
-	}
-	value, _, err := program.Eval(known)
+	value, _, err := p.programs[expression].Eval(known)
 	return value, err
 }
