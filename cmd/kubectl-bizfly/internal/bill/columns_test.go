@@ -222,8 +222,8 @@ func (b *bench) bound(k kind, w workloads.Workload) (bound float64) {
 	return bound
 }
 
-// suggested is the NodePool that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most expensive moment. Where none is
-// worth a change, it is the sample.
+// suggested is the NodePool that kubectl bizfly plan suggest has for a workload: for a day, for the pods of its most
+// expensive moment. Where none is worth a change, it is the sample.
 func (b *bench) suggested(ctx context.Context, w workloads.Workload) column {
 	busiest := lo.MaxBy(moments(w), func(x, y moment) bool {
 		return packing.Bound(itemsAt(w.Pods, x.at), b.bins) > packing.Bound(itemsAt(w.Pods, y.at), b.bins)

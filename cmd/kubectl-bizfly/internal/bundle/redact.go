@@ -167,8 +167,8 @@ func removeTexts(value any) {
 	}
 }
 
-// scrub removes what is secret from each field, where it is known by the field's name: user data, of which the hash stays, the values
-// of environment variables, of which the names stay, and what redact knows of names and texts.
+// scrub removes what is secret from each field, where it is known by the field's name: user data, of which the hash
+// stays, the values of environment variables, of which the names stay, and what redact knows of names and texts.
 func (b *Bundle) scrub(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -491,11 +491,14 @@ var _ = Describe("doctor", func() {
 		finding("a NodePool that leaves no flavor", "NoFlavorSatisfies", rules.Error,
 			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }, func(f *fixture) { f.apply(pools) }),
 		finding("a NodePool whose offerings lately failed", "OfferingsUnavailable", rules.Warning, func(f *fixture) {
-			f.apply(strings.Replace(pools, "instance-category, operator: In, values: [premium]", "instance-cpu, operator: In, values: [\"2\"]", 1))
+			f.apply(strings.Replace(pools, "instance-category, operator: In, values: [premium]",
+				"instance-cpu, operator: In, values: [\"2\"]", 1))
 			changePool(f, func(pool *karpv1.NodePool) {
-				pool.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1"}
+				pool.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "p2.2c_4g",
+					corev1.LabelTopologyZone: "HN1"}
 			})
-			event("e", events.OfferingUnavailable(claimNamed("default-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no")), 0)(f)
+			unavailable := events.OfferingUnavailable(claimNamed("default-x7k2p"), "p2.2c_4g", "HN1", "NoHost", errors.New("no"))
+			event("e", unavailable, 0)(f)
 		}, deleted(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}})),
 		finding("a NodeOverlay without its feature gate", "NodeOverlayUnused", rules.Warning, func(f *fixture) { f.apply(overlay) }, func(f *fixture) {
 			setEnv("FEATURE_GATES", "NodeOverlay=true")
@@ -755,7 +758,8 @@ var _ = Describe("doctor", func() {
 			f.put(pool)
 		}
 		Expect(lo.Filter(answer[rules.Report](f, "doctor").Findings, func(found rules.Finding, _ int) bool { return found.Code == "NodePoolNotReady" })).To(
-			HaveExactElements(And(HaveField("What", HavePrefix("NodePools a, b: it is not ready: NodeClassReady is False: ImageNotFound: no image")),
+			HaveExactElements(And(HaveField("What", HavePrefix("NodePools a, b: it is not ready: "+
+				"NodeClassReady is False: ImageNotFound: no image")),
 				HaveField("Fix", "kubectl describe nodepool a b"))))
 		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
 		Expect(strings.Count(f.out, "no image")).To(Equal(1))

@@ -178,12 +178,8 @@ func printUnplaced(printer *output.Printer, unplaced []sim.Unplaced) {
 	reasons := lo.Keys(byReason)
 	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })
 	for _, reason := range reasons {
-		pods := byReason[reason]
-		name := pods[0].Namespace + "/" + pods[0].Name
-		if len(pods) > 1 {
-			name += fmt.Sprintf(" and %d more", len(pods)-1)
-		}
-		printer.Printf("  %s: %s\n", name, reason)
+		names := lo.Map(byReason[reason], func(u sim.Unplaced, _ int) string { return u.Namespace + "/" + u.Name })
+		printer.Printf("  %s: %s\n", output.Names(names, 1), reason)
 	}
 }
 

@@ -179,6 +179,14 @@ func VND(amount float64) string {
 	return message.NewPrinter(language.English).Sprintf("%.0f", math.Round(math.Round(amount*1e6)/1e6)+0)
 }
 
+// Names names the first of many, and says how many more there are.
+func Names(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
 // Plural writes a number of things.
 func Plural(n int, noun string) string {
 	if n != 1 {

@@ -230,12 +230,9 @@ func noteRequests(pods []*corev1.Pod) []string {
 		return nil
 	}
 	workloads := lo.Uniq(lo.Map(without, func(pod *corev1.Pod, _ int) string { return input.WorkloadOf(pod) }))
-	names := slices.Min(workloads)
-	if more := len(workloads) - 1; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
+	slices.Sort(workloads)
 	return []string{fmt.Sprintf("%s without a request of CPU or memory (%s): Karpenter takes it for 0, so that nodes may be too small and the bill too low; "+
-		"give them requests", output.Plural(len(without), "pod"), names)}
+		"give them requests", output.Plural(len(without), "pod"), output.Names(workloads, 1))}
 }
 
 // alternative returns the NodePools, BizflyNodeClasses and NodeOverlays of a file.

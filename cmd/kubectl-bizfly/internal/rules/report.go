@@ -208,11 +208,7 @@ func Print(printer *output.Printer, r *Report) {
 
 // list names some of many.
 func list(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return output.Names(names, 5)
 }
 
 // installationRules are what doctor checks, in the order of its report.
